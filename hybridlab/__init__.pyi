@@ -171,8 +171,7 @@ def run(
               of the first rank of each stage
     costs     of the waits, in seconds, for emulated work
     latency   minimum seconds of every message;  jitter  relative standard deviation of the waits
-    room      for emulated work: the memory capacity of each device; an action that would not fit waits for copies to
-              the host
+    room      (emulated work) memory capacity of each device; an action that would not fit waits for copies to the host
     on_event  called as on_event(rank, event): after each step with its number
     live      report also the end of each compute action: step, index in the rank's lowered program, begin and end (ns
               on the clock of this machine)
@@ -229,8 +228,8 @@ def run(
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
 
-    Emulated work takes of these only mesh (default one pipeline of the schedule's ranks), steps (measured, after one
-    that is not), ahead and driven; the others are for a model.
+    Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (measured,
+    after one that is not), ahead and driven; the others are for a model.
 
     raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 

@@ -3,6 +3,6 @@
 from hybridlab.measuring.here import here, in_turns
 from hybridlab.measuring.one_device import bandwidth, matmul, quickest, steps
 
-product = matmul  # its name until the next release
+product = matmul  # the old name, until the next release
 
 __all__ = ["bandwidth", "here", "in_turns", "matmul", "product", "quickest", "steps"]

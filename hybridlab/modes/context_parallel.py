@@ -1,13 +1,13 @@
 """Context parallelism: a long sequence is sharded by its positions, in every layer of the model.
 
-All but attention treats a position by itself: norms, matrices and the loss need no message. For their weights a rank's
-positions are one more part of the batch, so gradients are added over them as over replicas (the layout's record says
-so: `core.where.rules`). In attention a query looks at all positions before it. Three ways to bring them together
-(`attend`):
+Everything except attention treats each position separately: norms, matrices and the loss need no message. For their
+weights, a rank's positions are one more part of the batch, so gradients are added over the ranks along cp as over
+replicas (the layout's record says so: `core.where.rules`). In attention, a query looks at all positions before it.
+There are three ways to bring queries and keys together (`attend`):
 
   gather   keys and values are all-gathered; each rank has its queries and all keys, and computes its rows of scores
   ring     keys and values go round the ranks; no rank ever has all of them (`ring_attention`)
-  ulysses  an all-to-all turns some positions of all heads into all positions of some heads, and back behind it
+  ulysses  an all-to-all turns some positions of all heads into all positions of some heads; a second one reverses it
 
   one layer sends, forward     of b·s·h numbers of queries, b·s·k of keys; each rank, of p
   gather                       2·b·s·k·(p-1)/p           backward the same: the gradients are scattered and added
@@ -37,7 +37,7 @@ from hybridlab.world.talk.typed import all_gather, all_to_all
 
 
 def gathered(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks):
-    """This rank's queries against the keys and values of all positions."""
+    """Attention of this rank's queries to the keys and values of all positions."""
     lengths = [chunks.length(rank) for rank in range(len(chunks.of))]
     k_BKSH, v_BKSH = (all_gather(comm, x, "cp", 2, to="R", sizes=lengths) for x in (k_BKTH, v_BKTH))
     seen_TS = masks.of_all(chunks, comm.coordinates["cp"], q_BNTH.device)
@@ -45,7 +45,7 @@ def gathered(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks):
 
 
 def by_heads(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks, attend):
-    """All positions of this rank's part of the heads; `attend` is what one device does."""
+    """Attention over all positions for this rank's part of the heads; `attend` is the attention of a single device."""
     positions = [chunks.length(rank) for rank in range(len(chunks.of))]
     turned = partial(all_to_all, comm, axis="cp", cut=1, join=2, received=positions)
     out_BNTH = attend(*(turned(x) for x in (q_BNTH, k_BKTH, v_BKTH)))
@@ -100,7 +100,7 @@ class ContextParallel(Mode):
             return partial(by_heads, comm=comm, chunks=chunks, attend=alone)
         return partial(gathered, comm=comm, chunks=chunks)
 
-    # what it sends
+    # its messages
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
         ways, each, positions = job.mesh["cp"], here["B"] * job.widths.value, job.sizes["T"]  # all, on a rank of tp too
@@ -110,15 +110,15 @@ class ContextParallel(Mode):
             )
             if job["attend"] == "gather":
                 filled, op = ways * -(-positions // ways), "all_gather" if when == "forward" else "reduce_scatter"
-                yield from [(op, filled * size) for size in (keys, values)]  # uneven parts are filled up
+                yield from [(op, filled * size) for size in (keys, values)]  # uneven parts are padded
             elif job["attend"] == "ulysses":
                 yield from [("all_to_all", positions * size / ways) for size in (queries, keys, values, found)]
-            else:  # each part of keys and values makes so many hops
+            else:  # each part of keys and values makes this many hops
                 yield "isend", positions / ways * (keys + values) * hops(ways, when)
 
 
 def chunks_of(job) -> Chunks:
-    """Which positions each rank along cp has."""
+    """The positions of each rank along cp."""
     return (Chunks.zigzag if job["zigzag"] else Chunks.in_order)(job.sizes["T"], job.mesh["cp"])
 
 
@@ -127,7 +127,7 @@ def _attending(module) -> list:
 
 
 def _place(module, positions: list[int], device=None):
-    """Tell layers that ask which positions are here: each is a first one and its place among those that are here."""
+    """Tell the layers that depend on positions which positions are here: first ones, and their places in the stream."""
     places = torch.tensor(positions, device=device)
     for layer in module.modules():
         if isinstance(layer, Positions):
@@ -136,8 +136,9 @@ def _place(module, positions: list[int], device=None):
 
 @torch.no_grad()
 def _refuse_mixing(job):
-    """Nothing, where attention is causal and all else treats every position by itself. It is tried, not read: a rank's
-    positions go through the model, and attention returns its part of its output for full sequences.
+    """Raise an error unless attention is causal and all other layers treat every position separately. This is tested by
+    running the model: a rank's positions go through it, and attention returns its part of the output for the full
+    sequence.
     """
     inputs, chunks, found = job.batch(0)[0][0], chunks_of(job), []
     inputs = inputs.double() if inputs.is_floating_point() else inputs
@@ -162,7 +163,7 @@ def _refuse_mixing(job):
 
 
 def _kept(layer, attend, found: list, chunks: Chunks, *qkv):
-    """What a layer's own attention finds, noted; it is what the ways above compute, or they may not replace it."""
+    """The recorded output of a layer's own attention. The ways above may replace it only if theirs is equal."""
     seen_TS = seen(torch.from_numpy(chunks.looks), torch.arange(len(chunks.looks)))
     found.append(attend(*qkv))
     expected = functional.scaled_dot_product_attention(*qkv, attn_mask=seen_TS, enable_gqa=True)

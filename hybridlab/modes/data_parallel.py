@@ -12,7 +12,7 @@ The three forms of the lectures differ in the size of the messages and in their 
   buckets  the same, but gradients are sent in packs; the first pack is small, so that communication begins early
 
 Source: Li et al. 2020, arXiv:2006.15704 (PyTorch DDP). Relatives: `core.where.layout`, the record; `core.where.packs`;
-`modes.parts.replicated`, which reduces; `modes.zero`, which keeps a share of each sum; `scheduling.sums`, which places
+`modes.parts.replicated`, which reduces; `modes.zero`, which keeps a shard of each sum; `scheduling.sums`, which places
 the reductions in the program; notebook 21.
 
 An all-reduce of n bytes over d ranks costs each rank's wire 2 n (d-1)/d bytes.
@@ -34,7 +34,7 @@ DTYPES = ("float32", "float64", "bfloat16")
 
 
 class DataParallel(Mode):
-    """The runtime part of this mode. It always takes part, unless ZeRO does: a tied weight is summed too."""
+    """The runtime part of this mode. It always takes part, unless ZeRO does: tied weights need it too."""
 
     name, axis, purpose = "data parallelism", "dp", "sums"
     options = {
@@ -72,15 +72,15 @@ class DataParallel(Mode):
         return Replicated
 
     def limits(self, job) -> tuple[float, float]:
-        """Bytes of the first pack of a stage, and of the others: what is sent as one buffer."""
+        """Maximum bytes of the first pack of a stage, and of the others; a pack is sent as one buffer."""
         return (FIRST_BYTES, PACK_BYTES) if job["sums"] == "buckets" else (0, 0)
 
     def gathers(self, job, pack: int, rank: int) -> int | None:
-        """How often a step gathers a pack on a rank, where that is not the usual number."""
+        """The number of times that a step gathers a pack on a rank, where it differs from the usual number."""
         return None
 
     def transfers(self, job) -> Iterator[Transfer]:
-        """Pack by pack, each where its first rank stands, as often as its stage is updated; and the tallies."""
+        """One transfer per pack and update of its stage, listed at the pack's first rank; and the tallies."""
         layout = job.layout
         for pack, names in layout.packs.items():
             updates = job.updates(job.homes[names[0]][0])
@@ -90,7 +90,7 @@ class DataParallel(Mode):
         yield from tallies.transfers(layout, tallies.tallying(job.whole))
 
     def moved(self, job) -> int:
-        """Bytes that one step moves to an optimizer in the host's memory, and back: the gradients of all shares, and
+        """Bytes that one step moves to an optimizer in the host's memory, and back: the gradients of all shards, and
         their new values, padded, once for each gather."""
         layout, down, up = job.layout, 0, 0
         for pack, names in layout.packs.items():

@@ -1,22 +1,22 @@
 """Expert parallelism: each rank has some of the experts, and its own rows of every microbatch. Tokens are sent to their
 experts.
 
-For everything but the experts, ep is one more axis of data parallelism: each rank holds all of it and sees other rows,
-so gradients are added over ep. An expert is on one rank along ep, to which the tokens of all come. So its gradient is
-complete there, and is only reduced over its copies along dp. Both follow from two tables, {E: ep} of parameters and {B:
-ep} of the batch.
+For all parameters except the experts, ep is one more axis of data parallelism: each rank holds the full parameters and
+sees other rows, so gradients are added over ep. An expert is on one rank along ep and receives the tokens of all ranks.
+So its gradient is complete there, and is only reduced over its copies along dp. Both follow from two tables: {E: ep}
+for parameters and {B: ep} for the batch.
 
 Systems that average gradients have divided those of experts by the wrong number of ranks at least five times
 (pytorch/pytorch#160285; databricks/megablocks#86; deepspeedai/DeepSpeed#5259; NVIDIA/Megatron-LM#5956, #7160). Here the
-loss is divided, by the tokens of the global batch, and gradients are only added.
+loss is divided by the tokens of the global batch, and gradients are only added.
 
   parameter            what a rank has     its gradient
-  experts              some of them        its own: the tokens of all ranks along ep came here
-  router, all else     all                 a summand
+  experts              some of them        complete: the tokens of all ranks along ep came here
+  router, all else     all                 a partial sum
 
-Tensor parallelism cuts every expert by its hidden units, see `cut_experts`.
+Tensor parallelism cuts every expert by its hidden units: see `cut_experts`.
 
-Source: Lepikhin et al. 2020, arXiv:2006.16668. Relatives: `dispatch`, the ways there and back;
+Source: Lepikhin et al. 2020, arXiv:2006.16668. Relatives: `dispatch`, which sends tokens there and back;
 `training.models.experts`; notebook 32.
 """
 
@@ -30,8 +30,8 @@ from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts.dispatch import Exchanges, by_all_gather, by_all_to_all, with_slots
 from hybridlab.predict.bytes.experts import DISPATCH, exchanged
 
-EXPERTS = Dispatches, Routes, ByExpert  # a layer with experts, whole or in parts
-COUNT = 8  # bytes of a number of tokens, and of the number of an expert
+EXPERTS = Dispatches, Routes, ByExpert  # a layer with experts, complete or split in parts
+COUNT = 8  # bytes of one count of tokens, or of one expert's number
 
 
 class ExpertParallel(Mode):
@@ -78,10 +78,10 @@ class ExpertParallel(Mode):
             return partial(with_slots, comm=comm, owned=owned, slots=[slots * its for its in rows])
         return partial(by_all_to_all, comm=comm, owned=owned)
 
-    # what it sends
+    # its messages
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
-        """Of tokens that travel to their experts, the mean over ranks: where they go, only the numbers say."""
+        """The mean over ranks of the tokens that travel to their experts: the destinations depend on the data."""
         found = {seam for module in job.layers[layer].modules() for seam in EXPERTS if isinstance(module, seam)}
         if when == "again" or not found:
             return
@@ -91,9 +91,9 @@ class ExpertParallel(Mode):
             yield from [("all_to_all", rows * slots * shape.experts * shape.width * width)] * 2
             return
         if job["dispatch"] == "all_gather":
-            rows = ceil(rows)  # those of uneven ranks are filled up
+            rows = ceil(rows)  # uneven ranks are padded
         moves = exchanged(shape, rows * here["T"], ways, job["dispatch"], when)
-        if Dispatches not in found:  # in parts: rows leave behind the router, and go home behind the experts
+        if Dispatches not in found:  # split in parts: rows leave after the router, and return after the experts
             moves = moves[:-1] if Routes in found else moves[-1:]
         for operation, what, numbers in moves:
             yield operation, numbers * (COUNT if what in ("counts", "choices") else width)
@@ -104,7 +104,7 @@ def _shares(length: int, ways: int) -> tuple[int, ...]:
 
 
 def _slots(job) -> int:
-    """The tokens of one sequence that an expert takes at most; 0 where there is no capacity."""
+    """The maximum number of tokens of one sequence that an expert takes; 0 where there is no capacity."""
     shape = job.model.shape
     if shape.routing.capacity is None:
         return 0

@@ -1,29 +1,30 @@
 """AxoNN's tensor parallelism on a grid: every matrix is sharded along both dims, over tp and over x.
 
-Tensor parallelism cuts hidden units, heads and the vocabulary over tp; what stands between the pairs, the residual
-stream, is the same on all its ranks. Here its width D is cut too, along a second axis, x. A matrix that reads from the
-stream is multiplied with the part of its inputs that is here, and the partial sums are reduced along x. One that writes
-to the stream makes the outputs that are here; its inputs, the same along x, are entered. A norm adds two numbers for
-each position. So the ranks along x and those along tp alternate, and no tensor is resharded between two matrices.
+Tensor parallelism cuts hidden units, heads and the vocabulary over tp. The residual stream between the pairs of
+matrices is the same on all its ranks. Here the width D of the stream is cut too, along a second axis, x. A matrix that
+reads from the stream multiplies the part of its inputs that is here, and the partial sums are reduced along x. A matrix
+that writes to the stream computes the outputs that are here; its inputs are the same along x, so their gradients are
+reduced. A norm adds two numbers for each position. So x and tp alternate, and no tensor is resharded between two
+matrices.
 
-  parameter                  what a rank has             forward                  backward
+  parameter                  held by a rank          forward                  backward
   q, k, v, up, scores        its columns of its rows     all-reduce of outputs    -
   out, down                  its rows of its columns     -                        all-reduce of inputs' gradients
   norms                      its features                all-reduce, 1 or 2 each  the same
   embeddings, biases of D    its features                -                        -
 
-AxoNN calls the axes of a layer x, y and z. Here y is tp; z, along which weights are gathered for use, is ZeRO's: zero=3
-with `owners` ranks along dp.
+AxoNN calls the axes of a layer x, y and z. Here y is tp. The axis z, along which weights are gathered for use, is
+ZeRO's: zero=3 with `owners` ranks along dp.
 
   x=1, tp=t        Megatron's                 x, tp               two dimensions
   x=1, tp=1, dp    data parallelism           x, tp, dp, zero=3   three: Agarwal's
-  dp, zero=3       fully sharded              …, owners < dp      three, and copies of all that: four
+  dp, zero=3       fully sharded              …, owners < dp      three, and copies of all of it: four
 
-Attention and GELU are done on every rank along x alike, so a grid that is long in x does work twice: prefer tp.
+Every rank along x computes the same attention and GELU, so a grid that is long in x repeats work: prefer tp.
 
 Source: Singh et al. 2023, arXiv:2305.13525. Relatives: `tensor_parallel`, `zero`; `modes.products.matmul.cube`, the
-product of
-which a layer is made; `predict.bytes.matmul` ("axonn"); `modes.products.grid_layer`, one layer alone; notebook 36.
+matmul that a layer consists of; `predict.bytes.matmul` ("axonn"); `modes.products.grid_layer`, one layer alone;
+notebook 36.
 """
 
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ from hybridlab.predict.plans import divisions
 from hybridlab.world.talk.typed import all_reduce, enter
 
 RULES = {"D": "x"}
-NORMS = {nn.LayerNorm: 2, nn.RMSNorm: 1}  # numbers that are added for each position
+NORMS = {nn.LayerNorm: 2, nn.RMSNorm: 1}  # numbers that are all-reduced for each position
 
 
 def summed(linear, comm):
@@ -57,9 +58,9 @@ def summed(linear, comm):
 
 
 class NormAlong(nn.Module):
-    """A norm over features of which this rank has some: means are sums over the ranks along x.
+    """A norm over features that are sharded along x: its means are all-reduced along x.
 
-    norm   whose parameters it takes over;  width  of all features together
+    norm   the torch norm whose parameters it takes over;  width  the number of all features together
     """
 
     def __init__(self, norm, comm, width: int):
@@ -68,7 +69,7 @@ class NormAlong(nn.Module):
         self.eps, self.centred, self.comm, self.width = norm.eps, isinstance(norm, nn.LayerNorm), comm, width
 
     def forward(self, x_BTD):
-        wide_BTD = x_BTD.to(torch.promote_types(x_BTD.dtype, torch.float32))  # as torch's own norms
+        wide_BTD = x_BTD.to(torch.promote_types(x_BTD.dtype, torch.float32))  # as torch's own norms do
         if self.centred:
             wide_BTD = wide_BTD - self._mean(wide_BTD)
         wide_BTD = wide_BTD * (self._mean(wide_BTD.square()) + self.eps).rsqrt()
@@ -108,14 +109,14 @@ class GridParallel(Mode):
             if kind == "enter":
                 before(layer, lambda x: enter(comm, x, "x"))
             elif kind == "leave":
-                layer.forward = summed(layer, comm)  # in place: tensor parallelism may put more around it
+                layer.forward = summed(layer, comm)  # in place: tensor parallelism may wrap it
             else:
                 setattr(module.get_submodule(around), last, NormAlong(layer, comm, job.sizes["D"]))
         for layer in module.modules():
             if isinstance(layer, Features):
                 layer.feature = first
 
-    # what it sends
+    # its messages
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, int]]:
         width, positions = job.widths.value, here.get("T", 1)
@@ -135,7 +136,7 @@ class GridParallel(Mode):
 class Crossing(NamedTuple):
     """A module that sends along x.
 
-    kind    "leave": a matrix whose inputs are cut; "enter": one whose outputs are; "norm"
+    kind    "leave": a matrix whose inputs are cut; "enter": a matrix whose outputs are cut; "norm"
     name    of the module;  letter  of the features that are not cut
     """
 
@@ -147,7 +148,7 @@ class Crossing(NamedTuple):
 def _crossings(job) -> list[Crossing]:
     """Every module that sends along x, in model order.
 
-    raises  ValueError where a parameter is cut whose module is neither linear, nor an embedding, nor a norm
+    raises  ValueError if a parameter is cut whose module is neither linear, nor an embedding, nor a norm
     """
     name_of, found = {id(weight): name for name, weight in job.whole.named_parameters()}, []
     for name, layer in job.whole.named_modules():
@@ -173,7 +174,7 @@ def _crossing(name, layer, param) -> Crossing:
 
 
 def _by_layer(job) -> dict[int, list[tuple]]:
-    """{layer: (crossing, numbers of one position that travel, whether what comes in has a gradient)}."""
+    """{layer: (crossing, numbers sent for one position, whether its input has a gradient)}."""
     found, positions = {}, job.sizes.get("T", 1)
     for one in job.once(_crossings):
         passed = job.passed[one.name]

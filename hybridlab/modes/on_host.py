@@ -1,9 +1,10 @@
-"""On the host: weights stay in the host's memory too; the device holds only those of the stages in use.
+"""On the host: the full weights stay in the host's memory; the device holds only those of the stages in use.
 
-Data parallelism out of core. A stage's weights are copied in before use (UNSHARD), during compute, and freed after it
-(RESHARD). When its last backward is over (REDUCE_GRAD), its gradients are copied out and summed by the hosts, pack by
-pack, while the device works on; the optimizer runs on the host, where its state is. No rank shares with another: it is
-ZeRO's stage 3 with one owner, where weights do not rest on another rank but on this one's host.
+This is data parallelism out of core. A stage's weights are copied to the device before use (UNSHARD), during compute,
+and freed after it (RESHARD). After the stage's last backward (REDUCE_GRAD), its gradients are copied to the host, and
+the hosts all-reduce them, pack by pack, while the device computes. The optimizer runs on the host, which holds its
+state. Ranks do not shard weights among themselves: it is ZeRO's stage 3 with one owner, where weights are stored on
+this rank's host instead of on another rank.
 
 Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA), section on multi-node training. Relatives: `modes.zero`,
 `scheduling.sharded`, `runtime.copies`.
@@ -17,14 +18,14 @@ from hybridlab.runtime.pending import Sum
 
 
 class OnHost(Sharded):
-    """The weights of a rank's stages, which rest on its host; the arguments are those of `Replicated`."""
+    """The weights of a rank's stages, stored on its host; the arguments are those of `Replicated`."""
 
     def __init__(self, comm, *about):
         self.engines = engines(comm.device)
         super().__init__(comm, *about)
 
     def _gather(self, pack):
-        """Copy a pack in, where its parameters look for it."""
+        """Copy a pack to the device, into the memory that its parameters view."""
         piece, values = self.pieces[pack], self.values[pack]
         self.moved["up"] += values.nbytes
         return self.engines.start(IN, _Weights(piece, values))
@@ -39,7 +40,7 @@ class OnHost(Sharded):
             self.summed.pop(name, None)
         there, self.moved["down"] = self._brought(flat, flat.dtype), self.moved["down"] + flat.nbytes
         if flat.device.type not in ("cpu", "meta"):
-            torch.accelerator.current_stream(flat.device).synchronize()  # the hosts sum what has come
+            torch.accelerator.current_stream(flat.device).synchronize()  # the hosts reduce the copies
         message = self.comm.iall_reduce(there, self.layout.summed(names[0], self.comm.rank))
         return Sum(message, lambda piece: self._take(names, piece))
 
@@ -56,19 +57,19 @@ class _Weights:
         self.piece, self.values = piece, values
 
     def room(self):
-        """Where its parameters look for them."""
+        """Allocate the memory that its parameters view."""
         self.values.untyped_storage().resize_(self.values.nbytes)
 
     def carry(self):
-        """Copy them."""
+        """Copy the weights."""
         self.values.copy_(self.piece, non_blocking=True)
 
     def over(self):
-        """Weights on the host stay there."""
+        """Nothing to do: the weights stay on the host."""
 
 
 class OnHosts(Zero):
-    """What the runtime asks of this mode: what it does differently from ZeRO's stage 3."""
+    """The runtime part of this mode: its differences from ZeRO's stage 3."""
 
     name, purpose = "data parallelism on the hosts", "hosts"
     options, factors = {}, {}
@@ -86,7 +87,7 @@ class OnHosts(Zero):
         return "weights at rest on the hosts"
 
     def refuse(self, job):
-        """Nothing: what one rank alone cannot hold rests on its host too."""
+        """Accept every job: a single rank can keep its weights on its host too."""
 
     def keeper(self, job):
         return OnHost

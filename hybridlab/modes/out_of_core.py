@@ -1,4 +1,4 @@
-"""Out of core: saved activations fit into a given capacity, because some of them are on the host meanwhile.
+"""Out of core: saved activations fit into a given capacity, because some of them are moved to the host.
 
 `KeepingWork` is a `ModelWork` whose forwards save their tensors in an `Arena`. A swap moves the tensors that one
 forward has saved, except weights, the batch and the stage's input: the input is on an edge of the stage graph and stays
@@ -28,7 +28,7 @@ class KeepingWork(ModelWork):
     """A `ModelWork` on a device with a given memory capacity.
 
     about  as in `ModelWork`
-    arena  the memory of the device;  carried  {"SWAP_OUT", "SWAP_IN": bytes that have been copied}
+    arena  the memory of the device;  carried  {"SWAP_OUT", "SWAP_IN": bytes copied}
     """
 
     def __init__(self, arena: Arena, *about):
@@ -54,7 +54,7 @@ class KeepingWork(ModelWork):
         load = Leaving(kept) if action.kind == OUT else Coming(kept, self.device, str(action))
         return self.engines.start(action.kind, load, before)
 
-    # forwards keep, backwards let go
+    # forwards save, backwards free
 
     def forward(self, stage, microbatch, version, arrived):
         one = self._begun(stage, microbatch, arrived)
@@ -64,7 +64,7 @@ class KeepingWork(ModelWork):
         return [tuple(map(one.handed_on, edge, its)) for edge, its in zip(leaving, outputs)]
 
     def pass_on(self, stage, microbatch, version, arrived):
-        if self.draws.on:  # else it is an evaluation, which no backward follows
+        if self.draws.on:  # otherwise it is an evaluation, without a backward
             self._begun(stage, microbatch, arrived)
         return super().pass_on(stage, microbatch, version, arrived)
 
@@ -79,7 +79,7 @@ class KeepingWork(ModelWork):
         return leaving
 
     def _begun(self, stage, microbatch, arrived) -> "Keeping":
-        """The tensors that one forward will save; one that is done again goes on with what the first time has kept."""
+        """The tensors that one forward will save; if it is recomputed, it continues with those saved at first."""
         if (stage, microbatch) not in self.stored:
             module = self.weights.stages[stage]
             batch = [one if isinstance(one, tuple) else (one,) for one in self.batch[microbatch]]
@@ -118,13 +118,11 @@ class Keeping:
         return kept.tensor() if isinstance(kept, Look) else kept
 
     def handed_on(self, leaving, output):
-        """The output of the stage, copied to separate memory, so that the graph holds only the tensors that it
-        saves.
-        """
+        """The output of the stage, copied to separate memory: the graph then holds only the tensors that it saves."""
         if _memory(output) in self.stays:
             return leaving
         saved = _memory(output) in self._kept
-        output.data = output.new_empty(()).expand(output.shape)  # of which a backward looks at the shape alone
+        output.data = output.new_empty(()).expand(output.shape)  # the backward reads only its shape
         return leaving.clone() if saved else leaving
 
     def end(self):
@@ -139,9 +137,9 @@ def _memory(x) -> int:
 
 
 def room_of(text: str | float) -> float:
-    """Bytes, or a share of what is kept in core: what somebody means who types it, or gives a number.
+    """A capacity: bytes, or a fraction of the memory that a run in core needs. The text or number comes from the user.
 
-    raises  ValueError in one sentence
+    raises  ValueError that says which values are valid
 
     >>> room_of("64KiB"), room_of("2e6"), room_of(0.5)
     (65536.0, 2000000.0, 0.5)
@@ -156,7 +154,7 @@ def room_of(text: str | float) -> float:
 
 
 class OutOfCore(Mode):
-    """The runtime part of this mode. It sends nothing: what it carries goes to the host and comes back."""
+    """The runtime part of this mode. It sends no messages: its copies go to the host and back."""
 
     name, purpose = "out of core", "copies"
     options = {

@@ -1,9 +1,9 @@
 """Pipeline parallelism: every rank owns some stages of the model, and sends activations and gradients between stages.
 
-The list of actions that a rank plays is the one that was drawn and simulated; `runtime.player` plays it.
+A rank executes the same list of actions that was drawn and simulated; `runtime.player` executes it.
 
-On a mesh with axes other than dp and pp, one pipeline plays for each coordinate along these, all side by side: the
-ranks that shard a stage (tp) run one program.
+On a mesh with axes other than dp and pp, there is one pipeline for each coordinate along these, and all run in
+parallel: the ranks that shard a stage (tp) run one program.
 
 Relatives: schedules in `scheduling/`, prediction in `predict.time.simulate`, the picture in `show.timelines.draw`;
 notebooks 10 to 15.
@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from hybridlab.modes.mode import Mode
 from hybridlab.predict.bytes.transfer import Transfer, transfer
 from hybridlab.runtime.message_driven import NUMBER
-from hybridlab.runtime.player import Player as Player  # it was here, and students' notebooks may ask here
+from hybridlab.runtime.player import Player as Player  # the former place, which students' notebooks may still use
 
 
 class Pipeline(Mode):
-    """The runtime part of this mode; a rank plays it with a `runtime.player.Player`."""
+    """The runtime part of this mode; a rank executes it with a `runtime.player.Player`."""
 
     name, axis, purpose = "pipeline parallelism", "pp", "messages"
 
@@ -30,15 +30,15 @@ class Pipeline(Mode):
         return "messages between stages"
 
     def transfers(self, job) -> Iterator[Transfer]:
-        """Every line of ranks that run the schedule together sends the activations and gradients at its cuts: all of
-        it, or its part.
+        """Each group of ranks that run the schedule together sends the activations and gradients of its cuts: the full
+        tensors, or a part of them.
         """
         number = NUMBER if job.driven else 0
         for line in sorted({job.mesh.line(rank) for rank in range(job.mesh.size)}):
             rooms = job.rooms(line[0])
             for (edge, one, other), times in _crossings(job).items():
                 tensors = rooms[edge]
-                back = [x for x in tensors if x.is_floating_point()]  # what can have a gradient
+                back = [x for x in tensors if x.is_floating_point()]  # only these can have a gradient
                 for what, sender, receiver, sent in (
                     ("activations", one, other, tensors),
                     ("gradients", other, one, back),
@@ -48,7 +48,7 @@ class Pipeline(Mode):
 
 
 def _crossings(job) -> Counter:
-    """{(edge, rank of the line, another): messages forward in one play}."""
+    """{(edge, rank of the group, another): messages forward in one run}."""
     schedule, times = job.schedule, Counter()
     for edge, (a, b) in enumerate(schedule.edges):
         for replica in schedule.replica_of if (a, b) in job.links.crossing else ():

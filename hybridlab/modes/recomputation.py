@@ -1,19 +1,19 @@
-"""Recomputation: intermediate activations of a layer are not saved for the backward, but computed again.
+"""Recomputation: intermediate activations of a layer are not saved for the backward, but recomputed.
 
-A backward needs what its forward left behind. A layer that keeps only what came in makes the rest again when its
-backward begins, so of all layers of a stage one at a time has everything.
+A backward needs the activations of its forward. A layer that saves only its input recomputes the rest when its backward
+begins. So only one layer of a stage at a time stores all its activations.
 
-  recompute     kept of each layer                   done twice
-  none          all                                  nothing
-  selective     all but what attention makes inside  attention's core: scores, weights, sums of values
-  full          what came in                         the whole layer, and what it sends
+  recompute     saved in each layer                     computed twice
+  none          all                                     nothing
+  selective     all except activations inside attention  attention's core: scores, weights, sums of values
+  full          the input                               the layer and its messages
 
-No rank has to be told: recomputation asks for no axis. `scheduling.gpipe` has another form of it, where a *stage* keeps
-only what came in, and its second forward is an action that is drawn.
+Recomputation needs no axis and no message. `scheduling.gpipe` has another form of it: a *stage* saves only
+its input, and its second forward is an action of the schedule, visible in the picture.
 
-A layer that draws at random, by place, draws the same again: where its rows stand in the global batch is noted beside
-what came in. Layers that count (`training.models.counting`) count what a forward with autograd sees, which is the
-second.
+Layers that draw random numbers by position draw the same numbers twice: the position of the rows in the global batch is
+saved with the input. Layers that count (`training.models.counting`) count in a forward with autograd, which is the
+second one.
 
 Source: Chen et al. 2016, arXiv:1604.06174; selective, Korthikanti et al. 2022, arXiv:2205.05198, section 5. Relatives:
 `predict.bytes.activations`, its bytes; rows C and R of `core.when.law`; torch.utils.checkpoint, the same for one
@@ -31,9 +31,9 @@ from hybridlab.predict.plans import divisions
 
 
 class Again(torch.autograd.Function):
-    """A function of tensors, done without autograd, and once more with it when the backward comes.
+    """A function of tensors, computed without autograd, and recomputed with it in the backward.
 
-    token  an empty tensor that asks for a gradient, so that autograd comes by even where no other does
+    token  an empty tensor that requires a gradient, so that the backward runs even if no input requires one
     """
 
     @staticmethod
@@ -50,13 +50,13 @@ class Again(torch.autograd.Function):
             made = ctx.do(*entered)
         made = made if isinstance(made, tuple | list) else (made,)
         pulled = [(x, gradient) for x, gradient in zip(made, gradients) if x.requires_grad]
-        if pulled:  # not of a layer without weights that reads the batch
+        if pulled:  # false for a layer without weights that reads the batch
             torch.autograd.backward(*zip(*pulled))  # weights get their gradients here
         return None, None, None, *(x.grad for x in entered)
 
 
 def again(do, draws):
-    """The same function, which keeps nothing but what comes in.
+    """The same function, saving only its inputs.
 
     >>> from hybridlab.core.what.seams import Draws
     >>> x = torch.tensor([0.5], requires_grad=True)
@@ -76,14 +76,14 @@ def again(do, draws):
 
 
 def _as_it_came(tensors, widths) -> list:
-    """The arguments of a layer, of which some were tuples of so many tensors, and 0 says a tensor."""
+    """The arguments of a layer: `widths` gives the number of tensors of each tuple, and 0 for a single tensor."""
     coming = iter(tensors)
     return [tuple(next(coming) for _ in range(width)) if width else next(coming) for width in widths]
 
 
 @contextmanager
 def _at(draws, row: int):
-    """As if this row of the global batch came next."""
+    """Set the random state as if this row of the global batch came next."""
     now, draws.row = draws.row, row
     try:
         yield
@@ -92,7 +92,7 @@ def _at(draws, row: int):
 
 
 class Recomputation(Mode):
-    """What the runtime asks of this mode."""
+    """The runtime part of this mode."""
 
     name, purpose = "recomputation", "done again"
     options = {"recompute": Option("none", "what to recompute in each layer during the backward", str, RECOMPUTE)}
@@ -140,7 +140,7 @@ class Recomputation(Mode):
 
 
 def done_again(job) -> range:
-    """The layers that a job does again: all, but for those that belong to an end of the model."""
+    """The layers that a job recomputes: all except those at an end of the model."""
     first, last = job.model.ends
     return range(first, len(job.layers) - last)
 

@@ -1,8 +1,8 @@
 """The registry of modes: one line for each, the file that defines its `MODE`.
 
-A job takes those that its mesh and its choices ask for. They are asked in this order: stages before copies, copies
-before what is inside a stage. A mode from outside the package is added with `register`; it then stands behind these,
-has its flags, and is proved equal like them.
+A job uses the modes that its mesh and its options require. They are applied in this order: stages before copies, copies
+before divisions inside a stage. A mode from outside the package is added with `register`. It then comes after the
+others, its options become flags, and it is proved equal like them.
 """
 
 import math
@@ -14,7 +14,7 @@ from hybridlab.signatures import renew
 
 FILES = ("pipeline", "data_parallel", "zero", "on_host")  # stages, copies
 FILES += ("grid_parallel", "context_parallel", "expert_parallel", "tensor_parallel", "spatial_parallel")
-FILES += ("recomputation", "out_of_core")  # what is kept
+FILES += ("recomputation", "out_of_core")  # saved activations
 _added: list[Mode] = []
 
 
@@ -26,7 +26,7 @@ def modes() -> list[Mode]:
 def register(mode: Mode) -> Mode:
     """Add a mode.
 
-    raises  ValueError when it does not say what its bytes are for, or another mode has its purpose or an option
+    raises  ValueError if it does not name the purpose of its bytes, or another mode has its purpose or an option
     """
     if not mode.purpose:
         raise ValueError(
@@ -43,21 +43,21 @@ def register(mode: Mode) -> Mode:
 
 
 def unregister(mode: Mode):
-    """Take an added mode away again."""
+    """Remove an added mode."""
     _added.remove(mode)
     renew()
 
 
 def options() -> dict[str, Option]:
-    """Everything that can be chosen, by name."""
+    """All options, by name."""
     return {name: option for mode in modes() for name, option in mode.options.items()}
 
 
 def chosen_of(mesh: Mesh, said: dict, dtype: str) -> dict:
-    """{option: what was said, what follows from that and from the computation's dtype, or what is usual}.
+    """{option: the given value, or one that follows from the others or the computation's dtype, or the default}.
 
-    raises  ValueError for a value that is not one of an option's choices, that its kind cannot read, or that means
-            nothing without an axis or another option
+    raises  ValueError for a value that is not one of an option's choices, that cannot be converted, or that has no
+            effect without an axis or another option
     """
     every = options()
     said = {name: every[name].read(value) for name, value in said.items() if value is not None}
@@ -77,7 +77,7 @@ def chosen_of(mesh: Mesh, said: dict, dtype: str) -> dict:
 
 
 def missing(name: str, mesh: Mesh, said: dict) -> str:
-    """The axis, or the other option, without which an option means nothing; "" where it is there.
+    """The axis, or the other option, without which an option has no effect; "" if it is given.
 
     >>> missing("sequence", Mesh(dp=2), {}), missing("sequence", Mesh(tp=2), {}), missing("owners", Mesh(), {"zero": 0})
     ('tp', '', 'zero')
@@ -91,7 +91,7 @@ def missing(name: str, mesh: Mesh, said: dict) -> str:
 def taking_part(mesh: Mesh, chosen: dict) -> tuple[Mode, ...]:
     """The modes of a job.
 
-    raises  ValueError for an axis that no mode is about
+    raises  ValueError for an axis that no mode uses
     """
     every = modes()
     known = {axis: mode.name for mode in every for axis in mode.axes}

@@ -1,15 +1,16 @@
 """Spatial parallelism: pictures are sharded into strips (h shards their rows, w their columns), or by both into tiles.
 
-One picture may be too large for one device: of all that a net keeps for its backward, each rank keeps its part. Weights
-are the same everywhere, and a rank's pixels are one more part of the batch, so gradients are added over h and w as over
-replicas (the layout's record says so: `core.where.rules`). Most layers treat a pixel by itself and need nothing; those
-that do not are in `cut_layers`. That there are no others is tried before anything runs (`pixelwise`).
+One picture may be too large for one device. Here each rank saves its part of all activations. Weights are the same
+everywhere, and a rank's pixels are one more part of the batch, so gradients are added over h and w as over replicas
+(the layout's record says so: `core.where.rules`). Most layers treat each pixel separately and need no message. The
+others are in `cut_layers`. A test run finds any further ones before training starts (`pixelwise`).
 
-A batch norm's statistics are those of the microbatch, whoever has its pixels: they are summed over h and w, not over
-dp, where other microbatches are. Behind a mean over all pixels every rank has the same; each then counts its share of
-the loss.
+A batch norm uses the statistics of the full microbatch: they are summed over h and w, but
+not over dp, where other microbatches are. After a mean over all pixels, every rank has the same values, so each counts
+a fraction of the loss.
 
-A layer's outputs are cut evenly again. Where they are fewer than ranks, some have none, and wait for the others.
+Each layer's outputs are divided evenly. If there are fewer outputs than ranks, some ranks have none, and wait for the
+others.
 
 Source: Dryden et al. 2019, arXiv:1903.06681 (LBANN). Relatives: `halos`, `cut_layers`; `context_parallel`, the same for
 a sequence; `predict.bytes.spatial`; notebook 34.
@@ -32,7 +33,7 @@ DIMS = {"h": ROWS, "w": COLUMNS}
 
 
 class SpatialParallel(Mode):
-    """What the runtime asks of this mode."""
+    """The runtime part of this mode."""
 
     name, axis, purpose = "spatial parallelism", "h", "space"
     axes = ("h", "w")
@@ -68,12 +69,12 @@ class SpatialParallel(Mode):
         if any(letter in job.leaving[-1].split() for letter in RULES):
             return whole
         ways = job.mesh["h"] * job.mesh["w"]
-        return lambda output, target: whole(output, target) / ways  # all have the same
+        return lambda output, target: whole(output, target) / ways  # all ranks have the same output
 
-    # what it sends
+    # its messages
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, int]]:
-        """The sums of batch norms and means. Halos differ from rank to rank: see `transfers`."""
+        """The all-reduces of batch norms and means. Halos differ from rank to rank: see `transfers`."""
         width = job.widths.value
         for name in job.once(_by_layer).get(layer, ()) if when != "again" else ():
             module, channels = job.once(_known)[name], _channels(job, name)
@@ -94,12 +95,12 @@ class SpatialParallel(Mode):
 
 
 def _known(job) -> dict:
-    """{name: layer} of the layers that do not treat pixels by themselves."""
+    """{name: layer} of the layers that do not treat each pixel separately."""
     return {name: layer for name, layer in job.whole.named_modules() if is_known(layer) and name in job.passed}
 
 
 def _by_layer(job) -> dict[int, list[str]]:
-    """{layer: the names of those in it}."""
+    """{layer: the names of the known layers in it}."""
     found = {}
     for name in job.once(_known):
         found.setdefault(job.passed[name].layer, []).append(name)
@@ -107,7 +108,7 @@ def _by_layer(job) -> dict[int, list[str]]:
 
 
 def _cuts(job, name) -> dict[str, Cut]:
-    """How what enters a layer lies."""
+    """The layout of a layer's input."""
     shape = job.passed[name].entered
     return {axis: Cut(dim, even(shape[dim], job.mesh[axis])) for axis, dim in DIMS.items() if job.mesh[axis] > 1}
 
@@ -117,7 +118,7 @@ def _channels(job, name) -> int:
 
 
 def _goes(job, name, when: str) -> bool:
-    """Whether a layer sends anything then: a gradient goes back only to where somebody wants it."""
+    """Whether a layer sends a message in this phase: a gradient is sent back only if its input requires one."""
     passed = job.passed[name]
     return when == "forward" or (when == "backward" and (passed.wanted or job.stage_of(passed.layer) > 0))
 
@@ -134,7 +135,7 @@ def _messages(job) -> dict[str, dict]:
 
 
 def _halos(job, layer: int, when: str, at: dict[str, int]):
-    """((sender, receiver), bytes) of a layer's halos, among the ranks at these coordinates but for h and w."""
+    """((sender, receiver), bytes) of a layer's halos, among the ranks that differ from these coordinates in h and w."""
     messages = job.once(_messages)
     for name in job.once(_by_layer).get(layer, ()):
         if name in messages and _goes(job, name, when):

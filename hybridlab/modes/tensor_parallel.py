@@ -6,11 +6,11 @@ with g: an all-reduce of the partial sums forward, no message backward. So a blo
 of b·s·h. The residual stream between the pairs is the same on all ranks, or sharded along the sequence: see
 `sequence_parallel`.
 
-  parameter                        what a rank has            its gradient
-  q, k, v, mlp.up                  rows: heads, hidden units  its own
+  parameter                        a rank holds               its gradient
+  q, k, v, mlp.up                  rows: heads, hidden units  complete
   k, v if there are too few heads  the same as neighbours     a partial sum: from each rank's own queries
-  out.weight, mlp.down.weight      columns                    its own
-  embed.token, head.scores         rows: tokens               its own
+  out.weight, mlp.down.weight      columns                    complete
+  embed.token, head.scores         rows: tokens               complete
   norms, positions, other biases   all                        the same; with a sharded sequence, a partial sum
   anything inside a pair           all                        a partial sum: from each rank's own heads
 
@@ -19,8 +19,8 @@ along tp, in every model with dims of these names. A matrix with sharded outputs
 inputs writes to it, and a module with both has one f for all its matrices.
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053. Relatives: `world.talk.typed`, `core.where.rules`, `crossings`,
-`sequence_parallel`, `vocabulary_parallel` (embedding and loss), `narrowed` (what stages send each other),
-`predict.bytes.traffic.tensor` (the bytes again, in closed form), notebook 30.
+`sequence_parallel`, `vocabulary_parallel` (embedding and loss), `narrowed` (messages between stages),
+`predict.bytes.traffic.tensor` (the bytes in closed form), notebook 30.
 """
 
 import math
@@ -46,14 +46,14 @@ from hybridlab.predict.plans.divisions import Division
 from hybridlab.world.talk.typed import all_reduce, enter
 
 RULES = {"F": "tp", "N": "tp", "K": "tp", "V": "tp"}  # hidden units, heads, heads of keys and values, tokens
-FURTHER = "cp+tp"  # positions: those that context parallelism has left on a rank, or all
+FURTHER = "cp+tp"  # the positions of a cp rank, or all
 COPIED = "K"  # fewer heads of keys than ranks: neighbours hold the same one
 
 
 def place(param: Param, shape: Shape, ways: int, sequence: bool = False) -> dict:
-    """What tensor parallelism changes in the record of one parameter of a model of this shape.
+    """The changes of tensor parallelism to the record of one parameter of a model of this shape.
 
-    ways      the length of tp;  sequence  whether the stream between the matrices is cut along the sequence
+    ways      the length of tp;  sequence  whether the stream between the matrices is sharded along the sequence
 
     >>> place(Param("blocks.0.mlp.down.weight", (32, 128)), Shape(), ways=2)
     {'shard': {'tp': Cut(dim=1, spans=((0, 64), (64, 128)))}}
@@ -65,28 +65,28 @@ def place(param: Param, shape: Shape, ways: int, sequence: bool = False) -> dict
 
 
 def refuse_misfits(sizes: dict[str, int], ways: int, sequence: bool = False):
-    """Nothing, if a model whose dims have these sizes can be cut over this number of ranks.
+    """Raise an error unless a model whose dims have these sizes can be sharded over this number of ranks.
 
-    raises  ValueError when heads are not whole on a rank, or a rank would have nothing
+    raises  ValueError if a head would be split between ranks, or a rank would hold nothing
     """
     divisions.refuse(sizes, Division(tp=ways, sequence=sequence), "tp")
 
 
-# --- the model's part on a rank: where it reads from the stream, and where it writes to it --------------------------
+# --- the model's part on a rank: its reads from the stream, and its writes to it ------------------------------------
 
 
 class WholeStream:
-    """The residual stream, the same on all ranks along tp: how modules that are cut read from it and write to it."""
+    """The residual stream, the same on all ranks along tp: how sharded modules read from it and write to it."""
 
     def __init__(self, comm):
         self.comm = comm
 
     def enter(self, module):
-        """Make a module's input one that ranks use for different work: Megatron's f."""
+        """Mark a module's input, which ranks use for different work, with Megatron's f."""
         before(module, lambda x: enter(self.comm, x, "tp"))
 
     def leave(self, summand_BTD):
-        """Add the ranks' summands: Megatron's g."""
+        """All-reduce the partial sums: Megatron's g."""
         return all_reduce(self.comm, summand_BTD, "tp", to="I")
 
 
@@ -113,7 +113,7 @@ class RowParallel(nn.Module):
 def fit(module: nn.Module, comm, layout: Layout, context: int | None = None):
     """Turn a model whose parameters are this rank's boxes into this rank's part of it, in place.
 
-    context  the positions of a sequence, where the stream is cut along them; None where it is whole
+    context  the positions of a sequence, if the stream is sharded along them; None if it is not
     """
     stream = WholeStream(comm) if context is None else CutStream(comm, context)
     found = crossings(module, layout)
@@ -134,9 +134,9 @@ def fit(module: nn.Module, comm, layout: Layout, context: int | None = None):
 
 
 def split(module: nn.Module, comm, layout: Layout, context: int | None = None):
-    """Turn a whole model into this rank's part of it, in place: parameters keep their identity and their names.
+    """Turn a full model into this rank's part of it, in place: parameters keep their identity and their names.
 
-    Layers whose parameters are not here at all, those of other stages, keep them whole and must not be called.
+    Layers of other stages, whose parameters are not here, stay unsharded and must not be called.
     """
     for name, weight in module.named_parameters():
         if box := layout.box(name, comm.rank):
@@ -148,7 +148,7 @@ def split(module: nn.Module, comm, layout: Layout, context: int | None = None):
 
 
 class TensorParallel(Mode):
-    """What the runtime asks of this mode."""
+    """The runtime part of this mode."""
 
     name, axis, purpose, copied = "tensor parallelism", "tp", "inside", COPIED
     options = {
@@ -180,10 +180,10 @@ class TensorParallel(Mode):
         refuse_more(job.whole, job.layout, "tp")
 
     def _refuse_other_biases(self, job):
-        """A bias goes with the outputs of its matrix."""
+        """A bias must be sharded like the outputs of its matrix."""
         for name, param in job.layout.named.items():
             weight = job.layout.named.get(name.removesuffix("bias") + "weight")
-            if not name.endswith("bias") or weight is None or param.dims.startswith("E "):  # of experts, see there
+            if not name.endswith("bias") or weight is None or param.dims.startswith("E "):  # see cut_experts
                 continue
             cut = "tp" in weight.shard and weight.shard["tp"].dim == 0
             if cut != ("tp" in param.shard):
@@ -193,7 +193,7 @@ class TensorParallel(Mode):
                 )
 
     def _refuse_open_cuts(self, job):
-        """What one matrix cuts, the next has to join: beside modules that hold a pair, matrices come in turns."""
+        """The next matrix must join sharded outputs: outside of pairs, the two kinds of matrices alternate."""
         open_at = None
         for one in job.once(_crossings):
             if one.within or one.kind == "rows":
@@ -246,24 +246,24 @@ class TensorParallel(Mode):
     def _cuts_scores(self, job) -> bool:
         return job.model.scores in RULES
 
-    # what it sends
+    # its messages
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, int]]:
         ways, positions = job.mesh["tp"], here.get("T", 1)
-        filled = ways * -(-positions // ways) if job["sequence"] else positions  # uneven parts are filled up
+        filled = ways * -(-positions // ways) if job["sequence"] else positions  # uneven parts are padded
         for kind, letter, row, wanted in job.once(_by_layer).get(layer, ()):
-            # multiplied first, then divided: a module may work on fewer positions than a sequence has
+            # multiply before dividing: a module may work on fewer positions than a sequence has
             whole = job.sizes.get("T", 1) * job.sizes.get(letter, 1)
             size = here["B"] * (row * filled * here.get(letter, 1) // whole) * job.widths.value
             back = kind != "rows" and (wanted or job.stage_of(layer) > 0)
             yield from ((op, size) for op in _operations(kind, when, job["sequence"], back))
         yield from cut_experts.sends(job, layer, when, here)
         if layer == len(job.layers) - 1 and when == "forward" and self._cuts_scores(job):
-            # the largest score; Σ exp and the target's score
+            # the largest logit; Σ exp and the target's logit
             yield "all_reduce", 3 * here["B"] * positions * job.widths.value
 
     def sends_around(self, job, stage, when, here):
-        """The parts that crossed a cut are put together."""
+        """The parts of a tensor that crossed a cut are gathered."""
         tensors = {"forward": job.links.into, "backward": job.links.out_of}
         if self._scatters(job) and when in tensors:
             ways = job.mesh["tp"]
@@ -276,7 +276,7 @@ class TensorParallel(Mode):
 
 
 def _operations(kind: str, when: str, cut: bool, back: bool) -> list[str]:
-    """What a crossing does. cut: the stream is cut along the sequence; back: a gradient goes on."""
+    """The operations of a crossing. cut: the stream is sharded; back: the crossing's input requires a gradient."""
     if kind == "enter":
         does = {"backward": ["all_reduce"] * back}
         with_parts = {"forward": ["all_gather"], "backward": ["reduce_scatter"] * back, "again": ["all_gather"]}
@@ -287,7 +287,7 @@ def _operations(kind: str, when: str, cut: bool, back: bool) -> list[str]:
 
 
 def _positions(job) -> int:
-    """How many positions the ranks along tp share: all, or a part along cp, equal ones (`predict.plans.divisions`)."""
+    """The positions that ranks along tp divide: all, or an equal part along cp (`predict.plans.divisions`)."""
     return job.sizes["T"] // job.mesh["cp"]
 
 
@@ -296,19 +296,19 @@ def _crossings(job) -> list[Crossing]:
 
 
 def _read_in_pairs(job, layout) -> list[str]:
-    """The parameters of which every rank has all, and that only its own heads or hidden units read."""
+    """The parameters that every rank holds in full, and that only its own heads or hidden units read."""
     found = beside(job.whole, layout)
     turn = {name: number for number, name in enumerate(job.passed)} if found else {}
     return [name for name, last in found.items() if _turn(name.rpartition(".")[0], turn) < turn[last]]
 
 
 def _turn(module: str, turn: dict[str, int]) -> int:
-    """When a module is through; where it is never called itself, the one around it that is."""
+    """The turn at which a module has finished; for one that is never called itself, that of the one around it."""
     return turn[module] if module in turn or not module else _turn(module.rpartition(".")[0], turn | {"": len(turn)})
 
 
 def _by_layer(job) -> dict[int, list[tuple[str, str, int, bool]]]:
-    """{layer: (kind, letter of what crosses, its numbers for one row, whether it has a gradient)}."""
+    """{layer: (kind, letter of the dim that crosses, its numbers for one row, whether it has a gradient)}."""
     found = {}
     for one in job.once(_crossings):
         passed = job.passed[one.name]

@@ -3,8 +3,8 @@ gradients and the weights.
 
 Three stages, each of which shards one more kind of state (`Param.rest`):
 
-  1  optimizer   a reduce-scatter leaves a share on each rank, which updates its share; the shares are gathered
-  2  gradients   the same, and the other ranks' shares are freed as soon as their reduction has started
+  1  optimizer   a reduce-scatter leaves a shard on each rank, which updates its shard; the shards are gathered
+  2  gradients   the same, and the other ranks' shards are freed as soon as their reduction has started
   3  weights     gathered before use (UNSHARD), freed after it (RESHARD), and gathered again for the backward
 
 A pack is one buffer, cut into equal pieces regardless of parameter boundaries; the last piece is padded. `owners` is
@@ -39,7 +39,7 @@ STAGES = (0, 1, 2, 3)
 
 
 def shared(layout: Layout, stage: int, owners: int, along: tuple[str, ...] = ("dp",)) -> Layout:
-    """The layout with every parameter at rest shared among `owners` neighbours, as this ZeRO stage says.
+    """The layout with every parameter sharded between steps among `owners` neighbours, for this ZeRO stage.
 
     along  axes along which ranks see different data; along those of them that cut it, a parameter has no copies
     """
@@ -53,7 +53,7 @@ def shared(layout: Layout, stage: int, owners: int, along: tuple[str, ...] = ("d
 
 
 class Sharded(Replicated):
-    """The weights of a rank's stages, of which it owns a share between steps; the arguments are those of `Replicated`.
+    """The weights of a rank's stages, of which it owns a shard between steps; the arguments are those of `Replicated`.
 
     comm, layout, stages, named, program, early, policy  as in `Replicated`
     """
@@ -71,7 +71,7 @@ class Sharded(Replicated):
         return {name: torch.nn.Parameter(self._shaped(name, share)) for name, share in inside.items()}
 
     def _shaped(self, name, share):
-        """A share as it is known outside: flat, or with the parameter's shape where it is all of it."""
+        """A shard as other code sees it: flat, or with the parameter's shape if it is the full parameter."""
         return share.view_as(self.by_name[name]) if self.layout[name].owners == 1 else share
 
     # one buffer for each pack
@@ -92,19 +92,19 @@ class Sharded(Replicated):
         return flat[start : start + piece]
 
     def _kept(self, pack):
-        """This rank's piece of the weights, which it keeps at rest: a part of the whole buffer while that stays."""
+        """This rank's piece of the weights, kept between steps: a view of the full buffer, if there is one."""
         own = self._kept_as(self._own(pack, self.values[pack]))
         return own.clone() if self.rest == 3 and not self.policy.host else own
 
     def _inside(self, name) -> tuple[int, int]:
-        """Where this rank's share of a parameter lies in its piece."""
+        """The range of this rank's shard of a parameter within its piece."""
         layout, rank = self.layout, self.comm.rank
         share, start = layout.share(name, rank), layout.offset(name, rank)
         piece = layout.share_number(name, rank) * layout.piece(layout[name].pack, rank)
         return (start + share.start - piece, start + share.stop - piece) if share.stop > share.start else (0, 0)
 
     def _moved(self, pack):
-        """A buffer in which the weights of a pack now live."""
+        """The buffer that now stores the weights of a pack."""
         flat, start = self._flat(pack), 0
         for name in self.layout.packs[pack]:
             weight = self.by_name[name]
@@ -112,7 +112,7 @@ class Sharded(Replicated):
             start += weight.numel()
         return flat
 
-    # gradients: reduce-scatter, and between groups of owners an all-reduce of the share
+    # gradients: a reduce-scatter, and an all-reduce of the shard between groups of owners
 
     def reduce(self, comm, action):
         """Reduce this stage's gradients; the buffers of reductions that have started are freed before the next are
@@ -138,7 +138,7 @@ class Sharded(Replicated):
             self._give(self.shares[name], self._shaped(name, piece[slice(*self._inside(name))]))
 
     def _meets(self, name) -> bool:
-        return True  # a share is cut out of every gradient, also where nobody adds to it
+        return True  # a shard is cut out of every gradient, even if no other rank adds to it
 
     # weights: gathered after the update, or before every use
 
@@ -170,7 +170,7 @@ class Sharded(Replicated):
             values.copy_(whole)
 
     def reshard(self, stage):
-        """Free the weights of a stage, except this rank's share."""
+        """Free the weights of a stage, except this rank's shard."""
         for pack in self._packs(stage):
             self.in_use[pack] -= 1
             if not self.in_use[pack]:
@@ -184,7 +184,7 @@ class Sharded(Replicated):
 
 
 class Zero(DataParallel):
-    """What the runtime asks of this mode: what it does differently from plain data parallelism."""
+    """The runtime part of this mode: its differences from plain data parallelism."""
 
     name, purpose = "ZeRO", "shares"
     options = {
@@ -199,7 +199,7 @@ class Zero(DataParallel):
             beside="zero",
         ),
     }
-    factors = {"zero": ("0", "1", "2", "3", "1 of 2", "2 of 2", "3 of 2")}  # "of 2": hybrid, shared among two owners
+    factors = {"zero": ("0", "1", "2", "3", "1 of 2", "2 of 2", "3 of 2")}  # "of 2": hybrid, two owners
 
     def takes_part(self, mesh, chosen):
         return bool(chosen["zero"]) and not rests_on_hosts(chosen)
@@ -220,7 +220,7 @@ class Zero(DataParallel):
         divisions.refuse(job.sizes, job.division, "zero")
 
     def meant(self, name, chunks, mesh, chosen, layers):
-        """With stage 3 and one pipeline rank, a loop over single layers: only few then have whole weights at once."""
+        """With stage 3 and one pipeline rank, a loop over single layers: few at a time then have gathered weights."""
         loops = chosen["zero"] == 3 and mesh["pp"] == 1 and chunks is None
         return ("looped_bfs", layers) if loops else (name, chunks)
 
@@ -235,11 +235,11 @@ class Zero(DataParallel):
         return shared(layout, job["zero"], job["owners"] or job.mesh.size, _along(job))
 
     def limits(self, job):
-        """With stage 3, all that a stage of the pipeline gathers at once."""
+        """With stage 3, one pack for all weights that a stage of the pipeline gathers at once."""
         return (float("inf"), float("inf")) if job["zero"] == 3 else super().limits(job)
 
     def gathers(self, job, pack, rank):
-        """With stage 3, as often as the schedule says."""
+        """With stage 3, as often as the schedule requires."""
         if job["zero"] < 3:
             return None
         program = job.schedule.program[job.mesh.line(rank).index(rank)]
@@ -252,12 +252,12 @@ def _along(job) -> tuple[str, ...]:
 
 
 def rests_on_hosts(chosen: dict) -> bool:
-    """Whether the weights rest whole in the memory of every host, see `modes.on_host`."""
+    """Whether every host stores the full weights, see `modes.on_host`."""
     return chosen["zero"] == 3 and chosen["offload"] and chosen["owners"] == 1
 
 
 def _opened(program, stages) -> int:
-    """How often a program gathers what these stages share: not when one of them has it already."""
+    """The number of times that a program gathers the shared weights of these stages, except while one has them."""
     opened = in_use = 0
     for action in program:
         if action.stage in stages and action.kind in ("UNSHARD", "RESHARD"):

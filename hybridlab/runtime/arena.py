@@ -1,8 +1,8 @@
 """The arena: the device memory for saved activations, counted byte by byte, with a real limit.
 
-A forward saves tensors for its backward. A *storage* is the memory of a tensor: it counts once, however many tensors
-look at it and however many actions keep it. On a CPU, where nothing else would object, a storage too many is an error.
-On a GPU it is one before the allocator is asked.
+A forward saves tensors for its backward. A *storage* is the memory of a tensor. It counts once, even if several tensors
+view it and several actions keep it. On a CPU, which has memory to spare, exceeding the capacity raises an error. On a
+GPU the error comes before the allocator is asked.
 
 Relatives: `runtime.copies`, which empty and fill it; `modes.out_of_core`, whose forwards keep their tensors here;
 `core.when.room`, which expresses free memory as dependencies. Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA).
@@ -18,10 +18,10 @@ import torch
 class Arena:
     """Memory for saved activations.
 
-    capacity  in bytes;  rank  whose device it is;  doing  what its rank does at the moment, for the error
-    held, peak  bytes held now, and at most
+    capacity  in bytes;  rank  that owns the device;  doing  the rank's current action, for the error
+    held, peak  bytes held now, and the maximum so far
 
-    raises  MemoryError, from `take`, in one sentence
+    raises  MemoryError, from `take`, with one sentence
 
     >>> arena = Arena(capacity=100)
     >>> x, y = torch.ones(20), torch.ones(10)
@@ -39,17 +39,17 @@ class Arena:
 
     def __init__(self, capacity: float = math.inf, rank: int = 0):
         self.capacity, self.rank, self.doing = capacity, rank, ""
-        self._turn, self._holders = threading.Lock(), {}  # {identity of a storage: how many hold it}
+        self._turn, self._holders = threading.Lock(), {}  # {identity of a storage: its number of holders}
         self.held = self.peak = 0
         self.history: list[tuple[int, int]] = []
 
     def told(self) -> torch.Tensor:
-        """The history, (changes, 2): time in ns and bytes held from then on; a new one begins."""
+        """The history, (changes, 2): time in ns, and bytes held since then; a new history begins."""
         told, self.history = torch.tensor(self.history, dtype=torch.int64).view(-1, 2), []
         return told
 
     def take(self, storage: torch.UntypedStorage, doing: str = ""):
-        """Hold a storage; `doing`: the action that needs it, where that is not what the rank does."""
+        """Hold a storage; `doing`: the action that needs it, if it is not the rank's current action."""
         with self._turn:
             size, holders = storage.nbytes(), self._holders.get(storage._cdata, 0)
             if not holders and self.held + size > self.capacity:
@@ -63,7 +63,7 @@ class Arena:
                 self._changed(size)
 
     def give(self, storage: torch.UntypedStorage):
-        """Let a storage go; it is gone when nothing refers to it."""
+        """Release a storage; its memory is free when nothing refers to it."""
         with self._turn:
             self._holders[storage._cdata] -= 1
             if not self._holders[storage._cdata]:
@@ -77,9 +77,9 @@ class Arena:
 
 
 class Kept:
-    """The storage of a saved tensor: on the device, or away on the host.
+    """The storage of a saved tensor: on the device, or moved to the host.
 
-    size  in bytes;  flat  all of it as one row of numbers, on the device; None while it is away, in `host`
+    size  in bytes;  flat  its bytes as one row of numbers, on the device; None while they are in `host`
     """
 
     def __init__(self, arena: Arena, x: torch.Tensor):
@@ -89,14 +89,14 @@ class Kept:
         self.flat = x.detach().as_strided((self.size // x.itemsize,), (1,), 0)
 
     def end(self):
-        """Free it: it is not needed on the device any more."""
+        """Free it: the device no longer needs it."""
         if self.flat is not None:
             self.arena.give(self.flat.untyped_storage())
             self.flat = None
 
 
 class Look:
-    """How a tensor looks at a storage that is kept, wherever that is at the moment."""
+    """A tensor's view of a saved storage, whether that is on the device or on the host."""
 
     def __init__(self, kept: Kept, x: torch.Tensor):
         self.kept, self.dtype, self.form = kept, x.dtype, (x.shape, x.stride(), x.storage_offset())

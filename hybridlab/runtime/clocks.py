@@ -1,4 +1,4 @@
-"""From clocks to a timeline: the latency of a message on this machine, and the combined notes of all ranks."""
+"""From clocks to a timeline: the latency of a message on this machine, and the combined times of all ranks."""
 
 import statistics
 import time
@@ -12,17 +12,17 @@ from hybridlab.core.when.lanes import COMPUTE, lanes, messages
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
 
-NOTICED = 0.05  # of the time since it began: a wait shorter than this share says nothing about a message
+NOTICED = 0.05  # a wait shorter than this fraction of the time since it began gives no information about a message
 
 
 def link_latency(comm, laps: int = 12, elements: int = 256, hold: float = 0.002, device="cpu") -> float:
-    """Seconds from posting a message to its receiver waking up with it, if the receive was posted before.
+    """Seconds from posting a message until its receiver wakes up with it, if the receive was posted before.
 
-    A token travels round all ranks; each holds it for a while, asleep, as it will between messages of a pipeline. The
-    median lap, less the time that the token was held and posted, divided by its hops. Posting counts with its shortest
-    time: while it posts a rank may lose its core, and its token travels on. 0 for one rank.
+    A token travels round all ranks. Each rank holds it for a while, asleep, as between messages of a pipeline. The
+    latency is the median lap, minus the time for holding and posting, divided by the number of hops. The shortest
+    posting time is used: while it posts, a rank may lose its core although its token travels on. 0 for one rank.
 
-    device  where the token lies: where the messages in question do
+    device  of the token: that of the messages to be predicted
     """
     if comm.size == 1:
         return 0.0
@@ -47,20 +47,21 @@ def link_latency(comm, laps: int = 12, elements: int = 256, hold: float = 0.002,
         leaving.over()
     comm.all_reduce(held.add_(min(post)))
     travelled = statistics.median((torch.tensor(lap, dtype=torch.float64) - held).tolist())
-    return max(travelled / comm.size, 0.0)  # only rank 0 saw whole laps
+    return max(travelled / comm.size, 0.0)  # only rank 0 measured full laps
 
 
 def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, held=(), **more) -> Timeline:
     """The timeline of a run, from `times[rank][step]` as `Player.step` returns them.
 
-    held  held[rank][step], of a run within a stated room: what `Arena.told` says. That of the typical step stands in
-          the origin as {"held": one list for each rank of (seconds, bytes held from then on)}
+    held  held[rank][step], of a run with a given memory capacity: the result of `Arena.told`. The origin stores that of
+          the typical step as {"held": one list for each rank of (seconds, bytes held since then)}
 
     Each step starts with its first compute action. A message begins when both sides have posted it, and ends when the
-    receiver that waits for it has it. If it arrives before its receiver looks, its arrival time is unknown: it is given
-    the calibrated latency. To receive even such a message takes a moment. So a wait that is as short as the latency, or
-    as a twentieth of the time since the message began, does not count as waiting. (origin["seen"]: the device has seen
-    every message come. Then the noted ends are true, and the latency is what its messages took.)
+    receiver that waits for it has it. If it arrives before its receiver checks, its arrival time is unknown, and the
+    calibrated latency is used. Receiving even such a message takes a moment. So a wait no longer than the latency, or
+    than a twentieth of the time since the message began, does not count as waiting. (origin["seen"]: the device has
+    recorded the arrival of every message. Then the recorded ends are exact, and the latency is the time that the
+    messages took.)
     """
     noted = np.concatenate([np.stack([step.numpy() for step in rank], axis=1) for rank in times])
     ready, begin, end, looked = noted.transpose(2, 1, 0)
@@ -90,7 +91,7 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
 
 
 def _take_turns(flow, sends, receives, begin, end):
-    """A rank's exchanges go one after the other: each begins when the one before is over. Changes `begin`."""
+    """A rank's exchanges run one after another: each begins when the previous one is over. Changes `begin`."""
     edge = flow.edge_of(flow.takes.values[flow.takes.starts[receives]])
     order = np.argsort(sends)
     for rank in np.unique(flow.rank[sends]):

@@ -1,19 +1,19 @@
 """Copies of memory to the host and back, during compute, with one engine for each direction.
 
 Each engine runs its copies in the order in which they were submitted. A copy that has to wait blocks its engine, not
-its rank. Three kinds of engines:
+its rank. There are three kinds of engines:
 
     Threads  two threads that copy memory: a rank on a CPU
     Streams  two streams of a GPU, and pinned memory on the host
-    Timed    a copy without engine: nothing is copied, time passes (emulated work)
+    Timed    no engine: nothing is copied, time passes (emulated work)
 
-A *load* has three calls: `room` allocates the destination, `carry` copies, `over` frees the source or marks the
+A *load* has three methods: `room` allocates the destination, `carry` copies, `over` frees the source or marks the
 arrival. `start` submits a load to an engine, with the copies that must finish first. It returns a copy with `wait`, and
-with `begin` and `end`, marks on the rank's clock that are set when it is over.
+with `begin` and `end`, the times on the rank's clock.
 
-On a GPU the host is ahead of its device. A copy is over for the host after a `wait`: the compute stream then waits too,
-so later tensors may reuse the memory. The destination is allocated when the program reaches the copy. If another copy
-must finish first, the host waits for it while the device continues its queue.
+On a GPU the host runs ahead of its device. For the host, a copy is over after a `wait`: the compute stream then waits
+too, so later tensors may reuse the memory. The destination is allocated when the program reaches the copy. If another
+copy must finish first, the host waits for it while the device continues its queue.
 
 Relatives: `runtime.arena`, whose storages are loads; `runtime.player`, which starts copies and waits.
 """
@@ -65,7 +65,7 @@ class Coming:
 
     kept    the saved tensors of the forward
     device  the destination
-    doing   the action of the swap, for an error
+    doing   the action of the swap, for an error message
     """
 
     def __init__(self, kept: list[Kept], device: torch.device, doing: str):
@@ -95,7 +95,7 @@ class Threads:
         self._pools = {way: ThreadPoolExecutor(1, way) for way in (OUT, IN)}
 
     def start(self, way: str, load, before=()) -> "Copied":
-        """Give a load to the engine of a way."""
+        """Submit a load to the engine of a direction ("SWAP_OUT" or "SWAP_IN")."""
         copy = Copied()
         copy.future = self._pools[way].submit(copy.run, load, before)
         return copy
@@ -107,7 +107,7 @@ class Copied:
     begin = end = 0
 
     def run(self, load, before):
-        """Carry the load, when the copies before are over."""
+        """Copy the load, after the copies `before` are over."""
         for one in before:
             one.wait()
         self.begin = now()
@@ -117,7 +117,7 @@ class Copied:
         self.end = now()
 
     def wait(self):
-        """Wait until it is over; raises what went wrong in it."""
+        """Wait until it is over; re-raises an error of the copy."""
         self.future.result()
 
     def when_over(self, note, clock):
@@ -133,7 +133,7 @@ class Streams:
         self._streams = {way: torch.Stream(device=device) for way in (OUT, IN)}
 
     def start(self, way: str, load, before=()) -> "Streamed":
-        """Give a load to the engine of a way."""
+        """Submit a load to the engine of a direction ("SWAP_OUT" or "SWAP_IN")."""
         for one in before:
             one.over()
         for one in [one for one in self._under_way if one.end.query()]:
@@ -165,16 +165,16 @@ class Streamed:
         self.load, self.begin, self.end = load, begin, end
 
     def wait(self):
-        """Have the stream that computes wait."""
+        """Make the compute stream wait."""
         self.end.wait()
         self._settle()
 
     def when_over(self, note, clock):
-        """Call note(event), which the device comes to when it is over."""
+        """Call note(event); the device records the event when the copy is over."""
         note(self.end)
 
     def over(self):
-        """Have the host wait."""
+        """Make the host wait."""
         self.end.synchronize()
         self._settle()
 
@@ -185,7 +185,7 @@ class Streamed:
 
 
 class Timed:
-    """A copy that takes as long as stated, from when its engine is free and what it needs is there; times in ns."""
+    """A copy of a given duration, which starts when its engine is free and its inputs are ready; times in ns."""
 
     def __init__(self, ready: int, taken: int):
         self.begin, self.end = ready, ready + taken

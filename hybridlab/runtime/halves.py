@@ -1,11 +1,11 @@
 """The backward of a stage in two halves: first the gradients of its inputs, later those of its weights.
 
-Autograd's graph has two kinds of paths: from the outputs to the inputs, and branches from these paths to a weight. The
-node where a branch begins is a *junction*. The input half follows the first kind and saves the gradient at each
-junction; the weight half continues from there. No multiplication is repeated or omitted, and sums have the order of a
-full backward. Junctions that share a weight, such as experts cut from one tensor, continue together. If one such
-junction is below another, as when two layers share a weight, the branch of the upper one would pass the lower one too:
-such a weight gets its gradient from the outputs, on a separate path.
+Autograd's graph has two kinds of paths: from the outputs to the inputs, and branches from these paths to a weight. A
+*junction* is the node where a branch begins. The input half follows the first kind and saves the gradient at each
+junction; the weight half continues from there. No multiplication is repeated or omitted, and sums have the same order
+as in a full backward. Junctions that share a weight, such as experts cut from one tensor, continue together. One such
+junction may be below another, as when two layers share a weight. Then the branch of the upper one would pass through
+the lower one too, so such a weight gets its gradient on a separate path from the outputs.
 
 Source: Qi et al. 2023, arXiv:2401.10241 (zero bubble; their B is our I). Relatives: `scheduling.zero_bubble`, the rows
 I and W of `core.when.law`, notebook 14.
@@ -18,8 +18,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 
 class Kept(NamedTuple):
-    """What the weight half needs for junctions that are left together: where they are, the gradients that passed them,
-    and their weights."""
+    """The state that the weight half needs for junctions that continue together: the edges, the gradients that reached
+    them, and their weights."""
 
     edges: list
     gradients: list
@@ -43,7 +43,7 @@ def input_half(outputs: list, gradients: list, inputs: list) -> tuple[list, list
     tensor([[1., 1.]])
     """
     roots = [get_gradient_edge(output) for output in outputs]
-    if not inputs:  # the first stage: the whole backward is for the weights
+    if not inputs:  # the first stage: the full backward is for the weights
         return [], [Kept(roots, gradients, _weights(root.node for root in roots))]
     junctions, again = _junctions(roots, inputs)
     edges = [edge for into, _ in junctions for edge in into]
@@ -75,11 +75,11 @@ def _kept(edges, gradients, weights):
 
 
 def _junctions(roots, inputs) -> tuple[list[tuple[list[GradientEdge], list]], list]:
-    """[(the gradient edges into junctions that are left together, the weights for which paths leave there)], those that
-    are last in the model first; and the weights that have a junction below another."""
+    """[(the gradient edges into junctions that continue together, the weights of their branches)], the last in the
+    model first; and the weights that have a junction below another one."""
     order = _upward(root.node for root in roots)
     leads = {get_gradient_edge(x).node for x in inputs}  # nodes from which an input can be reached
-    into = {}  # of every node, the numbers of its outputs that are in use
+    into = {}  # of every node, the indices of its outputs that are used
     for node in order:
         below = [child for child in node.next_functions if child[0] is not None]
         if any(child in leads for child, _ in below):
@@ -88,7 +88,7 @@ def _junctions(roots, inputs) -> tuple[list[tuple[list[GradientEdge], list]], li
             into.setdefault(child, set()).add(number)
     for root in roots:
         into.setdefault(root.node, set()).add(root.output_nr)
-    left = {}  # weights by the junctions where paths leave for them
+    left = {}  # {junctions: the weights of their branches}
     for node in reversed(order):
         if node in leads:
             weights = _weights(child for child, _ in node.next_functions if child is not None and child not in leads)
@@ -111,7 +111,7 @@ def _in_line(left, order) -> list:
 
 
 def _one_below(nodes, order) -> bool:
-    """Whether one of these nodes can be reached from another."""
+    """Whether one of these nodes can be reached from another one."""
     above = set()  # nodes from which one of these can be reached
     for node in order:
         if any(child in nodes or child in above for child, _ in node.next_functions):
@@ -122,7 +122,7 @@ def _one_below(nodes, order) -> bool:
 
 
 def _together(left, without) -> list[tuple[list, list]]:
-    """(junctions, their weights): those that have a weight in common are one; some weights are left out."""
+    """(junctions, their weights): junctions with a common weight are merged; the weights in `without` are left out."""
     groups, leave = [], {id(weight) for weight in without}
     for node, weights in left.items():
         mine = {id(weight): weight for weight in weights if id(weight) not in leave}
@@ -135,7 +135,7 @@ def _together(left, without) -> list[tuple[list, list]]:
 
 
 def _upward(roots) -> list:
-    """Every node below the roots, each after all those below it."""
+    """Every node below the roots, each after all nodes below it."""
     order, seen, stack = [], set(), [(root, False) for root in roots]
     while stack:
         node, below_done = stack.pop()

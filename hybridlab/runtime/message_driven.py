@@ -1,18 +1,19 @@
-"""Message-driven pipelining: without a written order; a rank runs an action whose message has arrived.
+"""Message-driven pipelining has no written order: a rank runs an action whose message has arrived.
 
-Two receivers, one for each direction, wait for messages and put what comes into a queue. The rank takes from the queue,
-backwards first, computes, and sends on. Stage 0 lets a new microbatch in only when fewer than `in_flight` are under
-way, which bounds the memory as 1F1B does. The last stage turns each forward into its backward at once. Nothing is
-stale: the weights change after the last backward only.
+Two receivers, one for each direction, wait for messages and put them into a queue. The rank takes a message from the
+queue, backwards first, computes, and sends the result. Stage 0 starts a new microbatch only when fewer than `in_flight`
+are in flight, which bounds the memory as 1F1B does. The last stage runs each backward right after its forward. No
+weights are stale: they change only after the last backward.
 
 A message contains its microbatch's number, because the order is not known in advance; messages over one link stay in
-their order. gloo never tells a poller that a receive is complete, so the receivers are threads that block. On a GPU,
-too, a message has arrived when its tensor is there, and not when the device has been told to wait for it.
+their order. gloo does not report to a polling rank that a receive is complete, so the receivers are threads that block.
+On a GPU, too, a message counts as arrived when its tensor is there, and not when the device has been instructed to wait
+for it.
 
-What was done, in the order in which it happened, is a schedule like any other: it can be drawn, and simulated.
+The executed actions, in their actual order, are a schedule like any other: it can be drawn and simulated.
 
-Source: Singh and Bhatele 2021, arXiv:2110.13005 (AxoNN's inter-layer mode). Relatives: `player.Player`, which plays a
-written order; `scheduling.one_f_one_b`; notebook 12.
+Source: Singh and Bhatele 2021, arXiv:2110.13005 (AxoNN's inter-layer mode). Relatives: `player.Player`, which executes
+a written order; `scheduling.one_f_one_b`; notebook 12.
 """
 
 import itertools
@@ -26,21 +27,21 @@ from hybridlab.core.when.action import Action
 from hybridlab.core.when.schedule import Schedule
 
 FORWARD, BACKWARD = "F", "B"
-TAGS = {FORWARD: 0, BACKWARD: 2}  # a message and, one tag later, the number of its microbatch
+TAGS = {FORWARD: 0, BACKWARD: 2}  # a message; the next tag sends the number of its microbatch
 ROOM = 3  # tags between two tensors of one message
 NUMBER = 8  # bytes of the number
 now = time.perf_counter_ns
 
 
 class MessageDriven:
-    """One rank's part in a pipeline without a written order: one stage on each rank, full backwards.
+    """One rank of a pipeline without a written order: one stage on each rank, full backwards.
 
-    schedule   says which ranks hold which stages, which microbatches there are, and which sums come last; the order
-               in it is not used
-    in_flight  microbatches that stage 0 has let in and not yet got back: as many as stages, unless given
+    schedule   gives the ranks of stages, the microbatches, and the final reductions; its order is not used
+    in_flight  the maximum number of microbatches that stage 0 has started and not finished: by default the number of
+               stages
     watch      as in `player.Player`
 
-    The ranks that play together make theirs at the same time: neighbours greet each other.
+    The ranks that run together must create theirs at the same time, because neighbours connect first.
 
     raises  as `one_chain` does
     """
@@ -59,19 +60,19 @@ class MessageDriven:
         comm.greet(ends, work.device)
 
     def step(self) -> torch.Tensor:
-        """Do one step, and read the times: as `player.Player.step` does."""
+        """Run one step, and read the times, as `player.Player.step` does."""
         self.play()
         return self.read()
 
     def read(self) -> torch.Tensor:
-        """The times of the latest step, as `player.Player.read` gives them."""
+        """The times of the latest step, as `player.Player.read` returns them."""
         self.comm.settle()
         times = [[self.clock.read(mark) for mark in row] for row in self.times]
         self.clock.anchor()
         return torch.tensor(times, dtype=torch.int64).reshape(-1, 4)
 
     def play(self):
-        """Do one step; `program` is then the list of what was done."""
+        """Run one step; afterwards `program` is the list of executed actions."""
         self.program, self.times, self.outgoing = [], [], []
         self.inbox, self.returned = queue.PriorityQueue(), 0
         receivers = [threading.Thread(target=self._receive, args=link) for link in self._links()]
@@ -97,7 +98,7 @@ class MessageDriven:
         self.played += 1
 
     def _links(self):
-        """(direction, rank that messages come from, edge), for each neighbour."""
+        """(direction, source rank of its messages, edge), for each neighbour."""
         if self.before is not None:
             yield FORWARD, self.before, self.stage - 1
         if self.after is not None:
@@ -107,7 +108,7 @@ class MessageDriven:
         """In a separate thread: put every message of one direction into the inbox, backwards before forwards."""
         try:
             if self.work.device.type != "cpu":
-                torch.accelerator.set_device_index(self.work.device.index)  # every thread begins at the first one
+                torch.accelerator.set_device_index(self.work.device.index)  # every thread starts with device 0
             for count in range(len(self.mine)):
                 asked = now()
                 number = self._came(torch.empty(1, dtype=torch.int64), source, TAGS[direction] + 1)
@@ -115,14 +116,14 @@ class MessageDriven:
                 tags = itertools.count(TAGS[direction] + ROOM, ROOM)
                 value = tuple(self._came(x, source, tag) for x, tag in zip(room, tags))
                 self.inbox.put((direction, count, number.item(), value, asked))
-        except Exception as error:  # told where the rank listens
+        except Exception as error:  # reported where the rank listens
             self.inbox.put(("", TAGS[direction], error))
 
     def _came(self, x, source, tag):
         return self.comm.irecv(x, source, tag).over()
 
     def _take(self):
-        """Wait for a message, and do what it asks for."""
+        """Wait for a message, and run its action."""
         looked = now()
         direction, *rest = self.inbox.get()
         if not direction:
@@ -133,7 +134,7 @@ class MessageDriven:
         self._do(direction, microbatch, [value])
 
     def _do(self, direction, microbatch, arrived):
-        """Compute, and send on; after the last stage the backward begins."""
+        """Compute, and send the result; after the last stage the backward begins."""
         action = self._action(direction, microbatch)
         call, begin = self.work.bind(action, action), self.clock.mark()
         leaving = call(arrived)
@@ -169,7 +170,7 @@ class MessageDriven:
 def one_chain(schedule: Schedule) -> Schedule:
     """The schedule itself, if messages can drive it.
 
-    raises  ValueError when a rank holds several stages, or messages would skip stages
+    raises  ValueError if a rank holds several stages, or messages would skip stages
     """
     if len(schedule.place) != schedule.ranks or schedule.replicas != schedule.dp or schedule.skips:
         raise ValueError(f"{schedule.name} is not a chain with one stage on each rank: give driven=False")

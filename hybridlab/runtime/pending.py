@@ -1,8 +1,8 @@
-"""Pending operations during compute: reductions of gradients, gathers of weights, and the actions after their end."""
+"""Pending operations during compute: reductions of gradients, gathers of weights, and the work after their end."""
 
 
 class Sum:
-    """A sum under way, and what to do with it when it is over."""
+    """A reduction in progress, and the function to call when it is over."""
 
     def __init__(self, message, take):
         self.message, self.take = message, take
@@ -15,7 +15,7 @@ class Sum:
 
 
 class Sums(list):
-    """Sums that are waited for together."""
+    """Reductions that are waited for together."""
 
     def wait(self):
         """Wait for all of them."""

@@ -1,25 +1,26 @@
 """The player: executes one rank's actions of a lowered schedule.
 
-The list is the one that was drawn and simulated. `Player` binds each action once to its call and to the slots of its
-values, and then runs the calls, recording when each began and ended:
+It is the same list that was drawn and simulated. `Player` binds each action once to its call and to the slots of its
+values. Then it runs the calls, and records when each began and ended:
 
     program   RECV 1F0    1F0        SEND 1F0       ...     bound once, when the player is made
                  |         |             |
-    slots     [activation] -> [activation] -> isend         a value waits in its slot for the action that takes it
+    slots     [activation] -> [activation] -> isend         a value waits in its slot for the action that uses it
 
-It depends on the edges of the stage graph and on no schedule: replicas, several stages on one rank, skips and fused
-pairs are more slots, not more cases. A *work* (see `runtime.work`) computes a stage: with slices of a real model, or by
-waiting instead of computing, which shows bubbles on a machine with fewer cores than ranks. Messages are real in both.
+The player depends on the edges of the stage graph and on no schedule: replicas, several stages on one rank, skips and
+fused pairs are more slots, not more cases. A *work* (see `runtime.work`) computes a stage: with slices of a real model,
+or by waiting instead of computing, which shows bubbles on a machine with fewer cores than ranks. Messages are real in
+both.
 
-An action waits for its message only when it needs it; a send never stops its rank's compute, and a sent tensor is
-freed. `predict.time.simulate` has the same convention with rendezvous=True, which is how gloo transfers messages.
-Collectives overlap with compute actions too: the rank waits for a reduction at the end of the step, or at an update in
-the program that takes it, and for gathered weights when their stage needs them.
+An action waits for its message only when it needs it. A send never stops its rank's compute, and a sent tensor is
+freed. `predict.time.simulate` has the same convention with rendezvous=True, which models the messages of gloo.
+Collectives overlap with compute actions too: the rank waits for a reduction at the end of the step, or at an update
+that uses it, and for gathered weights when their stage needs them.
 
-On a GPU all this is queued ahead of time: the host runs through its list, and the device's streams wait. Times are then
-events on the stream (see `world.talk.clock`), and are read when the step is over.
+On a GPU all actions are queued ahead of time: the host runs through its list, and the device's streams wait. Times are
+then events on the stream (see `world.talk.clock`), and are read when the step is over.
 
-Relatives: `runtime.work`, which computes; prediction in `predict.time.simulate`.
+Relatives: `runtime.work`, which computes; `predict.time.simulate`, which predicts.
 """
 
 from functools import partial
@@ -78,18 +79,18 @@ class Player:
     def read(self) -> torch.Tensor:
         """The times of the latest run, (actions, 4) in ns, on the clock of this machine; waits until it is over.
 
-        For a compute action: ready, begin, end, end. For a message: posting starts, posted, known to be over, and the
-        first time that a receiver waited for it.
+        For a compute action: ready, begin, end, end. For a message: start of posting, end of posting, known to be over,
+        and the first time that a receiver waited for it.
         """
         self.comm.settle()
         times = [[self.clock.read(mark) for mark in row] for row in self.times]
         self.clock.anchor()
         return torch.tensor(times, dtype=torch.int64).reshape(-1, 4)
 
-    # binding, once: which call does an action, and on which slots
+    # binding, once: the call of each action, and its slots
 
     def _pairs(self) -> set[tuple[int, int]]:
-        """The ranks that talk to each other in this schedule, on this rank's line."""
+        """The pairs of ranks that communicate in this schedule, in this rank's group."""
         place, replicas = self.schedule.place, {replica for _, replica in self.schedule.place}
         both = (
             (place.get((a, one)), place.get((b, one))) for a, b in self.schedule.inside.values() for one in replicas
@@ -113,19 +114,19 @@ class Player:
         return partial(self._compute, index, {part.stage for part in action.each}, taken, bound)
 
     def _slots(self, part) -> tuple[list[int], list[int]]:
-        """The slots of what an action takes and of what it gives, edge by edge."""
+        """The slots of an action's inputs and of its outputs, edge by edge."""
         taken, made = takes(part.kind), makes(part.kind)
-        # An activation leaves its slot once, for the action that hands one on; the work keeps it for the others.
+        # An activation leaves its slot once, for the action that takes it; the work keeps it for the other actions.
         taken = [value for value in taken if value != "activation<" or "activation>" in made]
         return self._slots_of(taken, part), self._slots_of(made, part)
 
     def _slots_of(self, values, part) -> list[int]:
-        """The slots of those values that travel on edges."""
+        """The slots of the values that travel on edges."""
         on_edges = [(value[:-1], value[-1]) for value in values if value[-1] in "<>"]
         return [self._slot(name, edge, part.microbatch) for name, mark in on_edges for edge in self._edges(part, mark)]
 
     def _edges(self, part, mark) -> list[int]:
-        """The numbers of the edges into a stage (<) or out of it (>); not of the one after the model."""
+        """The numbers of the edges into a stage (<) or out of it (>), without the edge after the model."""
         at = "><".index(mark)
         return [number for number, edge in self.schedule.inside.items() if edge[at] == part.stage]
 
@@ -141,7 +142,7 @@ class Player:
         slot = self._slot(name, edge, action.microbatch)
         return slot, edge, name, self.line[self.schedule.place[other, action.replica]], number * self.work.widest
 
-    # playing, every step
+    # execution, every step
 
     def _compute(self, index, stages, sums, bound):
         for stage in stages & self.gathering.keys():
@@ -162,7 +163,7 @@ class Player:
             self.watch(self.played, index, self.clock.read(begin), self.clock.read(end))
 
     def _arrived(self, slot):
-        """The tensors that wait in a slot; where they are still on their way, wait for them."""
+        """The tensors in a slot; if they are still in transit, wait for them."""
         value, self.slots[slot] = self.slots[slot], None
         if isinstance(value, _Awaited):
             row = self.times[value.index]
@@ -181,7 +182,7 @@ class Player:
         self.outgoing.append((index, messages))
 
     def _let_go(self):
-        """Forget the messages that have left: a boundary tensor is kept no longer than the schedule says."""
+        """Drop the messages that have been sent: a boundary tensor is kept no longer than the schedule requires."""
         gone = [one for one in self.outgoing if all(message.done() for message in one[1])]
         for index, messages in gone:
             self._over(index, *messages)
@@ -198,7 +199,7 @@ class Player:
         self.slots[slot] = _Awaited(messages, index)
 
     def _exchange(self, index, slot, edge, name, to, tag):
-        """Start to exchange tokens with the other ranks along ep: a message to itself, by way of them."""
+        """Start to exchange tokens with the other ranks along ep: the rank sends a message to itself through them."""
         value, self.slots[slot] = self.slots[slot], None
         self.times[index][0] = self.clock.mark()
         messages = self.work.exchange(self.comm, self.program[index], edge, value)
@@ -210,7 +211,7 @@ class Player:
         row = self.times[index]
         row[0] = row[1] = self.clock.mark()
         messages = self.exchanging.pop(slot)
-        for message in messages:  # the last one that is over says when
+        for message in messages:  # the last one to finish sets the time
             message.when_over(lambda mark: row.__setitem__(2, mark), self.clock)
         self.slots[slot] = _Awaited(messages, index)
 
@@ -225,7 +226,7 @@ class Player:
         self.times[index][:] = [self.clock.mark()] * 4
 
     def _swap(self, index, action):
-        """Give a copy to the engine of its way, which waits for what it needs; the rank goes on."""
+        """Submit a copy to the engine of its direction, which waits for its inputs; the rank continues."""
         self.times[index][0] = self.clock.mark()
         self.copies[index] = self.work.swap(action, self._copies_before(index))
 
@@ -247,7 +248,7 @@ class Player:
 
 
 def copies_before(schedule: Schedule, seat: int, room=None) -> dict[int, list[int]]:
-    """{index in a rank's program: those of the copies that bring what it takes, or make room for it}."""
+    """{index in a rank's program: the indices of the copies that bring its inputs, or free memory for it}."""
     if not any(action.kind in SWAPS for action in schedule.program[seat]):
         return {}
     flow = flow_of(schedule, room)
@@ -261,7 +262,7 @@ def copies_before(schedule: Schedule, seat: int, room=None) -> dict[int, list[in
 
 
 class _Awaited:
-    """A value still on its way, and the index of the RECV that asked for it."""
+    """A value still in transit, and the index of the RECV that waits for it."""
 
     def __init__(self, messages, index):
         self.messages, self.index = messages, index

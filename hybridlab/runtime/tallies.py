@@ -1,10 +1,9 @@
 """Tallies: counts of a layer in the forwards of a step, which update its state at the end of the step.
 
-A layer such as a batch norm, which normalises by statistics of the data, keeps numbers that no gradient changes.
-Updated in every forward, they would depend on the order of microbatches and on the replica. So the layer only *counts*
-in the forward: its `tally` is a sum over rows. At the end of a step tallies are added over the ranks that hold the same
-layer, as its gradients are, and the layer's `settle()` makes of them what it keeps. That is the same on one device and
-on any layout.
+Some layers keep statistics that no gradient changes, such as a batch norm. If every forward updated them, they would
+depend on the order of microbatches and on the replica. So the layer only *counts* in the forward: its `tally` is a sum
+over rows. At the end of a step, tallies are added over the ranks that hold the same layer, as its gradients are. Then
+the layer's `settle()` computes its new statistics from them. They are the same on one device and for any layout.
 
 Source: deferred batch normalisation, Kim et al. 2020 (torchgpipe), arXiv:2004.09910, section 3. Relatives:
 `training.models.batch_norm`, `modes.data_parallel`.
@@ -32,9 +31,9 @@ def tallying(module: nn.Module) -> dict[str, nn.Module]:
 
 
 def settle(comm, layout: Layout, layers: dict[str, nn.Module]):
-    """Add up the tallies of these layers over the ranks that add up their weights' gradients, and settle them.
+    """Add up the tallies of these layers over the ranks that add up their weights' gradients, and update the layers.
 
-    layers  {name of a weight in the layout: the layer}, those of this rank
+    layers  {name of a weight in the layout: the layer}, for the layers of this rank
     """
     for name, layer in layers.items():
         comm.all_reduce(layer.tally, layout.summed(name, comm.rank))

@@ -4,8 +4,8 @@ Each stage keeps the versions of its weights that its program still needs: a bac
 (PipeDream's weight stashing), or the version stated in the schedule (`0F3#2` is the forward of microbatch 3 with
 version 2). An update never overwrites weights in use. It creates the next version.
 
-A stage may have several copies, each with its own microbatches. Then they compute every version together, from the mean
-of their gradients, and so hold the same numbers.
+A stage may have several copies, each with its own microbatches. Together they compute every version from the mean of
+their gradients, and so hold the same numbers.
 
 Relatives: `scheduling.pipedream`, the row OPT of `core.when.law`, the proof in `training.replay`, notebook 15.
 Source: Narayanan et al. 2019 (PipeDream, SOSP) and 2021, arXiv:2006.09503 (2BW).
@@ -21,7 +21,7 @@ from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.layout import Layout
 from hybridlab.runtime.pending import Sum, Sums
 
-ENDS_A_USE = ("F", "C", "R", "B", "W", "OPT")  # each of them uses a version once; a W ends what its I began
+ENDS_A_USE = ("F", "C", "R", "B", "W", "OPT")  # each of them uses a version once; W ends the use that I began
 
 
 class Versions:
@@ -57,7 +57,7 @@ class Versions:
         self.begin()
 
     def _packs(self, named, module) -> list:
-        """[(the ranks that add a pack, its weights' names in their stage)], of what a stage has in several copies."""
+        """[(the ranks that reduce a pack, its weights' names in their stage)], for stages with several copies."""
         own = dict(zip(named, _own(module)))
         numbers = sorted({self.layout[name].pack for name in named})
         packs = [self.layout.packs[number] for number in numbers]
@@ -126,19 +126,19 @@ class Versions:
         self.peak[stage] = max(self.peak[stage], len(different))
 
     def _used(self, stage, version):
-        """One use less; a version that is not used again is freed. That of an evaluation, -1, never comes to 0."""
+        """Count one use less; a version without further uses is freed. Version -1, of an evaluation, is never freed."""
         self.left[stage, version] -= 1
         if not self.left[stage, version]:
             del self.held[stage][version]
 
 
 def averaged(summed, copies: int):
-    """The mean over a stage's copies: each has divided its losses by the summands of its own window."""
+    """The mean over a stage's copies: each has already divided its losses by the loss terms of its window."""
     return summed / copies
 
 
 def _succeeded(optimizer, old) -> dict:
-    """Copies of some weights, which take their place in the optimizer."""
+    """Copies of some weights, which replace the originals in the optimizer."""
     new = {name: weight.detach().clone().requires_grad_(weight.requires_grad) for name, weight in old.items()}
     heir = {id(old[name]): new[name] for name in old}
     for group in optimizer.param_groups:
@@ -154,5 +154,5 @@ def _own(module) -> dict:
 
 
 def _unwatched(module) -> dict:
-    """The same numbers as a module's weights, as parameters that can change without autograd being told."""
+    """A module's weights as parameters with the same numbers, whose changes autograd does not record."""
     return {name: torch.nn.Parameter(weight.data, weight.requires_grad) for name, weight in _own(module).items()}

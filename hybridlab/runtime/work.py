@@ -45,7 +45,7 @@ class ModelWork:
     a tuple with one entry, a tensor or a tuple of tensors, for every outgoing edge.
     """
 
-    nans = UNWATCHED  # who looks for the first tensor that is not a number
+    nans = UNWATCHED  # the watch for the first tensor with a nan
 
     def __init__(self, weights, last: int, loss, rooms: dict, draws, rows: tuple[int, int], device=CPU):
         self.weights, self.last, self.loss, self.rooms, self.draws = weights, last, loss, rooms, draws
@@ -148,7 +148,7 @@ class ModelWork:
         return tuple(x.requires_grad_() if x.is_floating_point() else x for x in tensors)
 
     def _through(self, stage, microbatch, version, inputs) -> list[tuple]:
-        """Through one stage: a tuple of tensors for every edge that leads on, or the loss alone."""
+        """Run one stage: a tuple of tensors for every outgoing edge, or only the loss."""
         each, first = self.rows
         self.draws.row = (self.first + microbatch) * each + first
         y = self.weights.call(stage, version)(*(x for one in inputs for x in one))
@@ -173,8 +173,8 @@ def _floating(tensors):
 
 
 def _pulled(outputs, arrived):
-    """(tensors, gradients) from which a backward starts; the loss needs none from outside. Nothing if the output of the
-    stage depends on no weight.
+    """(tensors, gradients) from which a backward starts; the loss needs no gradient from outside. Empty if the output
+    of the stage depends on no weight.
     """
     tensors = [x for one in outputs for x in _floating(one)]
     gradients = [g for one in arrived for g in one] or [torch.ones_like(x) for x in tensors]
@@ -202,9 +202,9 @@ class EmulatedWork:
         self.costs, self.elements, self.latency, self.jitter = costs, elements, latency, jitter
         self.live = self.peak_live = 0
         self.pace, self.offset = 1.0, 0.0
-        self.copies = {}  # of each stage, the ranks that hold it
-        self.free = 0.0  # when the last collective will have been over
-        self.free_at = Counter()  # and the last copy each way, in ns
+        self.copies = {}  # {stage: the ranks that hold it}
+        self.free = 0.0  # the predicted end of the last collective
+        self.free_at = Counter()  # {direction: the end of its last copy, in ns}
 
     def meet(self, comm, schedule):
         """Open the groups of the ranks that hold copies of a stage, for their reductions. All ranks call it."""
@@ -268,7 +268,7 @@ class EmulatedWork:
         if seconds:
             time.sleep(seconds * self.pace)
         stamped = torch.full((self.elements,), self._now(), dtype=torch.float64)
-        return repeat((stamped,))  # on every edge that leads on
+        return repeat((stamped,))  # on every outgoing edge
 
     def _now(self) -> float:
         return time.perf_counter() + self.offset
@@ -281,7 +281,7 @@ class EmulatedWork:
 
 
 class _Exchanged:
-    """An all-to-all that is over when the last of its ranks says so. What it brings left long ago."""
+    """An all-to-all that is over at the latest end that its ranks report; its result needs no further latency."""
 
     def __init__(self, message, offset: float):
         self.message, self.offset = message, offset
@@ -302,7 +302,7 @@ class _Exchanged:
 
 
 class _Lasting:
-    """A message that is over when it has travelled, and not before a stated time."""
+    """A message that is over when it has arrived, but not before a given time."""
 
     def __init__(self, message, until: float):
         self.message, self.until = message, until

@@ -1,7 +1,7 @@
 """Jobs for the ranks of this machine: their sizes are checked before a rank is started.
 
-What is reckoned is the least that a job takes: its states, the activations of one microbatch after every layer, and the
-FLOPs of its matmuls, six for each weight and token. Relatives: `core.afford`, `predict.bytes.memory`.
+The estimate is a lower bound: the job's states, the activations of one microbatch after every layer, and the FLOPs of
+its matmuls, six for each weight and token. Relatives: `core.afford`, `predict.bytes.memory`.
 """
 
 import math
@@ -17,15 +17,15 @@ from hybridlab.world.devices.placement import placement
 from hybridlab.world.processes import torchrun
 from hybridlab.world.processes.launch import refuse_crowd
 
-FASTEST = 2e11  # products and sums a second, of one core
+FASTEST = 2e11  # multiplications and additions per second, of one core
 
 
 def affordable(longest: float = LONGEST, **given) -> Job:
-    """The job that is asked for, with the arguments of `job_of`.
+    """The job for these arguments, which are those of `job_of`.
 
-    longest  seconds that it may take
+    longest  maximum estimated seconds
 
-    raises  ValueError in one sentence as `job_of` does, and for one that this machine cannot serve
+    raises  ValueError in one sentence as `job_of` does, and for a job that this machine cannot run
     """
     if torchrun.present():
         return job_of(**given)
@@ -38,9 +38,9 @@ def affordable(longest: float = LONGEST, **given) -> Job:
         refuse(f"activations of microbatches of {job.rows} rows", passing, batch=job.rows * job.microbatches)
         refuse(f"{job.steps} steps", seconds=seconds_of(job), longest=longest, steps=job.steps)
     if isinstance(job.model, Transformer):
-        job.model.batch(0, 1, job.seed)  # is the text as long as one sequence?
+        job.model.batch(0, 1, job.seed)  # raises if the text is shorter than one sequence
     else:
-        job.batch(0)  # has it as many rows as are asked for?
+        job.batch(0)  # raises if there are fewer rows than requested
     return job
 
 
@@ -50,13 +50,13 @@ def states_of(job: Job) -> int:
 
 
 def activations_of(job: Job) -> int:
-    """Bytes of what leaves the layers for the microbatches that are under way at least: one in each copy."""
+    """Minimum bytes of the layers' outputs for the microbatches in flight: one in each copy."""
     left = sum(x.numel() * x.element_size() for leaving in job.between for x in flat(leaving))
     return left * job.mesh["dp"]
 
 
 def seconds_of(job: Job) -> float:
-    """Seconds of all matmuls, on all cores at their fastest; of layers that use a weight once a row, at least."""
+    """Seconds of all matmuls, with all cores at full speed; a lower bound if layers reuse a weight within a row."""
     weights = sum(math.prod(record.shape) for record in job.records)
     rows = job.rows * job.microbatches * job.accumulate
     tokens = rows * job.model.shape.context if isinstance(job.model, Transformer) else rows

@@ -1,8 +1,7 @@
 """The arguments of a job: all arguments of `check`, `train`, `run` and `dry_run`, described once.
 
-A signature, a docstring, a flag of the command line and a page of the reference are made from these tables. The options
-of all modes belong to them, also of modes from outside the package, since each mode describes its own
-(`modes.mode.Option`).
+Signatures, docstrings, command-line flags and a page of the reference are made from these tables. They include the
+options of all modes, also of modes from outside the package, since each mode describes its own (`modes.mode.Option`).
 
 Relatives: `signatures.spelled`, which puts a table into a function; `training.make_job`, which makes the job;
 `cli.flags`, which makes flags.
@@ -20,7 +19,7 @@ FIRST = 4  # arguments that may be given by position
 
 
 def mesh_of(given: dict) -> Mesh:
-    """The mesh that was asked for, or the usual one.
+    """The given mesh, or the default one.
 
     >>> mesh_of({}), mesh_of({"mesh": Mesh(dp=2)})
     (Mesh(pp=4), Mesh(dp=2))
@@ -108,7 +107,7 @@ TRAINING = {
     "dtype": Argument(one_of(DTYPES), "float32", "data type of the computation"),
 }
 OWN = LAYOUT | MODEL | TRAINING
-OF_A_MODULE = ("skips", "takes", "dims", "sizes", "terms", "enters", "targets")  # of a module without a Model
+OF_A_MODULE = ("skips", "takes", "dims", "sizes", "terms", "enters", "targets")  # only for a module without a Model
 
 
 def of_modes() -> dict[str, Argument]:
@@ -122,7 +121,7 @@ def arguments() -> dict[str, Argument]:
 
 
 def measured() -> dict[str, Argument]:
-    """The same without those that a schedule of one's own settles: what `run` is asked for beside it."""
+    """The same without the arguments that a given schedule determines: those that `run` takes together with it."""
     settled = ("schedule", "microbatches", "chunks", "copies")
     return {name: one for name, one in arguments().items() if name not in settled}
 

@@ -33,7 +33,7 @@ from hybridlab.training.replay import replayed_on_rank
 from hybridlab.training.report import Report
 from hybridlab.world.processes.launch import foresee, ranks
 
-UNCOUNTED = ("report", "checkpoint")  # losses, norms, fingerprints, what is saved: no part of a step
+UNCOUNTED = ("report", "checkpoint")  # losses, norms, fingerprints, checkpoints: not part of a step
 
 
 @spelled(asked.arguments, positional=asked.FIRST, dtype="float64")
@@ -81,7 +81,7 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
 
 
 def _refused(job: Job) -> str:
-    """Why a user's model cannot be checked: its owner's run of a batch says something else."""
+    """The reason why a user's model cannot be checked: its owner's run of a batch gives another result."""
     if not strange(job.whole):
         return ""
     with ranks(1) as pool:
@@ -96,7 +96,7 @@ def _reference(job: Job) -> dict:
 
 
 def _blind(job: Job) -> tuple[str, ...]:
-    """What no comparison can see, whatever the layout does."""
+    """The things that no comparison can show, with any layout."""
     rows = [
         torch.cat([flat(one)[0] for one in microbatches])
         for step in range(job.steps)
@@ -132,7 +132,7 @@ def _on_rank(comm, job, sabotage):
 
 
 def sent(rows) -> Counter:
-    """{(purpose, axis, operation): bytes} of a ledger's rows; "" is the purpose of those that no mode claims."""
+    """{(purpose, axis, operation): bytes} of a ledger's rows; "" is the purpose of rows that belong to no mode."""
     table = Counter()
     for row in rows:
         if row["bytes"] and row["purpose"] not in UNCOUNTED and row["op"] not in RECEIVES:
@@ -141,14 +141,14 @@ def sent(rows) -> Counter:
 
 
 def _compared(parts, alone, job) -> tuple[Gaps, dict[str, float], dict[str, float]]:
-    """(all gaps; after Adam {"weight <name>": the worst difference over its bound}; what it cannot tell apart)."""
+    """(all gaps; after Adam {"weight <name>": the largest difference over its bound}; the weights without proof)."""
     gaps, noise = Gaps(tolerance_of(job)), alone["noise"]
     numbers = {"losses": "loss"} | ({"norm": "norm"} if job.flushes else {})
     for kind, name in numbers.items():
         its, *each = (torch.tensor(one[kind], dtype=torch.float64) for one in (alone, *parts))
         off = worst(difference(mine, its) for mine in each)
         gaps.add(name, off, largest(its), noise[kind], largest(its))
-    if job.flushes:  # else there is no one gradient: every update has its own
+    if job.flushes:  # otherwise every update has a separate gradient
         _add(gaps, "gradient", parts, alone, job, "gradient")
     _add_buffers(gaps, parts, alone)
     if job.optimizer == "adamw" and job.flushes:
@@ -158,7 +158,7 @@ def _compared(parts, alone, job) -> tuple[Gaps, dict[str, float], dict[str, floa
 
 
 def _held(kind, name, parts, reference, job):
-    """(what a rank has of a parameter, the same elements of the reference), for every rank that has some."""
+    """(a rank's part of a parameter, the same elements of the reference), for every rank that holds some."""
     for rank, part in enumerate(parts):
         if name in part[kind]:
             whole = job.layout[name].owners == 1
@@ -167,7 +167,7 @@ def _held(kind, name, parts, reference, job):
 
 
 def _add(gaps: Gaps, kind, parts, alone, job, scale):
-    """Add a gap for every tensor of a kind: the worst over all ranks that hold it; `scale`: whose entries it counts."""
+    """Add a gap for every tensor of a kind: the largest over the ranks that hold it, relative to `scale`."""
     own = {name: largest(x) for name, x in alone[scale].items()}
     for name, reference in alone[kind].items():
         off = worst(difference(mine, its) for mine, its in _held(kind, name, parts, reference, job))
@@ -176,28 +176,26 @@ def _add(gaps: Gaps, kind, parts, alone, job, scale):
 
 
 def _pulled(name, alone) -> bool:
-    """Whether a weight had a gradient that is more than noise, so that it should have moved."""
+    """Whether a weight had a gradient above the noise, so that it should have moved."""
     its = alone.get("gradient", {}).get(name)
     return its is not None and largest(its) > FACTOR * alone["noise"]["gradient"][name]
 
 
 def _add_buffers(gaps: Gaps, parts, alone):
-    """Add a gap for every buffer that layers keep in addition to their weights: every rank that has it has all of
-    it.
-    """
+    """Add a gap for every buffer of layers, which every rank with these layers has in full."""
     for name, its in alone["buffer"].items():
         off = worst(difference(part["buffer"][name], its) for part in parts if name in part["buffer"])
         gaps.add(f"buffer {name}", off, largest(its), alone["noise"]["buffer"][name], largest(its))
 
 
 def _untouched(touched: dict, job: Job) -> dict[str, float]:
-    """{trained parameter: the share of its elements that never had a gradient}, where there are some."""
+    """{trained parameter: the fraction of its elements that never had a gradient}, if there are any."""
     shares = {name: 1 - float(x.double().mean()) for name, x in touched.items() if name not in job.frozen and x.numel()}
     return {name: share for name, share in shares.items() if share}
 
 
 def _adam_shares(parts, alone, job) -> tuple[dict[str, float], dict[str, float]]:
-    """({"weight <name>": the worst difference over its bound}, {the same: 1.0} of those that are not proved)."""
+    """({"weight <name>": the largest difference over its bound}, {the same: 1.0} for weights that are not proved)."""
     shares, hidden = {}, {}
     for name in alone["bound"]:
         words = f"weight {name}"
@@ -208,7 +206,7 @@ def _adam_shares(parts, alone, job) -> tuple[dict[str, float], dict[str, float]]
 
 
 def _adam_share(name, parts, alone, job) -> tuple[float, float]:
-    """(the worst difference of a weight over its bound, the share of its elements that are near the right ones)."""
+    """(the largest difference of a weight over its bound, the fraction of its elements that are near the reference)."""
     every = (_held("weight", name, parts, alone[kind][name], job) for kind in ("weight", "bound", "moves"))
     pieces = [((mine - its).double().abs(), bound, move.abs()) for (mine, its), (_, bound), (_, move) in zip(*every)]
     share = worst(largest(off / bound) for off, bound, _ in pieces)
@@ -216,13 +214,13 @@ def _adam_share(name, parts, alone, job) -> tuple[float, float]:
 
 
 def _bytes(job: Job, parts) -> tuple[dict, dict]:
-    """({"what, by its formula": (counted in the ledgers of all ranks and steps, by the formula)}, axis by axis)."""
+    """({"purpose, by its formula": (bytes in all ledgers, by the formula)}, the same by axis)."""
     counted, formula = Counter(), Counter()
     for part in parts:
         counted.update(part["bytes"])
     for mode in job.modes:
         formula.update({(mode.purpose, *key): job.steps * size for key, size in by_axis(mode.transfers(job)).items()})
-    order = {mode.purpose: number for number, mode in enumerate(job.modes)}  # what nobody claims comes last
+    order = {mode.purpose: number for number, mode in enumerate(job.modes)}  # rows without a mode come last
     every = sorted(counted | formula, key=lambda key: (order.get(key[0], len(order)), key))
     axes = {key: (counted[key], formula[key]) for key in every}
     titles = {mode.purpose: mode.title(job) for mode in job.modes}

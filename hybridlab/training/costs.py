@@ -14,8 +14,8 @@ DIGITS = 9
 
 
 def costs_of(job: Job, machine: Machine) -> Costs:
-    """Costs in seconds for a transformer, from the performance model; for another model, or one with parallel blocks,
-    in units of a mean stage's forward, by its weights alone."""
+    """Costs in seconds for a transformer, from the performance model. For another model, or one with parallel blocks,
+    costs in units of a mean stage's forward, from its weights alone."""
     shape = getattr(job.model, "shape", None)
     return by_weights(job) if shape is None or shape.parallel else _by_machine(job, shape, machine)
 
@@ -29,7 +29,7 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
     more |= {"recompute": RECOMPUTE.index(job["recompute"]), "zero": job["zero"]}
     plan = Plan(*sizes, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
     forward, backward, head, hop, _, _ = pieces(shape, plan, job.rows * job.microbatches, machine)
-    third = [0.0] * (stages - 1) + [float(head) / 3]  # of the head, one multiplication of three is the forward's
+    third = [0.0] * (stages - 1) + [float(head) / 3]  # of the head; its forward has one of its three matmuls
     blocks = [sum(0 < layer <= shape.layers for layer in layers) for layers in job.bounds]
     F = [number * float(sum(forward)) + its for number, its in zip(blocks, third)]
     B = [number * float(sum(backward)) + 2 * its for number, its in zip(blocks, third)]
@@ -37,7 +37,7 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
 
 
 def by_weights(job: Job) -> Costs:
-    """Costs in units of a mean stage's forward, by the weights of the stages alone."""
+    """Costs in units of a mean stage's forward, from the weights of the stages alone."""
     weights = parameters_of_layers(job.model, module=job.whole)
     of_stage = [sum(weights[layer] for layer in layers) for layers in job.bounds]
     F = [one * len(of_stage) / max(1, sum(weights)) for one in of_stage]
@@ -45,6 +45,6 @@ def by_weights(job: Job) -> Costs:
 
 
 def _costs(F, B, **more) -> Costs:
-    """A backward in halves is two halves."""
+    """Costs with a backward split in two equal halves."""
     half = tuple(round(one / 2, DIGITS) for one in B)
     return Costs(tuple(round(one, DIGITS) for one in F), half, half, **more)

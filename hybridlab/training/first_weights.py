@@ -1,6 +1,6 @@
-"""Where a training begins: with what the model's own first numbers are, or with stored weights.
+"""The initial weights of a training: the model's own first numbers, or stored weights.
 
-Each rank reads the stored ones by itself, one tensor after the other, and keeps the box that it holds.
+Each rank reads stored weights itself, one tensor after another, and keeps only the box that it holds.
 """
 
 import torch
@@ -12,14 +12,13 @@ from hybridlab.training.models.model import buffers_of
 
 
 def whole_of(job, dtype: torch.dtype | None = None) -> nn.Module:
-    """The whole module that a job begins with, in the dtype of its computation or another one."""
+    """The full module with which a job starts, in the dtype of its computation or in another one."""
     dtype = dtype or getattr(torch, job.dtype)
     return part_of(job, job.model.original(job.seed, dtype), dtype=dtype)
 
 
 def part_of(job, original: nn.Module, boxes: dict | None = None, device="cpu", dtype=None) -> nn.Module:
-    """A copy of the original that holds some boxes, as `Model.part` makes it, with the numbers that the job begins
-    with."""
+    """A copy of the original that holds some boxes, as `Model.part` makes it, with the job's initial numbers."""
     module = job.model.part(original, job.seed, dtype or getattr(torch, job.dtype), boxes, device)
     if job.weights is not None:
         boxes = dict.fromkeys(tensors_of(original), ()) if boxes is None else boxes
@@ -31,7 +30,7 @@ def part_of(job, original: nn.Module, boxes: dict | None = None, device="cpu", d
 
 @torch.no_grad()
 def _fill(module: nn.Module, found: Stored, boxes: dict):
-    """Give a module's boxes the numbers that are stored."""
+    """Fill a module's boxes with the stored numbers."""
     own, names = tensors_of(module), _names(module)
     for name, others in names.items():
         if name in boxes and not own[name].is_meta:
@@ -39,7 +38,7 @@ def _fill(module: nn.Module, found: Stored, boxes: dict):
 
 
 def refuse_other_weights(where, module: nn.Module):
-    """Nothing, if what is stored there is just what a module has, with the same shapes; its numbers are not read.
+    """Raise an error unless the stored weights have exactly a module's names and shapes; their numbers are not read.
 
     raises  ValueError in one sentence
     """
@@ -47,17 +46,17 @@ def refuse_other_weights(where, module: nn.Module):
     for name, others in names.items():
         there = next((found.shapes[one] for one in others if one in found.shapes), None)
         if there is None:
-            raise ValueError(f"{found.said} has no {name}, which the model has: give weights of this model")
+            raise ValueError(f"{found.said} has no {name}, but the model does: give weights of this model")
         if there != tuple(own[name].shape):
             here = tuple(own[name].shape)
-            raise ValueError(f"{name} has shape {there} in {found.said}, and {here} in the model: make them equal")
+            raise ValueError(f"{name} has shape {there} in {found.said}, but {here} in the model: make them equal")
     known = {one for others in names.values() for one in others}
     for name in (name for name in found.shapes if name not in known):
-        raise ValueError(f"{found.said} has {name}, which the model has not: give weights of this model")
+        raise ValueError(f"{found.said} has {name}, but the model does not: give weights of this model")
 
 
 def _names(module: nn.Module) -> dict[str, list[str]]:
-    """{name: all names of it} of what a module's state dict has: a tied weight may be stored under any of them."""
+    """{name: all names of it} for a module's state dict: a tied weight may be stored under any of its names."""
     kept = [*dict(module.named_parameters()), *buffers_of(module)]
     every, found = tensors_of(module), {}
     for name, x in module.state_dict(keep_vars=True).items():

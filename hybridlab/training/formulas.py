@@ -1,7 +1,7 @@
 """The transfers of a training step by formula, mode by mode.
 
-The ledgers of real runs are compared with it, purpose by purpose and axis by axis; the labs draw it. Each mode says its
-own (`Mode.transfers`). Relatives: `predict.bytes`, `training.check`, notebook 40.
+The check compares it with the ledgers of real runs, purpose by purpose and axis by axis; the labs draw it. Each mode
+lists its own (`Mode.transfers`). Relatives: `predict.bytes`, `training.check`, notebook 40.
 """
 
 from hybridlab.predict.bytes.transfer import Transfer

@@ -1,6 +1,6 @@
 """Attention on torch's meta device: it saves the same tensors as on a real device.
 
-Left to itself, torch takes attention apart on that device, and keeps all scores. So it does on a GPU in float64, for
+By default, torch decomposes attention on that device, and saves all scores. On a GPU it does so in float64 only, for
 which CUDA has no fused kernel.
 """
 
@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch.nn import functional
 
-FUSED = {"cpu": ("float64", "float32", "bfloat16"), "cuda": ("float32", "bfloat16")}  # where, and in which dtypes
+FUSED = {"cpu": ("float64", "float32", "bfloat16"), "cuda": ("float32", "bfloat16")}  # by kind of device, the dtypes
 fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 @contextmanager
 def fused_attention():
-    """While this lasts, attention is one operation, as on the devices that ranks compute on; in layers that a backward
-    does again too, where torch leaves its own modes off."""
+    """A context in which attention is one operation, as on the devices of ranks; also in layers that a backward
+    recomputes, where torch switches its own modes off."""
     own, functional.scaled_dot_product_attention = functional.scaled_dot_product_attention, _attention
     try:
         yield
@@ -25,7 +25,7 @@ def fused_attention():
 
 
 def attention_on(kind: str, dtype: str) -> AbstractContextManager:
-    """While this lasts, attention keeps on the meta device what it keeps on a device of this kind.
+    """A context in which attention saves on the meta device the same tensors as on a device of this kind.
 
     kind   as torch calls it: "cpu", "cuda"
     """
@@ -33,7 +33,7 @@ def attention_on(kind: str, dtype: str) -> AbstractContextManager:
 
 
 class NarrowValues(torch.autograd.Function):
-    """The same where values are narrower than queries: kernels of GPUs do that in one operation too."""
+    """The same if values are narrower than queries: kernels of GPUs do that in one operation too."""
 
     @staticmethod
     def forward(ctx, q, k, v):

@@ -26,22 +26,22 @@ from hybridlab.training.models.trees import as_computed, flat, mapped
 from hybridlab.training.rates import rate_of
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
-STATES = {"sgd": 0, "adamw": 2}  # numbers that an optimizer keeps for each weight
-PLAIN = ("norm", "bias")  # in a weight's name: it does not decay
+STATES = {"sgd": 0, "adamw": 2}  # numbers per weight in an optimizer's state
+PLAIN = ("norm", "bias")  # in a weight's name: it has no weight decay
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What is trained: model, data, optimizer; the lowered schedule, the mesh and the modes that share the work.
+    """A training: model, data, optimizer; the lowered schedule, the mesh, and the modes that divide the work.
 
-    job["zero"] and its like are what was chosen of the modes' options; see `modes.mode.Option`.
+    job["zero"] and similar are the chosen values of the modes' options; see `modes.mode.Option`.
 
-    bounds     the layers of each stage;  rows  b, in one microbatch: of a text, sequences;  dtype  of the computation
-    accumulate how many times the schedule is played, each time on further microbatches, for one optimizer step
-    rate, warmup, anneal  the learning rate, see `rates`;  clip  the largest norm of the whole model's gradient, or None
-    driven     no written order: every rank does what has arrived;  stash  False: one version, see `runtime.versions`
-    decay      weight decay, of weights with two dims or more whose name does not say norm or bias
-    weights    stored ones that it begins with, see `first_weights`;  room  that forwards have on each device, or None
+    bounds     the layers of each stage;  rows  b, in one microbatch: for text, sequences;  dtype  of the computation
+    accumulate number of runs of the schedule, each with further microbatches, for one optimizer step
+    rate, warmup, anneal  the learning rate, see `rates`;  clip  the maximum norm of the full model's gradient, or None
+    driven     no written order: messages start actions;  stash  False: one version, see `runtime.versions`
+    decay      weight decay, for weights with two dims or more without norm or bias in their name
+    weights    stored initial weights, see `first_weights`;  room  memory for activations on each device, or None
     """
 
     mesh: Mesh
@@ -72,14 +72,14 @@ class Job:
         return self.chosen[option]
 
     def __getstate__(self):
-        """What travels: every rank finds out for itself what follows, so that they can compare."""
+        """The fields that are sent: every rank derives the rest itself, so that ranks can be compared."""
         return {one.name: getattr(self, one.name) for one in fields(self)} | {"_found": {}, "between": self.between}
 
     def __setstate__(self, state):
         vars(self).update(state)
 
     def with_(self, **changes) -> "Job":
-        """The same job with other fields, but for its model, seed and dtype: what was found out of these stays."""
+        """The same job with other fields, except model, seed and dtype: values derived from these stay valid."""
         new, stays = replace(self, **changes, _found={}), ["whole"] + ["between"] * ("rows" not in changes)
         vars(new).update({name: vars(self)[name] for name in stays if name in vars(self)})
         return new
@@ -88,17 +88,17 @@ class Job:
 
     @cached_property
     def whole(self) -> torch.nn.Module:
-        """The whole module, to look at: names and shapes, on torch's meta device."""
+        """The full module for inspection: names and shapes, on torch's meta device."""
         return self.model.made(self.seed, getattr(torch, self.dtype), {})
 
     @cached_property
     def layers(self) -> list[torch.nn.Module]:
-        """The layers of the whole module."""
+        """The layers of the full module."""
         return self.model.layers(self.whole)
 
     @cached_property
     def records(self) -> tuple[Param, ...]:
-        """Every parameter with its shape and the names of its dims, placed nowhere yet."""
+        """Every parameter with its shape and the names of its dims, without a place yet."""
         every = dict(self.whole.named_parameters())
         dims = self.model.dims_of(every)
         return tuple(Param(name, tuple(weight.shape), dims=dims[name]) for name, weight in every.items())
@@ -110,12 +110,12 @@ class Job:
 
     @cached_property
     def between(self) -> list:
-        """What leaves each layer, for a whole microbatch: examples without memory."""
+        """The output of each layer, for a full microbatch: examples without memory."""
         return self.model.between(self.rows, getattr(torch, self.dtype))
 
     @cached_property
     def leaving(self) -> list[str]:
-        """The names of the dims of what leaves each layer, a dot where there is none."""
+        """The names of the dims of each layer's output, with a dot for a dim without a name."""
         found, last, enters = [], "", self.model.enters.split()
         for number, layer in enumerate(self.layers):
             last = placing.last_dim(self, layer) or last
@@ -127,7 +127,7 @@ class Job:
 
     @cached_property
     def passed(self) -> dict[str, Passed]:
-        """What passes each module of the whole model, by its name, when one row goes through: found by doing so."""
+        """The inputs and outputs of each module of the full model, by its name, for one row: found by running it."""
         return passed(self.model, self.seed, getattr(torch, self.dtype))
 
     @cached_property
@@ -136,7 +136,7 @@ class Job:
         return stages.Links.of(self.bounds, self.model.takes(self.whole))
 
     def stage_of(self, layer: int) -> int:
-        """The stage that has a layer."""
+        """The stage that contains a layer."""
         return next(stage for stage, its in enumerate(self.bounds) if layer in its)
 
     def stages_on(self, rank: int) -> list[int]:
@@ -154,20 +154,20 @@ class Job:
         """The parameters that are not trained."""
         return {name for name, weight in self.whole.named_parameters() if not weight.requires_grad}
 
-    # what lives where
+    # the layout
 
     @cached_property
     def layout(self) -> Layout:
-        """What lives where: made by every rank for itself."""
+        """The layout of all parameters: every rank derives it itself."""
         return placing.layout_of(self)
 
     def boxes(self, rank: int) -> dict[str, tuple[slice, ...]]:
-        """{parameter or buffer: what a rank holds of it, a slice for each dim, or () for all}."""
+        """{parameter or buffer: a rank's part of it, a slice for each dim, or () for all}."""
         return placing.boxes_of(self, rank)
 
     @property
     def keeper(self) -> DataParallel:
-        """The mode that says who keeps the weights: data parallelism, or ZeRO."""
+        """The mode that stores the weights: data parallelism, or ZeRO."""
         return next(mode for mode in self.modes if isinstance(mode, DataParallel))
 
     @property
@@ -176,12 +176,12 @@ class Job:
         return "".join(mode.copied for mode in self.modes)
 
     def rules(self, what: str = "rules", but: str = "") -> dict[str, str]:
-        """The tables of all modes as one: "rules" of parameters, "data", "between" or "stream"; but that of an axis."""
+        """The merged tables of all modes: "rules" of parameters, "data", "between" or "stream"; axis `but` left out."""
         return joined((mode.name, getattr(mode, what)(self)) for mode in self.modes if mode.axis != but)
 
     @cached_property
     def apart(self) -> tuple[str, ...]:
-        """The axes inside a stage along which ranks have different rows or positions: gradients are summands there."""
+        """The axes inside a stage along which rows or positions differ: gradients are partial sums there."""
         letters = self.model.enters.split()
         cut = [self.rules(what).get(letter, "").split("+") for what in ("data", "between") for letter in letters]
         return tuple(axis for axis in self.mesh.inside if any(axis in axes for axes in cut))
@@ -195,12 +195,12 @@ class Job:
 
     @property
     def copies(self) -> int:
-        """How many ranks hold the same, and see other data."""
+        """The number of ranks that hold the same weights and see other data."""
         return math.prod(self.mesh[axis] for axis in ("dp", *self.sharing_the_batch))
 
     @property
     def division(self) -> Division:
-        """How the model is shared out, as rules and plans speak of it."""
+        """The division of the model, in the form that rules and plans use."""
         mesh, modules = self.mesh, list(self.whole.modules())
         routing = [module.routing for module in modules if isinstance(module, Routes)]
         return Division(
@@ -221,7 +221,7 @@ class Job:
         )
 
     def rooms(self, rank: int) -> dict[int, list]:
-        """For every edge, numbered as in `Schedule.edges`, examples without memory of the tensors that travel there."""
+        """For every edge, numbered as in `Schedule.edges`, examples without memory of the tensors sent there."""
         rules, crossing = self.rules("stream"), self.links.crossing
         mine = lambda layer: [part(x, self.leaving[layer], rules, self.mesh, rank) for x in flat(self.between[layer])]
         return {
@@ -230,9 +230,9 @@ class Job:
         }
 
     def lengths(self, rank: int, axis: str) -> dict[str, int]:
-        """{letter: its length on the ranks that differ from this one along an axis only, together}.
+        """{letter: its length on all ranks together that differ from this one only along an axis}.
 
-        Of parameters, and of what is between layers.
+        For dims of parameters and of tensors between layers.
         """
         rules = self.rules("rules", but=axis) | self.rules("between", but=axis)
         found = self.sizes | {"B": self.rows}
@@ -245,23 +245,23 @@ class Job:
         return found
 
     def once(self, find):
-        """find(self), found out once."""
+        """find(self), computed once."""
         if find not in self._found:
             self._found[find] = find(self)
         return self._found[find]
 
-    # what happens
+    # execution
 
     def optimizer_of(self, weights: dict) -> torch.optim.Optimizer:
-        """The optimizer of named weights, in two groups: those that decay, and those that do not."""
+        """The optimizer of named weights, in two groups: those with weight decay, and those without."""
         trained = {name: weight for name, weight in weights.items() if name not in self.frozen}
-        flat = {record.name for record in self.records if len(record.shape) < 2}  # a norm, whatever its name is
+        flat = {record.name for record in self.records if len(record.shape) < 2}  # a norm, with any name
         stays = lambda name: name in flat or any(word in name for word in PLAIN)
         plain = [weight for name, weight in trained.items() if stays(name)]
         decaying = [weight for name, weight in trained.items() if not stays(name)]
         groups = [{"params": decaying, "weight_decay": self.decay}, {"params": plain, "weight_decay": 0.0}]
         some = [group for group in groups if group["params"]]
-        some = some or [{"params": [torch.nn.Parameter(torch.empty(0))]}]  # a stage may be without weights
+        some = some or [{"params": [torch.nn.Parameter(torch.empty(0))]}]  # a stage may have no weights
         more = {"betas": self.betas} if self.optimizer == "adamw" else {}
         return OPTIMIZERS[self.optimizer](some, lr=rate_of(self, 0), **more)
 
@@ -269,7 +269,7 @@ class Job:
         """The global batch of one step in microbatches: (inputs, targets), in the dtype of the computation."""
         both = self.model.batch(step, self.microbatches * self.rows, self.seed, unseen)
         rows = [slice(number * self.rows, (number + 1) * self.rows) for number in range(self.microbatches)]
-        cut = lambda x: [mapped(lambda whole, one=one: whole[one].clone(), x) for one in rows]  # the batch is let go
+        cut = lambda x: [mapped(lambda whole, one=one: whole[one].clone(), x) for one in rows]  # frees the batch
         return tuple(cut(x) for x in as_computed(both, getattr(torch, self.dtype)))
 
     def batch_of(self, rank: int, step: int, unseen: bool = False) -> tuple[list, list]:
@@ -283,11 +283,11 @@ class Job:
         return tuple([mapped(take, x) for x in xs] for take, xs in zip(named, both))
 
     def first_row(self, rank: int) -> int:
-        """Where a rank's rows of a microbatch begin."""
+        """The number of a rank's first row in a microbatch."""
         return int(part(torch.arange(self.rows), "B", self.rules("data"), self.mesh, rank)[0])
 
     def clipped(self, gradients: list, norm) -> list:
-        """Gradients scaled, in place, so that the norm of the full model, norm(), stays within the job's limit."""
+        """Gradients scaled, in place, so that norm(), the norm of the full model, stays within the job's limit."""
         if self.clip is not None and (size := norm()) > self.clip:
             for gradient in gradients:
                 gradient.mul_(self.clip / size)
@@ -295,7 +295,7 @@ class Job:
 
     @property
     def widths(self) -> Widths:
-        """Bytes of one number, by what it is used for."""
+        """Bytes of one number, by its use."""
         sizes = (getattr(torch, name).itemsize for name in (self.dtype, self["sum_dtype"], self["master_dtype"]))
         return Widths(*sizes, states=STATES[self.optimizer])
 
@@ -306,14 +306,14 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        """The number of loss terms of one update, of a text its tokens: of the batch or an asynchronous window."""
+        """The number of loss terms of one update (for text, tokens): of the batch or of an asynchronous window."""
         return (self.schedule.window or self.microbatches) * self.rows * self.model.terms
 
     def updates(self, stage: int) -> int:
-        """How often a step updates a stage: once, or as often as an asynchronous schedule does."""
+        """The number of updates of a stage in one step: one, or more with an asynchronous schedule."""
         return self.microbatches // self.schedule.windows[stage] if self.schedule.window else 1
 
     @property
     def flushes(self) -> bool:
-        """Whether one optimizer step follows each global batch; else the schedule itself says when stages update."""
+        """Whether one optimizer step follows each global batch; otherwise the schedule contains the updates."""
         return not any(action.kind == "OPT" for action in self.schedule.program[0])

@@ -1,4 +1,4 @@
-"""What a training says after each step, as event files of TensorBoard beside whoever else hears it."""
+"""Event files of TensorBoard with the events of a training, in addition to its other listeners."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,18 +13,18 @@ from hybridlab.world.processes import torchrun
 
 @contextmanager
 def logged(log: str | Path | None, job: Job, tell: Callable | None) -> Iterator[Callable | None]:
-    """While it lasts, what hears the events of a training: `tell`, and what writes the loss, the learning rate and the
-    tokens per second of each step into event files in a folder, if it is given.
+    """A context whose value receives the events of a training. It calls `tell`, and if a folder `log` is given, it
+    writes the loss, the learning rate and the tokens per second of each step into event files there.
 
-    Each step stands under its own number, so a run that goes on goes on in its curves. Under torchrun rank 0 writes.
+    Each event has its step number, so a resumed run continues its curves. Under torchrun, rank 0 writes.
 
-    raises  ValueError in one sentence where TensorBoard is not installed, or nothing can be written there
+    raises  ValueError in one sentence if TensorBoard is not installed, or the folder cannot be written
     """
     if log is None or (torchrun.present() and os.environ["RANK"] != "0"):
         yield tell
         return
     try:
-        from torch.utils.tensorboard import SummaryWriter  # here, since it may not be there
+        from torch.utils.tensorboard import SummaryWriter  # imported here, since it may not be installed
     except ImportError:
         raise ValueError(
             f"log={log} needs tensorboard, which is not installed: pip install tensorboard, or give on_event"

@@ -33,14 +33,13 @@ from hybridlab.world.talk.nans import UNWATCHED
 class Trainer:
     """One rank's part of a job: its stages, its player, its optimizer.
 
-    layout   what lives where;  weights  those of this rank, see `modes`
+    layout   of all parameters;  weights  those of this rank, see `modes`
     watch    as in `Player`
 
-    raises  ValueError when the ranks are those of another mesh, or one of them has made another layout, or begins with
-            other weights
+    raises  ValueError if the ranks belong to another mesh, or one of them has another layout or other initial weights
     """
 
-    nans = UNWATCHED  # who looks for the first tensor that is not a number, see `training.nans`
+    nans = UNWATCHED  # the watch for the first tensor with a nan, see `training.nans`
 
     def __init__(self, comm, job: Job, watch=None):
         refuse_another_mesh(comm.mesh, job.mesh)
@@ -72,29 +71,29 @@ class Trainer:
         return KeepingWork(Arena(room.capacity, self.comm.rank), *about) if room else ModelWork(*about)
 
     def _module(self):
-        """The model with this rank's parts. A user's model is made in full first: it may depend on the rank."""
+        """The model with this rank's parts. A user's model is first made in full: it may depend on the rank."""
         original = self.job.model.original(self.job.seed, getattr(torch, self.job.dtype))
         if not self.job.model.by_place:
             refuse_others(self.report, dict(original.named_parameters()), "model", "begins with another weight")
         return part_of(self.job, original, self.job.boxes(self.comm.rank), self.comm.device)
 
     def _watchers(self, rank: int) -> tuple[int, ...]:
-        """The ranks that add up losses with this one: those of its line, and those that have other rows of a batch."""
+        """The ranks that add up losses with this one: those of its pipeline, and those with other rows of a batch."""
         return self.comm.mesh.group(rank, (*PLAYED, *self.job.sharing_the_batch))
 
     def _evaluation(self):
-        """Forwards only, with the additions of the modes."""
+        """A schedule of forwards only, with the actions of the modes."""
         schedule = forward_only(self.job.schedule)
         for mode in self.job.modes:
             schedule = mode.scheduled(schedule, self.job.chosen, active=2)
         return lower(schedule)
 
     def _make_weights(self, module):
-        """Fit the module to this rank, take its stages; synchronous schedules share one optimizer and one version."""
+        """Fit the module to this rank, take its stages; synchronous schedules have one optimizer and one version."""
         comm, job = self.comm, self.job
         for mode in job.modes:
             mode.fit(module, comm.for_purpose(mode.purpose), job)
-        every = stages.stages_of(job.model, module, job.bounds, job.between)  # behind the fit, which may replace layers
+        every = stages.stages_of(job.model, module, job.bounds, job.between)  # after the fit, which may replace layers
         named = stages.names_of(module, every)
         for mode in job.modes:
             every = [mode.around(stage, comm.for_purpose(mode.purpose), job) for stage in every]
@@ -112,12 +111,12 @@ class Trainer:
         self.optimizer = job.optimizer_of(self.weights.shares)
 
     def _tallying(self, module):
-        """{name of a weight: layer} of the layers of this rank's stages that count what they see of the data."""
+        """{name of a weight: layer} of the layers of this rank's stages that have tallies."""
         mine = {name for names in self.named.values() for name in names}
         return {name: layer for name, layer in tallies.tallying(module).items() if name in mine}
 
     def _loss(self):
-        """The model's loss, as the modes have it taken."""
+        """The model's loss, with the changes of the modes."""
         loss = self.job.model.loss
         for mode in self.job.modes:
             loss = mode.loss(self.comm.for_purpose(mode.purpose), self.job, loss)
@@ -125,7 +124,7 @@ class Trainer:
 
     @property
     def parameters(self) -> dict:
-        """What this rank's optimizer updates, by name: weights, or shares of them; the latest of several versions."""
+        """The tensors that this rank's optimizer updates, by name: (latest) weights, or shards of them."""
         if self.job.flushes:
             return self.weights.shares
         return {
@@ -136,11 +135,11 @@ class Trainer:
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """Its optimizers: one, or one for each stage that is updated while microbatches are under way."""
+        """Its optimizers: one, or one for each stage that is updated while microbatches are in flight."""
         return [self.optimizer] if self.job.flushes else [*self.weights.optimizers.values()]
 
     def optimized(self) -> dict:
-        """{name: (what its optimizer updates, the state of that optimizer)} of every parameter of this rank."""
+        """{name: (the tensor that its optimizer updates, that optimizer's state)} of all parameters of this rank."""
         if self.job.flushes:
             return {name: (share, self.optimizer.state) for name, share in self.weights.shares.items()}
         weights = self.weights
@@ -151,15 +150,15 @@ class Trainer:
         }
 
     def gradients(self, step: int) -> tuple[list[float], torch.Tensor]:
-        """Run one step; every share's gradient is then that of the global batch.
+        """Run one step; then every shard's gradient is that of the global batch.
 
-        returns the losses in nats per token, one for each update: of the global batch, or of every window that an
-        asynchronous schedule has updated after; and the times of the actions of its last play
+        returns the losses in nats per token, one for each update: of the global batch, or of every window of an
+        asynchronous schedule; and the times of the actions of its last run
         """
         return self._read(self._played(step))
 
     def _played(self, step: int) -> list[torch.Tensor]:
-        """Run one step; on a GPU it is then on its way. Returns the losses that this rank has seen, of each play."""
+        """Run one step; on a GPU it is then queued. Returns the losses that this rank has computed, for each run."""
         self.weights.begin()
         set_rate(self.job, self.optimizers, step)
         self.work.draws.step = step
@@ -177,13 +176,13 @@ class Trainer:
         return losses
 
     def _read(self, losses: list[torch.Tensor]) -> tuple[list[float], torch.Tensor]:
-        """The losses and the times of a step that has been played: here the host waits for the device."""
+        """The losses and the times of a step: here the host waits for the device."""
         losses = self._everywhere(torch.cat(losses))
         updates = np.split(np.array(losses), len(losses) // (self.job.schedule.window or len(losses)))
         return [math.fsum(update) for update in updates], self.player.read()
 
     def evaluate(self, step: int) -> float:
-        """The loss on validation data, per term: forwards only, and nothing is drawn or counted."""
+        """The loss on validation data, per term: forwards only, without random draws or tallies."""
         each = len(self.job.schedule.replica_of)
         inputs, targets = self._batch(step, unseen=True)
         self.weights.begin()
@@ -199,19 +198,19 @@ class Trainer:
         return [[mapped(here, one) for one in microbatches] for microbatches in both]
 
     def _everywhere(self, losses) -> list[float]:
-        """The losses of all microbatches, wherever their last stage is."""
+        """The losses of all microbatches, gathered from the ranks of their last stages."""
         return self._numbers(self.report.all_reduce(losses.clone(), self.watchers))
 
     def _numbers(self, x) -> list[float]:
-        """The numbers of a tensor; a rank whose device waits in vain for others has then said for whom."""
+        """The numbers of a tensor; if the device is in a deadlock, this rank has then announced its operations."""
         self.comm.settle()
         return x.tolist()
 
     def gradient_norm(self) -> float:
-        """The norm of the whole model's gradient: every element once.
+        """The norm of the full model's gradient: every element counts once.
 
-        Each parameter's sum of squares travels in a place of its own and `fsum` rounds once, so that the number does
-        not depend on how the stages were cut.
+        Each parameter's sum of squares is sent separately and `fsum` rounds once, so that the norm does not depend on
+        the cut into stages.
         """
         where = torch.device("cpu") if self.job["offload"] else self.comm.device
         nothing, parameters = torch.zeros((), dtype=torch.float64, device=where), self.parameters
@@ -230,7 +229,7 @@ class Trainer:
         return self._read(losses)
 
     def update(self):
-        """One optimizer step for all weights of this rank, from gradients that are clipped if the job says so."""
+        """One optimizer step for all weights of this rank, from gradients that are clipped if the job requires it."""
         self._decide("the gradient of {}", lambda weight: weight.grad)
         self.job.clipped([weight.grad for weight in self.parameters.values()], self.gradient_norm)
         self.optimizer.step()
@@ -238,21 +237,21 @@ class Trainer:
         self.weights.publish()
 
     def _decide(self, words: str, look):
-        """Have a tensor of each trained weight looked at: what does not pass ends the training."""
+        """Check a tensor of each trained weight: a nan ends the training."""
         for name, weight in self.parameters.items():
             if name in self.trained:
                 self.nans.decides(lambda name=name: words.format(name), look(weight))
 
 
 def memory(trainer: Trainer) -> dict[str, int]:
-    """Bytes that a rank keeps between two steps: of weights, of gradients, and of what else its optimizer holds; with
-    offload, what the optimizer holds is on the host.
+    """Bytes that a rank stores between two steps: of weights, of gradients, and of the optimizer's other tensors; with
+    offload, those are on the host.
 
-    Every piece of memory is counted once, however many tensors look at it; Adam's step counts, single numbers, are not.
+    Every storage is counted once, even if several tensors view it; Adam's step counts, single numbers, are not counted.
     """
     job, weights, shares = trainer.job, trainer.weights, list(trainer.parameters.values())
     values = [weight for module in weights.stages.values() for weight in module.parameters()]
-    if not job.flushes or job["zero"] == 3:  # a version, or a share, is all that there is of a weight
+    if not job.flushes or job["zero"] == 3:  # a version, or a shard, is the only copy of a weight
         values, shares = values + shares, []
     gradients = [weight.grad for weight in (*values, *shares)]
     kept = [x for one in trainer.optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
@@ -273,13 +272,13 @@ def player(comm, schedule, work, driven=False, watch=None, room=None):
 def train_on_rank(
     comm, job: Job, live: bool = False, saving: Saving | None = None, kept: int | None = None, shares=None
 ) -> dict:
-    """Run a whole job on this rank, from the newest checkpoint if it is to resume; the first rank emits every step.
+    """Run a full job on this rank, from the newest checkpoint if it is to resume; the first rank emits every step.
 
-    kept    steps, the latest, of which times and operations are kept: a training may be long; None: of all
-    shares  shares(trainer) of the trained weights, to bring home as "shares"
+    kept    the number of latest steps whose times and operations are kept, since a training may be long; None: all
+    shares  shares(trainer) of the trained weights, to return as "shares"
 
-    returns the losses, the action times of each step, what was done where no order was written, the ledger's rows, the
-    peak of activations, and the first step that was not done
+    returns the losses, the action times of each step, the executed actions if there was no written order, the ledger's
+    rows, the peak of activations, and the first step that was not done
     """
     trainer = Trainer(comm, job, watching(comm) if live else None)
     watched(trainer)
@@ -287,7 +286,7 @@ def train_on_rank(
     home = {"losses": [], "end": first} | {name: deque(maxlen=kept) for name in ("times", "programs", "held")}
     begins = deque(maxlen=kept)  # the number of the first operation of each of these steps
     for step in range(first, job.steps):
-        comm.barrier()  # what is measured begins together
+        comm.barrier()  # all ranks start to measure together
         begin = time.perf_counter()
         begins.append(comm.ledger.forgotten + len(comm.ledger))
         if len(begins) == kept:
@@ -314,5 +313,5 @@ def train_on_rank(
 
 
 def watching(comm):
-    """A `watch` for a player that tells the kernel of each compute action as it ends."""
+    """A `watch` for a player that reports each compute action to the kernel as it ends."""
     return lambda step, index, begin, end: comm.emit(step=step, index=index, begin=begin, end=end)

@@ -30,17 +30,17 @@ from hybridlab.training.models.model import Model
 from hybridlab.training.out_of_core import within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 
-PREPARED = 30.0  # seconds that the actions of a job may take at least until they stand: with messages it is twice that
+PREPARED = 30.0  # maximum seconds to prepare the actions of a job: with messages it takes twice as long
 FIELDS = {one.name for one in fields(Job)} & asked.OWN.keys() - {"mesh", "schedule", "model", "rows"}  # as given
 
 
 @spelled(asked.arguments, positional=asked.FIRST)
 def job_of(**given) -> Job:
-    """The job that is asked for. None means the usual value.
+    """The job for these arguments. None means the default.
 
     {arguments}
 
-    raises  ValueError in one sentence when a number does not fit another, or the schedule would hang
+    raises  ValueError in one sentence if numbers do not fit together, or the schedule would hang
     """
     given = {name: value for name, value in given.items() if value is not None}
     of = {name: one.usual for name, one in asked.OWN.items()} | given
@@ -56,7 +56,7 @@ def job_of(**given) -> Job:
     bounds = _bounds(model, whole, played, of["cut"], layers)
     same = {name: of[name] for name in FIELDS} | {"weights": _found_from_anywhere(of["weights"])}
     job = Job(mesh, played, bounds, model, modes, chosen, _rows(mesh, played, of, model, "rows" in given), **same)
-    vars(job)["whole"] = whole  # it was looked at already
+    vars(job)["whole"] = whole  # keep the inspected module
     if job.weights is not None:
         refuse_other_weights(job.weights, whole)
     _refuse_misfits(job)
@@ -68,13 +68,13 @@ def job_of(**given) -> Job:
 
 
 def _model(of: dict, given: dict) -> Model:
-    """The model that is meant, ready to be trained."""
+    """The given model, ready for training."""
     about = {name: given[name] for name in asked.OF_A_MODULE if name in given}
     if of["model"] is not None and of["shape"] is not None:
         raise ValueError("model and shape each describe a model: leave one out")
     said = next((one for one in (of["model"], of["shape"]) if one is not None), Shape())
     if isinstance(said, str) and (file := said.rpartition(":")[0]):
-        looked_at(file)  # what may not be looked at is said as such
+        looked_at(file)  # a file that cannot be read gets a separate error
     model = model_of(said, of["loss"], of["data"], **about)
     if model.terms < 1:
         raise ValueError(
@@ -87,7 +87,7 @@ def _model(of: dict, given: dict) -> Model:
 
 
 def _found_from_anywhere(weights):
-    """First weights as ranks find them, whatever folder they work in."""
+    """Initial weights with an absolute path, so that ranks find them from any folder."""
     return os.path.abspath(weights) if isinstance(weights, str | os.PathLike) else weights
 
 
@@ -101,7 +101,7 @@ def _chosen(mesh: Mesh, of: dict, given: dict) -> dict:
 
 
 def _played(mesh: Mesh, of: dict, modes, chosen: dict, layers: int) -> Schedule:
-    """The schedule with its copies, for all ranks of a line of the mesh, numbered as the mesh numbers them."""
+    """The schedule with its copies, for all ranks of a pipeline of the mesh, numbered as the mesh numbers them."""
     schedule, chunks = of["schedule"], of["chunks"]
     if isinstance(schedule, str):
         for mode in modes:
@@ -118,7 +118,7 @@ def _played(mesh: Mesh, of: dict, modes, chosen: dict, layers: int) -> Schedule:
 
 
 def _bounds(model: Model, whole, schedule: Schedule, cut, layers: int) -> tuple[range, ...]:
-    """The layers of each stage. A schedule with branches has the model cut where it has them too."""
+    """The layers of each stage. For a schedule with branches, the model is cut where its own branches begin."""
     if schedule.exchanges and schedule.stages != layers:
         blocks = schedule.stages // PARTS
         raise ValueError(f"{schedule.name} needs a block on every stage: give a model of {blocks} blocks")
@@ -128,12 +128,12 @@ def _bounds(model: Model, whole, schedule: Schedule, cut, layers: int) -> tuple[
 
 
 def _rows(mesh: Mesh, schedule: Schedule, of: dict, model: Model, said: bool) -> int:
-    """The rows of one microbatch, `said` by somebody or not; batches that are made already have rows of their own."""
+    """The rows of one microbatch, `said` by the user or not; batches that exist already have a given number of rows."""
     microbatches, own = len(schedule.replica_of) * of["accumulate"], getattr(model.data, "rows", None)
     batch = own if of["batch"] is None and not said else of["batch"]
     total = of["rows"] * microbatches if batch is None else batch
     if own is not None and own != total:
-        raise ValueError(f"a step takes {total} rows, and data gives batches of {own}: give batch={own}")
+        raise ValueError(f"data has batches of {own} rows, but a step needs {total}: give batch={own}")
     if batch is None:
         return of["rows"]
     if batch < 1 or batch % microbatches:
@@ -145,11 +145,11 @@ def _rows(mesh: Mesh, schedule: Schedule, of: dict, model: Model, said: bool) ->
 
 
 def _fitted(job: Job, active: int) -> Schedule:
-    """The schedule with the model's stage graph and ties, its sums, gathers and messages written out; it reaches its
-    end."""
+    """The schedule with the model's stage graph and ties, and with its reductions, gathers and messages written out; it
+    is checked to reach its end."""
     schedule, skips, breaks = job.schedule, job.links.skips, job.links.breaks
     if job["zero"] < 3:
-        schedule = without_gathers(schedule)  # as PyTorch's runtime passes over them without FSDP
+        schedule = without_gathers(schedule)  # PyTorch's runtime skips them without FSDP
     tied = tuple(sorted({home for home in job.homes.values() if len(home) > 1}))
     for a, b in sorted(set(schedule.breaks) - set(breaks)):
         raise ValueError(
@@ -171,14 +171,14 @@ def _fitted(job: Job, active: int) -> Schedule:
 
 
 def refuse_other_mesh(mesh: Mesh, schedule: Schedule):
-    """Raise ValueError where a mesh has other numbers of ranks and copies than a schedule."""
+    """Raise ValueError if a mesh has other numbers of ranks and copies than a schedule."""
     if (schedule.dp, schedule.ranks) != (mesh["dp"], mesh.played.size):
         has = f"{schedule.ranks} ranks in {schedule.dp} copies"
         raise ValueError(f"{schedule.name} has {has}, {mesh} has {mesh.played.size} in {mesh['dp']}: make them equal")
 
 
 def _refuse_other_order(mesh: Mesh, schedule: Schedule):
-    """Raise ValueError where the schedule's copies are not numbered as the mesh numbers its ranks."""
+    """Raise ValueError if the schedule's copies are not numbered as the mesh numbers its ranks."""
     line, each = mesh.line(0), schedule.replicas // schedule.dp
     for (_, replica), rank in schedule.place.items():
         if mesh.coordinates(line[rank]).get("dp", 0) != replica // each:

@@ -1,9 +1,9 @@
 """A training ends at the first nan, with its rank, step and tensor.
 
-It ends before anything is saved, so what was saved before stays. Every rank notes sums of what its stages make, of what
-passes its door, of gradients and of updated weights (`world.talk.nans`). After each step the ranks tell each other in
-one number whether their losses, gradients and weights are all right. Only if one is not, the notes are read: the
-culprit is who made a nan without having been given one; of several, the first.
+It ends before this step is saved, so earlier checkpoints stay. Every rank records sums of its stages' outputs, of its
+messages, of gradients and of updated weights (`world.talk.nans`). After each step the ranks agree with one number that
+their losses, gradients and weights contain no nan. Only if one does, the records are read. The culprit is a rank that
+computed a nan without having received one; if there are several, the first.
 """
 
 import math
@@ -17,16 +17,16 @@ MADE, CAME, NEITHER = range(3)
 
 
 def watched(trainer):
-    """Have everything that a trainer's rank makes looked at, for the rest of this run."""
+    """Watch every tensor that a trainer's rank computes, for the rest of this run."""
     nans = FirstNan()
     for one in (trainer, trainer.work, trainer.weights, trainer.comm.ledger):
         one.nans = nans
 
 
 def turned_nan(trainer, step: int, losses: list[float], saver) -> bool:
-    """Whether a step has brought forth what is not a number, on any rank; all ranks ask, and must then end.
+    """Whether a step has produced a nan on any rank; all ranks call this, and must then end.
 
-    raises  FloatingPointError on the rank that made the first one
+    raises  FloatingPointError on the rank that computed the first one
     """
     well = trainer.nans.well() and all(map(math.isfinite, losses))
     if not any(_told(trainer, [int(not well)])):
@@ -35,7 +35,7 @@ def turned_nan(trainer, step: int, losses: list[float], saver) -> bool:
     mine = [CAME if first.came else MADE, first.at] if first else [NEITHER, 0]
     told = _told(trainer, mine)
     if saver:
-        saver.finish()  # its numbers were all right
+        saver.finish()  # the previous checkpoint has no nan
     every = list(zip(told[::2], told[1::2]))
     if every.index(min(every)) == trainer.comm.rank:
         what = first.what if first else "the loss"
@@ -47,12 +47,12 @@ def turned_nan(trainer, step: int, losses: list[float], saver) -> bool:
 
 
 def _told(trainer, mine: list[int]) -> list[int]:
-    """What all ranks say, in their order."""
+    """The values of all ranks, in rank order."""
     return trainer.report.all_gather(torch.tensor(mine, device=trainer.comm.device)).tolist()
 
 
 def _kept(saver, step: int) -> str:
-    """What can be gone on from. A checkpoint of this very step holds the weights that made the nan, and would again."""
+    """The checkpoint to resume from, in words. One of this very step contains the weights that led to the nan."""
     if saver is None:
         return "nothing was saved, since no folder of checkpoints was given"
     runs = saver.saving.folder

@@ -1,11 +1,11 @@
 """A job on devices with too little memory for its activations: their size is measured first, and some are swapped out
 or recomputed, so that the rest fits.
 
-It is weighed by what torch's kernels save on the device of the ranks: attention in float64 saves more on a GPU than on
-a CPU. Fused kernels are taken for alike; where a GPU's save other tensors than the CPU's, the arena refuses what does
-not fit, and a proof finds other bytes copied than the formula says.
+The measure is the memory that torch's kernels save on the ranks' device: attention in float64 saves more on a GPU than
+on a CPU. Fused kernels are assumed to save the same. If a GPU's kernels save other tensors than the CPU's, the arena
+refuses tensors that do not fit, and a proof finds other copied bytes than the formula.
 
-Relatives: `modes.out_of_core`, which does it; `core.when.room` and `predict.time.out_of_core`, which plan it.
+Relatives: `modes.out_of_core`, which executes it; `core.when.room` and `predict.time.out_of_core`, which plan it.
 """
 
 import math
@@ -28,9 +28,9 @@ from hybridlab.world.talk.dry import DryComm
 
 
 def within(job: Job) -> Job:
-    """The job with a schedule that fits into the room that was asked for.
+    """The job with a schedule that fits into the given capacity.
 
-    raises  ValueError in one sentence, with the least room in which it would fit
+    raises  ValueError in one sentence with the minimum capacity
     """
     room, schedule, means = weighed(job), job.schedule, job["make_room"]
     asked, in_core = job["device_memory"], most_held(schedule, room)
@@ -44,17 +44,17 @@ def within(job: Job) -> Job:
 
 
 def weighed(job: Job) -> Room:
-    """What one forward of each stage keeps, and what travels on each edge, in bytes; room without an end. Where ranks
-    share a stage, the one that keeps most counts."""
+    """The bytes that one forward of each stage saves, and that each edge sends; with unlimited capacity. If ranks shard
+    a stage, the one that saves most counts."""
     kept = job.once(kept_on_ranks).values()
     keeps = [max(one.get(stage, 0) for one in kept) for stage in range(job.schedule.stages)]
     return Room(math.inf, keeps, boundary=[sum(x.nbytes for x in tensors) for tensors in job.rooms(0).values()])
 
 
 def kept_on_ranks(job: Job) -> dict[int, dict[int, int]]:
-    """{rank: {stage: bytes that one forward keeps}}, of the ranks of the first replica: one microbatch goes through
+    """{rank: {stage: bytes that one forward saves}}, for the ranks of the first replica: one microbatch goes through
     every stage on torch's meta device."""
-    found, job = {}, job.with_(chosen=job.chosen | {"offload": False})  # where there are no numbers, there is no host
+    found, job = {}, job.with_(chosen=job.chosen | {"offload": False})  # the meta device has no host memory
     kind = placement(job.mesh.size).kind
     for rank in range(job.mesh.size):
         if job.mesh.coordinates(rank).get("dp", 0) == 0:
@@ -64,7 +64,7 @@ def kept_on_ranks(job: Job) -> dict[int, dict[int, int]]:
 
 
 def copied(job: Job) -> int:
-    """Bytes that one step carries to the host and back, on all ranks."""
+    """Bytes that one step copies to the host and back, on all ranks."""
     mesh, kept, size = job.mesh, job.once(kept_on_ranks), 0
     for rank in range(mesh.size):
         alike = kept[mesh.rank(**mesh.coordinates(rank) | ({"dp": 0} if "dp" in mesh.axes else {}))]
@@ -74,13 +74,13 @@ def copied(job: Job) -> int:
 
 
 class _Weighing(loop.Trainer):
-    """A trainer that computes nothing: each of its stages is asked for one forward."""
+    """A trainer without compute: each of its stages runs one forward."""
 
     def works(self, *about) -> KeepingWork:
         return KeepingWork(Arena(), *about)
 
     def weighed(self) -> dict[int, int]:
-        """{stage: bytes that one forward keeps}."""
+        """{stage: bytes that one forward saves}."""
         work, edges, found = self.work, self.job.schedule.edges, {}
         work.draws.step = 0
         work.load(*self._batch(0), self.job.tokens)
@@ -94,18 +94,18 @@ class _Weighing(loop.Trainer):
 
 
 def most_held(schedule: Schedule, room: Room) -> float:
-    """The most that a rank holds, if copies took no time."""
+    """The maximum bytes on a rank, if copies took no time."""
     return float(during(flow_of(schedule), room).max())
 
 
 def costs_of(job: Job, room: Room) -> Costs:
-    """What the actions take, in forwards of a mean stage: forwards by their weights, copies by what they carry."""
+    """The costs of actions, in units of a mean stage's forward: forwards by their weights, copies by their bytes."""
     mean = sum(room.keeps) / len(room.keeps)
     return replace(by_weights(job), swap=tuple(round(job["copy_time"] * one / mean, DIGITS) for one in room.keeps))
 
 
 def fitted(schedule: Schedule, room: Room, costs: Costs, means: str) -> Schedule:
-    """The shortest schedule within the room, among those that are tried."""
+    """The shortest schedule within the capacity, among some candidates."""
     if means == "mixture":
         return planned(schedule, room, costs).schedule
     others = AGAIN if means == "swap" else AWAY
@@ -114,8 +114,7 @@ def fitted(schedule: Schedule, room: Room, costs: Costs, means: str) -> Schedule
 
 
 def least_room(schedule: Schedule, room: Room, means: str) -> int:
-    """The fewest bytes into which a schedule fits by these means: what it lacks where there is no room, and nothing
-    stays."""
+    """The smallest capacity for a schedule with these means: its deficit at capacity 0."""
     none, every = replace(room, capacity=0), len(forwards(schedule))
     ways = {"swap": (AWAY,), "recompute": (AGAIN,), "mixture": (AWAY, AGAIN)}[means]
     made = (mixed(schedule, (way,) * every, none, Costs()).schedule for way in ways)

@@ -1,7 +1,8 @@
 """A job's layout: the rules of all modes applied to every parameter.
 
-The pipeline says which stages hold it, the modes' rules how it is cut, ZeRO who keeps what at rest, and last it is
-dealt out to packs. Nothing here computes; ranks make the same layout, each for itself, and compare fingerprints.
+The pipeline determines the stages that hold a parameter, the modes' rules determine how it is cut, and ZeRO determines
+its owners between steps. Last it is assigned to a pack. Nothing here computes. Each rank derives the layout itself, and
+ranks compare fingerprints.
 """
 
 from dataclasses import replace
@@ -17,7 +18,7 @@ from hybridlab.training.stages import names_of, stages_of
 
 
 def layout_of(job) -> Layout:
-    """The layout of a job on its mesh, proved to hold every element somewhere."""
+    """The layout of a job on its mesh, checked to hold every element on some rank."""
     seats = {home: seats_of(job, home) for home in set(job.homes.values())}
     params = (replace(param, at={"pp": seats[job.homes[param.name]]}) for param in _cut(job))
     layout = Layout(job.mesh, tuple(params))
@@ -28,18 +29,18 @@ def layout_of(job) -> Layout:
 
 
 def _cut(job) -> list[Param]:
-    """Every parameter, summed over the copies of its stages, and cut as all modes' rules say."""
+    """Every parameter, reduced over the copies of its stages, and cut according to all modes' rules."""
     rules, every = job.rules(), [replace(param, partial=PLAYED) for param in job.records]
     return [replace(param, **placed(param, rules, job.mesh, job.sizes, job.apart, job.copied)) for param in every]
 
 
 def sums_inside(job) -> bool:
-    """Whether ranks that hold a stage between them have gradients to add."""
+    """Whether ranks that hold a stage together have gradients to reduce."""
     return any(axis in job.mesh.inside for param in job.layout.params for axis in param.partial)
 
 
 def homes_of(job) -> dict[str, tuple[int, ...]]:
-    """The stages that use each parameter: one, or several of a tied one.
+    """The stages that use each parameter: one, or several for a tied one.
 
     raises  ValueError for a parameter that is in no layer
     """
@@ -52,7 +53,7 @@ def homes_of(job) -> dict[str, tuple[int, ...]]:
 
 
 def homes_of_buffers(job) -> dict[str, tuple[int, ...]]:
-    """The stages that have each buffer in their layers; one that is in no layer, all of them have."""
+    """The stages that have each buffer in their layers; a buffer outside of layers is on all stages."""
     layers = [{id(buffer) for buffer in layer.buffers()} for layer in job.layers]
     stages = [set().union(*(layers[number] for number in its)) for its in job.bounds]
     within = lambda buffer: tuple(stage for stage, its in enumerate(stages) if id(buffer) in its)
@@ -60,29 +61,29 @@ def homes_of_buffers(job) -> dict[str, tuple[int, ...]]:
 
 
 def boxes_of(job, rank: int) -> dict[str, tuple[slice, ...]]:
-    """{parameter or buffer: what a rank holds of it}: parameters as the layout says, and its stages' buffers, whole."""
+    """{parameter or buffer: a rank's part of it}: parameters according to the layout, and its stages' full buffers."""
     mine = set(job.stages_on(rank))
     buffers = {name: () for name, home in homes_of_buffers(job).items() if mine & set(home)}
     return {name: job.layout.box(name, rank) for name in job.layout.held(rank)} | buffers
 
 
 def last_dim(job, layer: nn.Module) -> str:
-    """The letter of the last dim of what leaves a layer; "" where its parameters do not say it."""
+    """The letter of the last dim of a layer's output; "" if its parameters do not determine it."""
     dims_of, last = job.once(_dims_of), ""
     for module in layer.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
-            dims = dims_of.get(id(module.weight))  # not there where the weight is computed from others
+            dims = dims_of.get(id(module.weight))  # missing if the weight is computed from others
             last = dims[0 if isinstance(module, nn.Linear) else -1][0] if dims else last
     return last
 
 
 def _dims_of(job) -> dict[int, list[str]]:
-    """{id of a weight of the whole module: the names of its dims}."""
+    """{id of a weight of the full module: the names of its dims}."""
     return {id(weight): param.dims.split() for param, weight in zip(job.records, job.whole.parameters())}
 
 
 def seats_of(job, stages: tuple[int, ...]) -> tuple[int, ...]:
-    """Where along pp the ranks stand that own one of these stages."""
+    """The places along pp of the ranks that own one of these stages."""
     line = job.mesh.line(0)
     ranks = [line[rank] for (stage, _), rank in job.schedule.place.items() if stage in stages]
     return tuple(sorted({job.mesh.place(rank, "pp") for rank in ranks}))

@@ -1,14 +1,14 @@
-"""The learning rate of each step: a number or a function of the step, a warm-up, and how it falls behind that.
+"""The learning rate of each step: a number or a function of the step, a warm-up, and its decay afterwards.
 
-It follows from the number of the step alone, so every rank finds it by itself, and a run that goes on needs no state.
+It depends only on the number of the step, so every rank computes it itself, and a resumed run needs no state.
 """
 
 import math
 from collections.abc import Callable, Iterable
 from numbers import Real
 
-LARGEST = 2**63  # of any number that is given; infinity is larger
-ANNEALED: dict[str, Callable[[float], float]] = {  # by the share of the steps behind the warm-up that is over
+LARGEST = 2**63  # above all valid numbers; infinity is larger
+ANNEALED: dict[str, Callable[[float], float]] = {  # by the fraction of the steps after the warm-up that are over
     "constant": lambda share: 1.0,
     "cosine": lambda share: (1 + math.cos(math.pi * share)) / 2,
     "linear": lambda share: 1 - share,
@@ -16,20 +16,20 @@ ANNEALED: dict[str, Callable[[float], float]] = {  # by the share of the steps b
 
 
 def rate_at(step: int, steps: int, rate: float | Callable, warmup: int = 0, anneal: str = "constant") -> float:
-    """The learning rate of one of so many steps, counted from 0.
+    """The learning rate of step number `step` (from 0) of so many steps.
 
     rate    a number, or a function of the step
-    warmup  steps in which it grows evenly: of step s it is (s + 1)/warmup
-    anneal  a name in `ANNEALED`: how it falls behind the warm-up, so that it would be 0 in the step after the last
+    warmup  number of steps in which it grows linearly: in step s it is (s + 1)/warmup of the rate
+    anneal  a name in `ANNEALED`: its decay after the warm-up, which would reach 0 in the step after the last
 
-    raises  ValueError for a function that gives no rate
+    raises  ValueError for a function that returns no valid rate
 
     >>> [rate_at(step, 6, 0.4, warmup=2, anneal="linear") for step in range(6)]
     [0.2, 0.4, 0.4, 0.30000000000000004, 0.2, 0.1]
     """
     full = rate(step) if callable(rate) else rate
     if not isinstance(full, Real) or not 0 <= full < LARGEST:
-        raise ValueError(f"rate({step}) gave {full!r}: return a number from 0 to below {LARGEST:.2g}")
+        raise ValueError(f"rate({step})={full!r} is not possible: return a number from 0 to below {LARGEST:.2g}")
     if step < warmup:
         return float(full) * (step + 1) / warmup
     return float(full) * ANNEALED[anneal](min(1.0, (step - warmup) / max(1, steps - warmup)))
@@ -41,13 +41,13 @@ def rate_of(job, step: int) -> float:
 
 
 def set_rate(job, optimizers: Iterable, step: int):
-    """Give optimizers of a job the learning rate of a step."""
+    """Set the learning rate of a step in a job's optimizers."""
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         group["lr"] = rate_of(job, step)
 
 
 def refuse_rate(steps: int, rate: float | Callable):
-    """Nothing, where a rate is a number that is possible, or a function that gives one number for one step.
+    """Raise an error unless a rate is a valid number, or a function that returns the same number for the same step.
 
     raises  ValueError in one sentence
     """
@@ -61,9 +61,10 @@ def refuse_rate(steps: int, rate: float | Callable):
         except ValueError:
             raise
         except Exception as error:
-            raise ValueError(f"rate({step}) fails: {type(error).__name__}: {error}") from error
+            raise ValueError(
+                f"rate({step}) raised {type(error).__name__} ({error}): give a function of the step"
+            ) from error
         if first != again:
             raise ValueError(
-                f"rate({step}) gave {first:g}, then {again:g}: every rank asks it by itself, so let it depend on the "
-                "step only"
+                f"rate({step}) returned {first:g}, then {again:g}: every rank calls it; let it depend only on the step"
             )

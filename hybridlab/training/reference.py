@@ -1,7 +1,8 @@
 """The reference: a training loop on one process, without parallel code, which all layouts must equal.
 
-Beside it run *shadows*: the same loop, with first weights that are one last bit larger or smaller. How far they are
-from it is how far rounding alone can bring any layout: the noise of each tensor, measured and not guessed.
+It is accompanied by *shadows*: the same loop, with initial weights that are larger or smaller by one last bit. Their
+distance from it is the largest effect that rounding alone can have on any layout: the noise of each tensor, measured
+and not guessed.
 """
 
 import math
@@ -23,11 +24,11 @@ MORE = 3
 
 
 class OneDevice:
-    """A whole model on one process, with the sums and the master weights that a job asks for.
+    """A full model on one process, with the dtypes of reductions and master weights that a job requires.
 
     moved    0, or the number of a shadow
-    named    its weights by name;  masters  what its optimizer updates: the weights, or copies in another dtype
-    first    the masters' first numbers
+    named    its weights by name;  masters  the tensors of its optimizer: the weights, or copies in another dtype
+    first    the initial numbers of the masters
     """
 
     def __init__(self, job: Job, moved: int = 0):
@@ -43,7 +44,7 @@ class OneDevice:
     def gradients(self, step: int) -> float:
         """Forward and backward of one global batch, microbatch after microbatch; returns its loss.
 
-        A weight without a gradient has the gradient 0, as where gradients are summed.
+        A weight without a gradient has the gradient 0, as in an all-reduce.
         """
         job, draws, losses = self.job, draws_of(self.module), []
         sums = {name: torch.zeros_like(w, dtype=getattr(torch, job["sum_dtype"])) for name, w in self.named.items()}
@@ -68,25 +69,25 @@ class OneDevice:
         return {name: weight.grad for name, weight in self.masters.items()}
 
     def norm(self) -> float:
-        """The norm of the gradient, summed as `Trainer.gradient_norm` does."""
+        """The norm of the gradient, computed as in `Trainer.gradient_norm`."""
         return math.sqrt(math.fsum(float(one.double().square().sum()) for one in self.gradient().values()))
 
     @torch.no_grad()
     def update(self):
-        """One optimizer step, clipped if the job says so."""
+        """One optimizer step, clipped if the job requires it."""
         self.job.clipped(list(self.gradient().values()), self.norm)
         self.optimizer.step()
         for name, weight in self.named.items():
             weight.copy_(self.masters[name])
 
     def moves(self) -> dict:
-        """How far every weight has come."""
+        """The distance that every weight has moved."""
         return {name: weight.detach() - self.first[name] for name, weight in self.masters.items()}
 
 
 @torch.no_grad()
 def move(module: torch.nn.Module, number: int):
-    """Make every weight one last bit larger or smaller; each number does so in its own way."""
+    """Make every weight larger or smaller by one last bit; each number does so in its own way."""
     drawn = torch.Generator().manual_seed(number)
     for weight in module.parameters():
         real = torch.view_as_real(weight) if weight.is_complex() else weight
@@ -98,11 +99,11 @@ def move(module: torch.nn.Module, number: int):
 def alone_on_rank(comm, job: Job) -> dict:
     """Train a job on one process.
 
-    returns "losses", each per summand of its global batch, taken before the update; "gradient" (by name) and "norm" of
-    the first step; "weight" and "buffer", by name, at the end; "moves", how far each weight has come; "touched", by
-    name: which elements any step gave a gradient; "noise": of all these, how far shadows are from them; after Adam
-    "bound", by name: what rounding noise may have moved, in all steps, see `adam_moves`; "nothing", in words, if there
-    are no numbers to compare
+    returns "losses", each per loss term of its global batch, before the update; "gradient" (by name) and "norm" of the
+    first step; "weight" and "buffer", by name, at the end; "moves", the distance that each weight has moved; "touched",
+    by name: the elements that had a gradient in any step; "noise": for all these, the distance of the shadows; after
+    Adam "bound", by name: the largest effect of rounding noise in all steps, see `adam_moves`; "nothing", in words, if
+    there are no numbers to compare
     """
     one, *shadows = every = [OneDevice(job, moved) for moved in range(1 + shadows_of(job))]
     losses, touched, bound, noise, home = [], {}, {}, {"losses": 0.0}, {}
@@ -128,8 +129,8 @@ def alone_on_rank(comm, job: Job) -> dict:
 
 
 def owner_on_rank(comm, job: Job) -> str:
-    """Compare batches, in microbatches, with the run of the model's owner: those of all steps, or the first one where
-    rounding is rough. Returns why it is another, or ""."""
+    """Compare batches, in microbatches, with the run of the model's owner: those of all steps, or only the first one if
+    rounding is coarse. Returns the reason for a difference, or ""."""
     device, exact = OneDevice(job), job.dtype == job["master_dtype"] == "float64" and job.flushes
     module = device.module if exact else whole_of(job, torch.float64)
     for step in range(job.steps if exact else 1):
@@ -148,21 +149,21 @@ def owner_on_rank(comm, job: Job) -> str:
 
 
 def ended(module, weights: dict, moves: dict) -> dict:
-    """What a training leaves."""
+    """The results of a training."""
     weights = {name: weight.detach() for name, weight in weights.items()}
     return {"weight": weights, "moves": moves, "buffer": buffers_of(module)}
 
 
 def shadows_of(job: Job) -> int:
-    """How many shadows measure the noise of a job."""
+    """The number of shadows that measure the noise of a job."""
     return SHADOWS.get(job.dtype, MORE)
 
 
 def further(job: Job, first: dict, others: list[dict]) -> list[dict]:
-    """The gradients of more shadows at the first step, where these show more noise than the dtype allows.
+    """The gradients of more shadows at the first step, if the first ones show more noise than the dtype's tolerance.
 
-    The gradient of attention keys' bias is nothing but noise: one shadow was off by a quarter of it, where a layout and
-    other shadows were off by nine tenths.
+    The gradient of attention keys' bias is nothing but noise: one shadow was off by a quarter of it, but a layout and
+    other shadows by nine tenths.
     """
     off = spread(first, others)
     if all(off[name] <= tolerance_of(job) * largest(x) for name, x in first.items()):
@@ -179,13 +180,13 @@ def spread(first: dict, others: list[dict]) -> dict[str, float]:
 
 
 def touch(touched: dict, gradients: dict):
-    """Note which elements these gradients touch."""
+    """Record the elements that these gradients touch."""
     for name, gradient in gradients.items():
         touched[name] = touched.get(name, False) | (gradient != 0)
 
 
 def adam_moves(bound: dict, one: OneDevice, noise: dict[str, float], job: Job):
-    """Add to `bound` how far noise in gradients may have moved each element of each weight in Adam's last step.
+    """Add to `bound` the maximum effect of noise in gradients on each element of each weight in Adam's last step.
 
     One step moves an element by rate·m/√v, and noise δ in the gradient changes that by at most about rate·4δ/√v, and
     never by more than 2·rate.
@@ -202,7 +203,7 @@ def adam_moves(bound: dict, one: OneDevice, noise: dict[str, float], job: Job):
 
 
 def nothing(home: dict, job: Job) -> str:
-    """In words, if there are no numbers to compare: the first tensor that is not a number, or that all is 0."""
+    """In words, if there are no numbers to compare: the first tensor with a nan or infinity, or that all is 0."""
     kinds = [home[kind].values() for kind in ("gradient", "weight") if kind in home]
     numbers = [torch.tensor(home["losses"]), *(x for kind in kinds for x in kind)]
     if not all(bool(x.isfinite().all()) for x in numbers):
@@ -213,7 +214,7 @@ def nothing(home: dict, job: Job) -> str:
 
 
 def _first_unlike_a_number(job: Job) -> str:
-    """The name of the first tensor of a training that has an element that is no finite number."""
+    """The name of the first tensor of a training with an element that is not finite."""
     device = OneDevice(job)
     for name, weight in device.named.items():
         if not _finite(weight):

@@ -1,10 +1,11 @@
 """A rehearsal: a user's model with sharded matrices first trains one step, unsharded and sharded, for comparison.
 
-Tensor parallelism reads the names of dims, and never a forward. What a module does with its input beside the matrices
-that are cut, a residual or a softmax over hidden units, it does with a part, or its gradient is added up once for each
-rank: losses look plausible, and gradients are others. Only a comparison tells; `train` makes one, of one microbatch.
+Tensor parallelism uses the names of dims, and never reads a forward. A module may use its input also outside of the
+sharded matrices, for example in a residual or in a softmax over hidden units. There it sees only a part, or its
+gradient is added once for each rank: losses look plausible, but gradients are wrong. Only a comparison shows it;
+`train` makes one, of one microbatch.
 
-Relatives: `training.check`, the whole proof; `training.models.plain`, the same for one device.
+Relatives: `training.check`, the full proof; `training.models.plain`, the same for one device.
 """
 
 import math
@@ -16,16 +17,16 @@ from hybridlab.training.models.plain import strange
 from hybridlab.world.processes import torchrun
 
 CUTTING = ("tp", "x")  # axes that cut matrices
-MOST = 1e8  # weights: with more, a copy in float64 and its gradients may not fit beside the job
+MOST = 1e8  # weights: above this, a copy in float64 and its gradients may not fit in memory together with the job
 
 
 def refuse_other_in_parts(job: Job):
-    """Nothing, if one step of this model in parts along tp and x is that of the whole: loss and every gradient.
+    """Raise an error unless one step of this model sharded along tp and x equals the unsharded one, gradients included.
 
-    Not asked of reference models, whose proofs are the project's tests, nor of those with more than `MOST` weights,
-    nor where torchrun has started the ranks: there `check` says it.
+    It skips reference models, whose proofs are the project's tests, models with more than `MOST` weights, and ranks
+    that torchrun has started: there `check` reports it.
 
-    raises  ValueError with the tensor that differs most, and what to change
+    raises  ValueError with the tensor that differs most, and the remedy
     """
     ways = {axis: job.mesh[axis] for axis in CUTTING if job.mesh[axis] > 1}
     weights = sum(math.prod(param.shape) for param in job.records)
@@ -42,7 +43,7 @@ def refuse_other_in_parts(job: Job):
         steps=1,
         **more,
     )
-    if not report.equal:  # nothing to compare is for `check` to say
+    if not report.equal:  # `check` reports if there is nothing to compare
         axes = ", ".join(f"{axis}={length}" for axis, length in ways.items())
         raise ValueError(
             f"sharded along {axes}, this model differs from the unsharded one by up to {report.largest_gap:.1e}: "

@@ -1,8 +1,8 @@
-"""What an asynchronous pipeline must equal: one process that uses, for every microbatch, the same weight versions.
+"""The reference for an asynchronous pipeline: one process that uses the same weight version for every microbatch.
 
-Nothing here knows ranks, messages or an order of stages. A microbatch goes through the whole model, each stage with
-the version that the schedule states for it; after each of its windows a stage makes its next version. Where it has
-copies, its windows are longer than the loss's, and its gradient is their mean.
+This code has no ranks, no messages and no order of stages. A microbatch goes through the full model, each stage with
+the version that the schedule states for it; after each of its windows a stage computes its next version. A stage with
+copies has longer windows than the loss, and its gradient is the mean over them.
 """
 
 import torch
@@ -18,7 +18,7 @@ from hybridlab.training.reference import ended, move, nothing, shadows_of, sprea
 
 
 class _Whole(nn.Module):
-    """A whole model as one module, to be called with other weights than its own."""
+    """A full model as one module, to be called with other weights than its own."""
 
     def __init__(self, model, module):
         super().__init__()
@@ -29,7 +29,7 @@ class _Whole(nn.Module):
 
 
 def replay(job: Job, moved: int = 0) -> tuple[list[float], nn.Module, dict]:
-    """(the losses, one for each update; the module as it is at the end; which elements any update touched).
+    """(the losses, one for each update; the module at the end; the elements that any update touched).
 
     moved  0, or the number of a shadow, see `training.reference`
     """
@@ -75,7 +75,7 @@ def _begun(job: Job, moved: int) -> nn.Module:
 
 
 def replayed_on_rank(comm, job: Job) -> dict:
-    """The replay, in the words of `reference.alone_on_rank`."""
+    """The replay, in the form of `reference.alone_on_rank`."""
     every = []
     for moved in range(1 + shadows_of(job)):
         first = dict(_begun(job, moved).named_parameters())
@@ -90,7 +90,7 @@ def replayed_on_rank(comm, job: Job) -> dict:
 
 
 def _versions(schedule) -> dict[tuple[int, int], int]:
-    """The weight version that each (stage, microbatch) is computed with, as the schedule's forwards state it."""
+    """The weight version of each (stage, microbatch), as stated in the schedule's forwards."""
     return {(a.stage, a.microbatch): a.version for program in schedule.program for a in program if a.kind == "F"}
 
 

@@ -5,24 +5,24 @@ from dataclasses import dataclass, field
 
 from hybridlab.training.gaps import STILL
 
-WIDTH = 110  # letters of a line that lists names
-LISTED = 4  # names of a kind that the text tells; the report has all
+WIDTH = 110  # characters of a line that lists names
+LISTED = 4  # names of a kind in the text; the report has all
 
 
 @dataclass(frozen=True)
 class Report:
-    """How far a layout is from one device.
+    """The differences of a layout from one device.
 
     gaps    {"loss", "norm", "gradient <name>", "weight <name>", "buffer <name>": relative gap, see `training.gaps`}
-    tolerance  what each gap may be;  noisy  {name: what it may be}, where rounding noise allows more
-    adam    {"weight <name>": difference over its bound}, in place of gaps, where Adam made the weights
-    unproved  {name: what it may be, 1 or more}: a gradient of zero, or a weight that never moved, would fit too;
-              infinite where one device has just that
-    untouched {parameter: the share of its elements that no step gave a gradient}: mistakes there would not show
-    blind   what the proof could not see besides, in sentences
-    nothing why there is nothing to compare, or ""
-    bytes   {"what": (counted in the ledgers, by the formula)};  axes  {(purpose, axis, operation): the same}
-    reference  what it was compared with, in words
+    tolerance  of each gap;  noisy  {name: its tolerance}, where rounding noise allows more
+    adam    {"weight <name>": difference over its bound}, instead of gaps, for weights updated by Adam
+    unproved  {name: its tolerance, 1 or more}: a gradient of zero, or a weight that never moved, would pass too;
+              infinite if one device has exactly that
+    untouched {parameter: the fraction of its elements without a gradient in any step}: mistakes there would not show
+    blind   the other things that the proof cannot show, in sentences
+    nothing the reason why there is nothing to compare, or ""
+    bytes   {"purpose": (counted in the ledgers, by the formula)};  axes  {(purpose, axis, operation): the same}
+    reference  the origin of the compared numbers, in words
     """
 
     layout: str
@@ -41,40 +41,40 @@ class Report:
 
     @property
     def largest_gap(self) -> float:
-        """The worst gap but for those that noise explains; not a number where anything was not one."""
+        """The largest gap, without those that noise explains; nan if any number is nan."""
         return self.gaps[self._largest]
 
     @property
     def _largest(self) -> str:
-        """The name of the gap that is told."""
+        """The name of the gap that the text reports."""
         wrong = self.wrong
         return self._worst([name for name in self.gaps if name not in self.noisy or name in wrong])
 
     def _worst(self, names) -> str:
-        """The name of the worst of these gaps."""
+        """The name of the largest of these gaps."""
         return max(names, key=lambda name: (self.gaps[name] != self.gaps[name], self.gaps[name]))
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """The names of what is further from one device than rounding can bring it, in the order of `gaps`."""
+        """The names of tensors that differ from one device by more than rounding explains, in the order of `gaps`."""
         gaps = (name for name, gap in self.gaps.items() if not gap <= self.noisy.get(name, self.tolerance))
         return *gaps, *(name for name, share in self.adam.items() if not share <= 1)
 
     @property
     def equal(self) -> bool:
-        """Every number within what is allowed, and every byte accounted for."""
+        """Every number within its tolerance, and every byte accounted for."""
         return not (self.nothing or self.wrong) and all(
             counted == formula for table in (self.bytes, self.axes) for counted, formula in table.values()
         )
 
     @property
     def ok(self) -> bool:
-        """Equal, and of each kind something is proved: gradients, weights."""
+        """Equal, and some tensor of each kind is proved: gradients, weights."""
         return self.equal and all(proved for proved, _ in self.proved.values())
 
     @property
     def proved(self) -> dict[str, tuple[int, int]]:
-        """{"gradient", "weight", …: (how many tensors are proved, of how many)}."""
+        """{"gradient", "weight", …: (number of proved tensors, number of tensors)}."""
         table: dict[str, tuple[int, int]] = {}
         for name in self.gaps | self.adam:
             kind, _, of = name.partition(" ")
@@ -103,7 +103,7 @@ class Report:
         return ("equal to" if self.ok else "NOT PROVED equal to") if self.equal else "NOT equal to"
 
     def _compared(self) -> list[str]:
-        """The lines on numbers."""
+        """The lines about numbers."""
         if self.nothing:
             return [f"  {self.nothing}: mend the data, the loss or the rate, and check again"]
         first = self._largest
@@ -122,7 +122,7 @@ class Report:
         return lines
 
     def _told(self, name: str) -> str:
-        """A gap and what it may be."""
+        """A gap and its tolerance, in words."""
         return f"{self.gaps[name]:.2g} ({name}), allowed {self.noisy.get(name, self.tolerance):.2g}"
 
 

@@ -1,7 +1,7 @@
 """The state of a trainer in a checkpoint, and resuming a run from it.
 
-Kept are a rank's shares, the optimizer's state of them, and the number of the next step. The data of a step and what it
-draws at random follow from the seed and that number (`Job.batch`, `Draws`), so no other state is needed.
+A checkpoint contains a rank's shards, the optimizer's state of them, and the number of the next step. The data of a
+step and its random draws follow from the seed and that number (`Job.batch`, `Draws`), so no other state is needed.
 """
 
 import hashlib
@@ -21,16 +21,16 @@ from hybridlab.training.models.trees import flat
 from hybridlab.training.stopping import STOP
 
 PURPOSE = "checkpoint"
-TAKEN = ("warmup", "decay", "clip", "stash")  # may differ in the run that goes on: it is told
+TAKEN = ("warmup", "decay", "clip", "stash")  # may differ in the resumed run, which reports it
 
 
 @dataclass(frozen=True)
 class Saving:
-    """Where checkpoints go, after how many steps each is made (0: at the end only), and whether to go on from there.
+    """The folder of checkpoints, the number of steps between them (0: only at the end), and whether to resume.
 
-    async_save  whether the training goes on while files are written
+    async_save  whether the training continues while files are written
 
-    raises  ValueError when it is to go on from a folder that is not there; in an empty one it begins
+    raises  ValueError if it should resume from a missing folder; in an empty one it starts from the beginning
     """
 
     folder: Path
@@ -52,18 +52,18 @@ class Saving:
 
     @property
     def newest(self) -> Path | None:
-        """The checkpoint to go on from, if there is one."""
+        """The checkpoint to resume from, if there is one."""
         return runs.newest(self.folder) if self.resume else None
 
     def noted(self, name: str):
-        """What the newest checkpoint notes under a name, if it is to go on from one; else None."""
+        """A note of the newest checkpoint by name, if it should resume from one; else None."""
         return self.newest and checkpoint.record_of(self.newest)["notes"].get(name)
 
     def refuse(self, job):
-        """Nothing, where a job can go on from here.
+        """Raise an error unless a job can resume from here.
 
-        raises  ValueError in one sentence when the checkpoint is of another model, seed, optimizer, dtype, batch or
-                other data
+        raises  ValueError in one sentence if the checkpoint has another model, seed, optimizer, dtype, batch or other
+                data
         """
         if newest := self.newest:
             record = checkpoint.record_of(newest)
@@ -71,7 +71,7 @@ class Saving:
             refuse_other_notes(newest, record["notes"], job)
 
     def told(self, job) -> str:
-        """In words, from where a job goes on, and what it now does otherwise; "" for one that is not to go on."""
+        """In words, the checkpoint from which a job resumes, and the changes since; "" if it does not resume."""
         if not self.resume:
             return ""
         if not (newest := self.newest):
@@ -85,7 +85,7 @@ class Saving:
 
 
 def stored_layout(job) -> Layout:
-    """The layout of a checkpoint: beside the parameters what layers keep, such as averages, whole on every holder."""
+    """The layout of a checkpoint: parameters and buffers, such as averages, which every holder has in full."""
     kept, homes = [], placing.homes_of_buffers(job)
     for name, buffer in buffers_of(job.whole).items():
         at = {"pp": placing.seats_of(job, homes[name])}
@@ -94,9 +94,9 @@ def stored_layout(job) -> Layout:
 
 
 def resumed(trainer, saving: Saving) -> int:
-    """Bring a trainer to where the newest checkpoint stands, if it is to; returns the first step to be done.
+    """Load the newest checkpoint into a trainer, if it should resume; returns the first step to run.
 
-    raises  as `Saving.refuse`, and when the checkpoint is damaged
+    raises  as `Saving.refuse`, and if the checkpoint is damaged
     """
     newest = saving.newest
     if newest is None:
@@ -108,9 +108,9 @@ def resumed(trainer, saving: Saving) -> int:
 
 
 def refuse_other_notes(newest: Path, notes: dict, job):
-    """Raise ValueError where a checkpoint was made by a job that this one cannot go on with."""
+    """Raise ValueError if a checkpoint was made by a job that this one cannot continue."""
     for name, mine in _same(job).items():
-        theirs = notes.get(name, mine)  # an older version noted less
+        theirs = notes.get(name, mine)  # an older version recorded less
         if theirs != mine and isinstance(theirs, dict) and isinstance(mine, dict):
             differ = [one for one in mine if theirs.get(one) != mine[one]]
             theirs, mine = ({one: each.get(one) for one in differ} for each in (theirs, mine))
@@ -120,16 +120,16 @@ def refuse_other_notes(newest: Path, notes: dict, job):
 
 
 def _in_words(name: str, value) -> str:
-    """What a checkpoint was made with: of a table, such as a shape, only what is in question."""
+    """The recorded value of a checkpoint, in words; for a table, such as a shape, only the differing part."""
     return ", ".join(f"{one}={it}" for one, it in value.items()) if isinstance(value, dict) else f"{name}={value}"
 
 
 class Saver:
-    """Saves a trainer's checkpoints, when it is time; all ranks ask it together.
+    """Saves a trainer's checkpoints when they are due; all ranks call it together.
 
     under_way  the checkpoint whose files are being written
 
-    raises  ValueError where ranks see different folders
+    raises  ValueError if ranks see different folders
     """
 
     def __init__(self, trainer, saving: Saving):
@@ -138,7 +138,7 @@ class Saver:
         checkpoint.refuse_unshared(self.door, saving.folder)
 
     def after(self, step: int) -> bool:
-        """Save a checkpoint before this step if it is time; returns whether the run has been asked to stop."""
+        """Save a checkpoint before this step if one is due; returns whether the run has been asked to stop."""
         stop, job, every = self._agreed(), self.trainer.job, self.saving.every
         if stop or step == job.steps or (every and step % every == 0):
             self.finish()
@@ -149,13 +149,13 @@ class Saver:
         return stop
 
     def finish(self):
-        """Let the checkpoint that is under way appear, if there is one."""
+        """Complete the checkpoint that is being written, if there is one."""
         if self.under_way:
             self.under_way.finish()
             self.under_way = None
 
     def _agreed(self) -> bool:
-        """Whether the first rank has seen the wish to stop."""
+        """Whether the first rank has seen the request to stop."""
         asked = torch.tensor([float((self.saving.folder / STOP).exists())], device=self.door.device)
         return bool(self.door.broadcast(asked).item())
 
@@ -166,7 +166,7 @@ class Saver:
 
 
 def pieces(trainer) -> checkpoint.Pieces:
-    """This rank's share of every parameter and what the optimizer knows of it, flat; and what its layers keep."""
+    """This rank's shard of every parameter and the optimizer's state of it, flat; and its layers' buffers."""
     kept = {name: {"value": buffer.flatten()} for name, buffer in trainer.buffers.items()}
     shares = trainer.parameters
     for name, (updated, states) in trainer.optimized().items():
@@ -192,26 +192,26 @@ def _restore(trainer, found: checkpoint.Pieces):
 
 
 def _notes(job, step: int) -> dict:
-    """What a checkpoint says of its run, beside what has to be the same in the run that goes on."""
+    """The notes of a checkpoint about its run that may change, and those that must not."""
     return {"step": step} | _taken(job) | _same(job)
 
 
 def _taken(job) -> dict:
-    """What may be otherwise in the run that goes on."""
+    """The values that may change in the resumed run."""
     taken = {name: getattr(job, name) for name in TAKEN} | {"schedule": job.schedule.name, "betas": list(job.betas)}
     taken["rate"] = "a function of the step" if callable(job.rate) else job.rate
     return taken | {"anneal": job.anneal if job.anneal == "constant" else f"{job.anneal} over {job.steps} steps"}
 
 
 def _same(job) -> dict:
-    """What has to be the same in the run that goes on; as a file gives it back."""
+    """The values that must be the same in the resumed run, in the form in which a file returns them."""
     notes = {"seed": job.seed, "optimizer": job.optimizer, "dtype": job.dtype, "master_dtype": job["master_dtype"]}
     notes |= {"batch": job.microbatches * job.rows} | job.model.notes(job.whole)
     return json.loads(json.dumps(notes | {"data": job.once(_data_in_short)}))
 
 
 def _data_in_short(job) -> str:
-    """A digest of the first batch: with another text, other rows, or drawn otherwise, it is another one."""
+    """A digest of the first batch: it changes with another text, other rows, or another order."""
     digest = hashlib.sha256()
     for x in (x for microbatches in job.batch(0) for one in microbatches for x in flat(one)):
         digest.update(x.contiguous().flatten().view(torch.uint8).numpy().tobytes())

@@ -37,9 +37,9 @@ from hybridlab.world.cells.progress import Steps
 from hybridlab.world.processes.launch import SILENCE, foresee, ranks
 from hybridlab.world.talk.offset import offset
 
-LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 2e-3}  # what training means where nobody says
-KEPT = 100  # steps of a training, the latest, that its timeline shows: memory stays flat, however long it is
-EMULATED = Costs(F=0.02, B=0.04)  # shorter waits drown in the clock's own jitter
+LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 2e-3}  # defaults of a training
+KEPT = 100  # number of latest steps in a training's timeline: memory does not grow with the training
+EMULATED = Costs(F=0.02, B=0.04)  # shorter waits are lost in the clock's jitter
 
 
 @spelled(asked.measured)
@@ -62,16 +62,15 @@ def run(
               of the first rank of each stage
     costs     of the waits, in seconds, for emulated work
     latency   minimum seconds of every message;  jitter  relative standard deviation of the waits
-    room      for emulated work: the memory capacity of each device; an action that would not fit waits for copies to
-              the host
+    room      (emulated work) memory capacity of each device; an action that would not fit waits for copies to the host
     on_event  called as on_event(rank, event): after each step with its number
     live      report also the end of each compute action: step, index in the rank's lowered program, begin and end (ns
               on the clock of this machine)
 
     {arguments}
 
-    Emulated work takes of these only mesh (default one pipeline of the schedule's ranks), steps (measured, after one
-    that is not), ahead and driven; the others are for a model.
+    Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (measured,
+    after one that is not), ahead and driven; the others are for a model.
 
     raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 
@@ -108,14 +107,14 @@ def run(
 
 
 def _refuse_of_waits(**given):
-    """Raise ValueError for what only emulated work can be asked for."""
+    """Raise ValueError for arguments that only emulated work can use."""
     for name in (name for name, value in given.items() if value):
         instead = ", or give device_memory" * (name == "room")
         raise ValueError(f"{name} applies only to emulated work, and a model takes its own time: leave it out{instead}")
 
 
 def _refuse_of_a_model(given: dict):
-    """Raise ValueError for what only the training of a model can be asked for."""
+    """Raise ValueError for arguments that only the training of a model can use."""
     for name, value in given.items():
         if name not in ("mesh", "steps", "ahead", "driven") and value != asked.arguments()[name].usual:
             raise ValueError(
@@ -124,7 +123,7 @@ def _refuse_of_a_model(given: dict):
 
 
 def _refuse_long(schedule: Schedule, costs: Costs, latency: float, steps: int):
-    """Raise ValueError for waits that ranks would be ended for, and for a run that nobody can wait for."""
+    """Raise ValueError for waits longer than the ranks' timeout, and for a run that takes too long."""
     longest = max(latency, float(costs.table(schedule).max(initial=0)))
     if longest >= SILENCE:
         raise ValueError(
@@ -142,7 +141,7 @@ def _run_emulated(comm, schedule, work, driven, steps, live, room):
     work.meet(comm, schedule)
     player = loop.player(comm.for_purpose("messages"), schedule, work, driven, watch, room)
     home = {"times": [], "programs": [], "losses": [], "held": [], "latency": latency, "offset": offset(report)}
-    work.offset = home["offset"] * 1e-9  # messages say when they left
+    work.offset = home["offset"] * 1e-9  # messages contain their time of departure
     for step in range(steps):
         work.pace = float(step > 0)  # the first step is not measured: it opens connections
         comm.barrier()
@@ -163,12 +162,12 @@ def _run_model(comm, job, live=False, saving=None, kept=None, bring=False):
 
 
 def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0, room=None):
-    """What all ranks brought home as one timeline, without the first `skip` steps."""
+    """The results of all ranks as one timeline, without the first `skip` steps."""
     ledger = tuple({"rank": rank, **row} for rank, home in enumerate(homes) for row in home["ledger"])
     homes = [homes[rank] for rank in mesh.line(0)]
     latency = max(at_least, homes[0]["latency"])
     origin = provenance(homes[0]["device"]) | {"work": work, "mesh": dict(mesh.axes), "latency": latency}
-    origin["rendezvous"] = not at_least  # a stated latency runs from when a value was made, whoever waits for it
+    origin["rendezvous"] = not at_least  # a given latency counts from the time when a value was computed
     origin["peak_live"] = [home["peak_live"] for home in homes]  # counted by the ranks
     origin |= {"seen": True} if homes[0]["seen"] else {}
     origin |= {"room": vars(room)} if room else {}
@@ -188,7 +187,7 @@ def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0, room=None):
 
 
 def provenance(device: str = "cpu") -> dict:
-    """When, where and on what kind of device a measurement was made."""
+    """The time, the machine and the kind of device of a measurement."""
     return {
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": platform.machine(),
@@ -241,9 +240,9 @@ def train(
         raise ValueError("every, resume and async_save need a checkpoint folder: give checkpoint=FOLDER")
     saving = Saving(Path(checkpoint), every, resume, async_save) if checkpoint is not None else None
     if saving:
-        folder(checkpoint)  # before the work whose result it takes
+        folder(checkpoint)  # before the work whose result it stores
     if given.get("batch") is None and saving:
-        given["batch"] = saving.noted("batch")  # another layout has another usual one
+        given["batch"] = saving.noted("batch")  # the default depends on the layout
     job = affordable(**given)
     shown = Steps(job.steps) if progress and on_event is None else nullcontext(on_event)
     if saving:

@@ -4,20 +4,20 @@ import torch
 
 from hybridlab.core.where.mesh import Mesh
 
-SAMPLE = 4096  # elements of a tensor that are compared
+SAMPLE = 4096  # maximum elements of a tensor that are compared
 
 
 def refuse_another_mesh(here: Mesh, mesh: Mesh):
-    """On ranks that are arranged otherwise, each would play a part that is not its own."""
+    """Raise an error if the ranks belong to another mesh: each would then execute the wrong program."""
     several = lambda one: [(axis, length) for axis, length in one.axes.items() if length > 1]
     if several(here) != several(mesh):
         raise ValueError(f"these ranks belong to {here}, but the job is for {mesh}: open hl.ranks({mesh})")
 
 
 def refuse_other_layouts(comm, layout):
-    """Compare fingerprints before the first step: ranks with different layouts would add what does not belong together.
+    """Compare fingerprints before the first step: ranks with different layouts would add unrelated tensors.
 
-    raises  ValueError naming a rank whose layout is not this one's
+    raises  ValueError naming a rank whose layout differs from this one's
     """
     mine = torch.frombuffer(bytearray(layout.fingerprint.encode()), dtype=torch.uint8)
     for rank, other in enumerate(comm.all_gather(mine[None])):
@@ -26,9 +26,9 @@ def refuse_other_layouts(comm, layout):
 
 
 def refuse_others(comm, named: dict, what: str, said: str):
-    """Compare tensors that all ranks make for themselves, before the first step.
+    """Compare tensors that all ranks create themselves, before the first step.
 
-    raises  ValueError naming a rank and a tensor that is another one there
+    raises  ValueError naming a rank and a tensor that differs there
     """
     sums = torch.stack([_sum_of_bits(x.detach()) for x in named.values()])
     for rank, other in enumerate(comm.all_gather(sums[None])):
@@ -41,7 +41,7 @@ def refuse_others(comm, named: dict, what: str, said: str):
 
 
 def _sum_of_bits(x):
-    """A number that is another one for nearly every other tensor; of a large one, some elements are looked at."""
+    """A checksum that differs for nearly every other tensor; of a large tensor it uses a sample of elements."""
     some = x.reshape(-1)[:: max(1, x.numel() // SAMPLE)]
     bits = some.contiguous().view(torch.uint8).to(torch.int64)
     return (bits * (torch.arange(len(bits), device=bits.device) % 8191 + 1)).sum()

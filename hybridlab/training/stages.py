@@ -18,7 +18,7 @@ from hybridlab.training.models.model import Model
 from hybridlab.training.models.trees import as_computed, flat, mapped
 
 WAYS = ("layers", "parameters", "time")
-MOST = 100_000  # cuts that are tried
+MOST = 100_000  # maximum number of cuts to try
 
 
 def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None = None) -> tuple[range, ...]:
@@ -26,7 +26,7 @@ def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None
     head.
 
     model   a `Model`, or a shape, which means the reference model
-    stages  how many
+    stages  the number of stages
     module  the model's, if it is already made
     by      "layers": equal numbers of layers, besides those at the ends of the model (embedding and head);
             "parameters", "time": the smallest maximum of weights, or of seconds measured now; a list: the number of
@@ -87,9 +87,9 @@ def _as_said(bounds, stages, layers) -> tuple[range, ...]:
 
 
 def cut_at_branches(model: Model, module: nn.Module, schedule) -> tuple[range, ...]:
-    """The most even cut in layers in which nothing travels where the schedule has breaks: a branch begins there.
+    """The most even cut in layers without an edge where the schedule has breaks: a branch begins there.
 
-    raises  ValueError where there is none, or where there are too many cuts to try
+    raises  ValueError if there is none, or if there are too many cuts to try
     """
     takes, stages = model.takes(module), schedule.stages
     if comb(len(takes) - 1, stages - 1) > MOST:
@@ -127,7 +127,7 @@ def profiled(model: Model | Shape, rows: int = 2, repeat: int = 5) -> list[Layer
 
     model   a `Model`, or a shape, which means the reference model
     rows    in a microbatch
-    repeat  measurements, of which the quickest counts
+    repeat  measurements, of which the quickest is used
 
     >>> [layer.weights for layer in profiled(Shape(layers=1, width=8, heads=2, context=4), repeat=1)]
     [8320, 3488, 8256]
@@ -143,7 +143,7 @@ def profiled(model: Model | Shape, rows: int = 2, repeat: int = 5) -> list[Layer
 def seconds_of_layers(
     model: Model | Shape, rows: int = 2, repeat: int = 5, dtype: torch.dtype = torch.float32
 ) -> list[float]:
-    """The time of each layer's forward and backward, measured here with one thread, as a rank has: the shortest."""
+    """The time of each layer's forward and backward, measured here with one thread, as on a rank: the shortest."""
     model = model_of(model)
     module = model.made(0, dtype)
     threads = torch.get_num_threads()
@@ -174,20 +174,20 @@ def _seconds_of_layers(model, module, rows, repeat, dtype):
 
 
 def _leaf(x):
-    """A tensor as it arrives at a stage: a gradient goes back to it, if it can have one."""
+    """A tensor as it arrives at a stage: it requires a gradient, if it can have one."""
     return x.detach().requires_grad_(x.is_floating_point())
 
 
 @dataclass(frozen=True)
 class Links:
-    """What crosses between the stages of a cut: {(from stage, to stage): the layers whose outputs travel there}."""
+    """The tensors sent between the stages of a cut: {(from stage, to stage): the layers whose outputs are sent}."""
 
     crossing: dict[tuple[int, int], tuple[int, ...]]
 
     @classmethod
     def of(cls, bounds, takes: dict[int, tuple[int, ...]]) -> "Links":
-        """The links of stages `bounds` in a model whose layers take these; what several layers of a stage take from one
-        other stage travels there together, each tensor once."""
+        """The links of stages `bounds` in a model whose layers have these inputs. Tensors for several layers of a stage
+        from the same other stage are sent together, each once."""
         home = {layer: stage for stage, layers in enumerate(bounds) for layer in layers} | {-1: 0}
         crossing = {}
         for there, sources in sorted(takes.items()):
@@ -199,7 +199,7 @@ class Links:
 
     @property
     def skips(self) -> tuple[tuple[int, int], ...]:
-        """The edges beside the chain."""
+        """The edges outside the chain."""
         return tuple(sorted(edge for edge in self.crossing if edge[1] - edge[0] > 1))
 
     @property
@@ -209,11 +209,11 @@ class Links:
         return tuple((s, s + 1) for s in range(last) if (s, s + 1) not in self.crossing)
 
     def into(self, stage: int) -> list[tuple[int, ...]]:
-        """What arrives at a stage: one entry for every edge that leads to it, the chain first."""
+        """The inputs of a stage: one entry for every incoming edge, the chain first."""
         return [self.crossing[edge] for edge in self._ordered() if edge[1] == stage]
 
     def out_of(self, stage: int) -> list[tuple[int, ...]]:
-        """What leaves a stage, edge by edge."""
+        """The outputs of a stage, edge by edge."""
         return [self.crossing[edge] for edge in self._ordered() if edge[0] == stage]
 
     def _ordered(self):
@@ -222,10 +222,10 @@ class Links:
 
 
 class Stage(nn.Module):
-    """Some layers of a model, done in sequence: from the tensors that arrive to those that leave, edge by edge.
+    """Some layers of a model, run in sequence: from the tensors that arrive to those that leave, edge by edge.
 
-    layers  {number: layer};  takes  of the whole model;  links, number  what crosses, and which stage this is
-    widths  {layer: how many tensors leave it, in a tuple; 0 for one tensor}
+    layers  {number: layer};  takes  of the full model;  links, number  the links, and the number of this stage
+    widths  {layer: the number of tensors in its output tuple; 0 for a single tensor}
     """
 
     def __init__(self, layers: dict, takes: dict, links: Links, number: int, widths: dict[int, int]):
@@ -242,7 +242,7 @@ class Stage(nn.Module):
         return tuple(tuple(x for layer in edge for x in flat(made[layer])) for edge in self.leaves)
 
     def _entered(self, arrived) -> dict:
-        """{layer: what leaves it}, of the layers before that this stage reads from."""
+        """{layer: its output}, for the earlier layers that this stage reads from."""
         arrived, made = iter(arrived), {}
         for layer in self.enters:
             width = self.widths.get(layer, 0)
@@ -251,9 +251,9 @@ class Stage(nn.Module):
 
 
 def stages_of(model: Model, module: nn.Module, bounds, between=()) -> list[Stage]:
-    """The whole model as stages with these layers; parameters are shared with the module, not copied.
+    """The full model as stages with these layers; parameters are shared with the module, not copied.
 
-    between  what leaves each layer, see `Model.between`; nothing where that is one tensor everywhere
+    between  the output of each layer, see `Model.between`; empty if each is a single tensor
     """
     takes, layers = model.takes(module), model.layers(module)
     links = Links.of(bounds, takes)
@@ -263,6 +263,6 @@ def stages_of(model: Model, module: nn.Module, bounds, between=()) -> list[Stage
 
 
 def names_of(module: nn.Module, stages: list[Stage]) -> list[dict[str, nn.Parameter]]:
-    """The weights of each stage under the names that they have in the whole model; a tied one stands in several."""
+    """The weights of each stage under their names in the full model; a tied weight is in several stages."""
     name = {id(weight): name for name, weight in module.named_parameters()}
     return [{name[id(weight)]: weight for weight in stage.parameters()} for stage in stages]

@@ -1,6 +1,6 @@
 """Stopping a training early and saving it: on a signal, or when its output is closed.
 
-The wish travels as a file in the folder of checkpoints, which the first rank looks for after every step
+The request is a file in the folder of checkpoints. The first rank looks for it after every step
 (`training.resume.Saver`): ranks of any machine see it, and no signal has to reach them.
 """
 
@@ -12,20 +12,20 @@ from pathlib import Path
 
 from hybridlab.training.checkpoints.folder import newest
 
-STOP = "stop"  # a file of this name in the folder asks the run to end after the step under way
+STOP = "stop"  # a file of this name in the folder asks the run to end after the current step
 Tell = Callable[[int, dict], object]
 
 
 @contextmanager
 def stopping_gently(folder: Path | None, tell: Tell | None) -> Iterator[Tell | None]:
-    """While it lasts, the first Ctrl-C, or a batch system's SIGTERM, asks the ranks to save and stop; the second stops
-    at once, as without it. A terminal that hangs up asks too, and so does a `tell` that fails, such as one that writes
+    """A context in which the first Ctrl-C, or a batch system's SIGTERM, asks the ranks to save and stop. The second
+    stops at once, as without it. A closed terminal asks too, and so does a `tell` that fails, such as one that writes
     into a closed pipe: it is not called again, and its error is raised when all is saved.
 
-    folder  of checkpoints; None: nothing can be kept, so every signal and error ends the training as it is
-    tell    what is called with every event
+    folder  of checkpoints; None: nothing can be saved, so every signal and error ends the training at once
+    tell    the function that receives every event
 
-    raises  KeyboardInterrupt after the second signal, or when the terminal is gone, with the last checkpoint
+    raises  KeyboardInterrupt after the second signal, or if the terminal is gone, with the last checkpoint
     """
     if folder is None:
         yield tell
@@ -65,7 +65,7 @@ def stopping_gently(folder: Path | None, tell: Tell | None) -> Iterator[Tell | N
 
 
 def _signals() -> tuple[signal.Signals, ...]:
-    """Those that ask; no hang-up where it is ignored already, as nohup has it. Only a main thread can hear them."""
+    """The signals that ask to stop, without a hang-up that is ignored (nohup). Only a main thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         return ()
     hangs_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN

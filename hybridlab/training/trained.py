@@ -1,7 +1,7 @@
-"""What a training gives back: its losses, its timeline, and the trained model.
+"""The result of a training: its losses, its timeline, and the trained model.
 
-No rank has the whole model. Each brings home the shares that it counts, as it would write them into a checkpoint, and
-the module is made of them when somebody asks for it. Many bytes stay where they are: see docs/decisions/models.md.
+No rank has the full model. Each rank returns the shards that it counts, as it would write them into a checkpoint, and
+the module is made from them when it is requested. Large weights are not returned: see docs/decisions/models.md.
 """
 
 import math
@@ -13,14 +13,14 @@ from torch import nn
 from hybridlab.training.first_weights import whole_of
 from hybridlab.training.resume import pieces, stored_layout
 
-AT_HOME = 64 * 2**20  # bytes of weights that are brought home though nobody may ask for them
+AT_HOME = 64 * 2**20  # maximum bytes of weights that are returned even without a request
 
 
 class Trained(dict):
-    """The facts of a training by name, and under "model" the module with the trained weights: made when first asked
-    for, in the process that asks.
+    """The results of a training by name, and under "model" the module with the trained weights, made at the first
+    request, in the process that requests it.
 
-    raises  ValueError in one sentence, where "model" is asked for and its weights are kept nowhere
+    raises  ValueError in one sentence, if "model" is requested and its weights are stored nowhere
     """
 
     def __init__(self, facts: dict, job, shares: list[dict], checkpoint: str | Path | None):
@@ -45,29 +45,29 @@ class Trained(dict):
 
 
 def comes_home(job) -> bool:
-    """Whether the weights of a job are so few that ranks bring them home."""
+    """Whether the weights of a job are small enough to be returned by the ranks."""
     return _bytes(job) <= AT_HOME
 
 
 def _bytes(job) -> int:
-    """Of its weights, as they are brought."""
+    """Bytes of its weights, in the form in which they are returned."""
     return getattr(torch, job["master_dtype"]).itemsize * sum(math.prod(param.shape) for param in job.layout.params)
 
 
 def shares_of(trainer) -> dict[str, torch.Tensor]:
-    """The flat shares of weights and buffers that this rank counts, on the CPU: every element comes from one rank."""
+    """The flat shards of weights and buffers that this rank counts, on the CPU: every element comes from one rank."""
     layout, rank = stored_layout(trainer.job), trainer.comm.rank
     return {name: kinds["value"].cpu() for name, kinds in pieces(trainer).items() if layout.counts(name, rank)}
 
 
 def joined(layout, shares: list[dict]) -> dict[str, torch.Tensor]:
-    """{name: whole tensor} of what all ranks have brought, rank after rank."""
+    """{name: full tensor} from the results of all ranks, in rank order."""
     found = {}
     for rank, its in enumerate(shares):
         for name, share in its.items():
             whole = found.setdefault(name, torch.empty(layout[name].shape, dtype=share.dtype, device="cpu"))
             box = layout.box(name, rank)
-            flat = whole[box].flatten()  # a copy where the box is no stretch of memory
+            flat = whole[box].flatten()  # a copy if the box is not contiguous
             flat[layout.share(name, rank)] = share
             whole[box] = flat.view(whole[box].shape)
     return found

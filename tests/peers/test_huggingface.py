@@ -99,7 +99,7 @@ def test_the_page_on_own_models_is_right(tmp_path):
     assert eval(check, names).ok
     names["config"].save_pretrained(tmp_path)
     assert isinstance(named(str(tmp_path / "config.json")), hl.Model)
-    with pytest.raises(ValueError, match="there is no such file, and nothing is downloaded"):
+    with pytest.raises(ValueError, match="does not exist, and nothing is downloaded: give the path"):
         named("absent/config.json")
 
 
@@ -111,9 +111,9 @@ def test_a_models_own_weights_are_taken():
 
 
 def test_what_draws_or_is_no_language_model_is_refused():
-    with pytest.raises(ValueError, match=r"drops out .* give the config attention_dropout=0\.0"):
+    with pytest.raises(ValueError, match=r"draws dropout .* give the config attention_dropout=0\.0"):
         hl.Model.from_hf(transformers.LlamaConfig(**SMALL, attention_dropout=0.1))
-    with pytest.raises(ValueError, match="ViTConfig makes no language model: give the model itself"):
+    with pytest.raises(ValueError, match="ViTConfig is not for a language model: give the model"):
         hl.Model.from_hf(transformers.ViTConfig(hidden_size=8, num_attention_heads=2))
-    with pytest.raises(ValueError, match="int is no model of Hugging Face"):
+    with pytest.raises(ValueError, match="int is not a Hugging Face model"):
         hl.Model.from_hf(3)

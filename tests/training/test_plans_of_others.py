@@ -121,7 +121,7 @@ def test_each_weight_is_in_its_layer_and_a_tied_one_in_both_ends():
 
 
 def test_something_between_two_blocks_is_refused():
-    with pytest.raises(ValueError, match=r"does something between blocks\.0 and blocks\.1.*hl\.Model\.traced"):
+    with pytest.raises(ValueError, match=r"computes something between blocks\.0 and blocks\.1.*hl\.Model\.traced"):
         layers_of(Whole(between=True))
 
 
@@ -145,7 +145,7 @@ def test_a_module_of_another_kind_stays_whole():
 def test_dropout_names_what_to_set():
     module = Whole()
     module.base.blocks[0].attention.dropout = 0.1
-    with pytest.raises(ValueError, match=r"Attention drops out .* give the config attn_drop=0\.0"):
+    with pytest.raises(ValueError, match=r"Attention draws dropout .* give the config attn_drop=0\.0"):
         _refuse_draws(module)
     _refuse_draws(module.base.blocks[1].mlp)
 
@@ -161,5 +161,5 @@ def test_tokens_are_those_of_the_step_and_of_the_whole_vocabulary_in_a_proof():
 
 def test_without_the_package_one_sentence_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ValueError, match="needs their package: pip install transformers"):
+    with pytest.raises(ValueError, match="needs the package transformers: pip install transformers"):
         hl.Model.from_hf("config.json")

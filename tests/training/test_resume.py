@@ -78,7 +78,7 @@ def test_weights_of_any_layout_are_those_of_one_process(mesh, more, kept, tmp_pa
     assert all(torch.allclose(found["shared"][name], one, rtol=0, atol=1e-12) for name, one in found["alone"].items())
     one_more = hl.weights(newest(tmp_path / "shared"))
     assert all(torch.equal(one_more[name], one) for name, one in found["shared"].items())
-    with pytest.raises(ValueError, match="is no checkpoint"):
+    with pytest.raises(ValueError, match="has no weights: there is no checkpoint.json"):
         hl.weights(tmp_path)
 
 

@@ -196,37 +196,45 @@ class Lock(TensorDataset):
 
 REFUSED = {
     "a shuffle without a seed": (lambda: DataLoader(ALL, ROWS, shuffle=True), {}, "RandomSampler without a generator"),
-    "a sampler that draws": (lambda: DataLoader(ALL, ROWS, sampler=Forgetful()), {}, "draws another order each time"),
+    "a sampler that draws": (
+        lambda: DataLoader(ALL, ROWS, sampler=Forgetful()),
+        {},
+        "DataLoader draws another order each time",
+    ),
     "a share for each rank": (
         lambda: DataLoader(ALL, ROWS, sampler=DistributedSampler(ALL, 2, 0)),
         {},
-        "DistributedSampler, .* here the layout does: leave it out",
+        "DistributedSampler: .* here the layout does; give the DataLoader without it",
     ),
     "an augmentation": (lambda: DataLoader(Noisy(), ROWS), {}, "gave two different batches: .* also to augment rows"),
     "another batch": (
         lambda: DataLoader(ALL, ROWS),
         {"batch": 16},
-        "a step takes 16 rows, and data gives batches of 8: give",
+        "data has batches of 8 rows, but a step needs 16: give batch=8",
     ),
     "other rows": (
         lambda: DataLoader(ALL, ROWS),
         {"rows": 3},
-        "a step takes 6 rows, and data gives batches of 8: give",
+        "data has batches of 8 rows, but a step needs 6: give batch=8",
     ),
-    "few rows": (lambda: ALL, {"batch": 22}, "data has 21 rows, and a step takes 22: give a smaller batch"),
-    "a short stream": (Stream, {"batch": 22}, "a pass over data has no 22 rows"),
-    "a stream that ends": (Once, {}, "data=Once can be read only once: let its __iter__ begin anew"),
+    "few rows": (lambda: ALL, {"batch": 22}, "data has 21 rows, but a step needs 22: give a smaller batch"),
+    "a short stream": (Stream, {"batch": 22}, "data has fewer than 22 rows, but a step needs 22"),
+    "a stream that ends": (
+        Once,
+        {},
+        "data=Once can be read only once, but every rank reads it: let its __iter__ start",
+    ),
     "a generator": (lambda: zip(X, Y), {}, "data=zip can be read only once"),
-    "an empty list": (list, {}, "data is an empty list"),
+    "an empty list": (list, {}, r"data=\[\] has no batches"),
     "no labels": (
         lambda: [{"x": X[:8], "mask": X[:8]}],
         {},
-        "has x, mask: name its targets one of labels, label, targets",
+        "has the keys x, mask: give inputs, and targets under one of the keys labels, label, targets",
     ),
-    "three things": (lambda: [(X[:8], X[:8], Y[:8])], {}, "a batch of data is 3 things: give"),
-    "uneven batches": (lambda: [(X[:8], Y[:8]), (X[:6], Y[:6]), (X[:8], Y[:8])], {}, "batch 1 of data has 6 rows, and"),
+    "three things": (lambda: [(X[:8], X[:8], Y[:8])], {}, "a batch of data is a tuple of 3: give"),
+    "uneven batches": (lambda: [(X[:8], Y[:8]), (X[:6], Y[:6]), (X[:8], Y[:8])], {}, "batch 1 of data has 6 rows, but"),
     "other lengths": (lambda: [(X[:8], Y[:8]), (X[:8, :4], Y[:8])], {}, "pad all rows to one length"),
-    "a lone tensor": (lambda: X, {}, r"data is a Tensor: give torch\.utils\.data\.TensorDataset\("),
+    "a lone tensor": (lambda: X, {}, r"data=Tensor has no batches: give torch\.utils\.data\.TensorDataset\("),
 }
 
 
@@ -245,5 +253,5 @@ def test_what_cannot_travel_is_refused_in_a_sentence(kept):
 
 
 def test_rows_for_evaluation_are_asked_for_by_name():
-    with pytest.raises(ValueError, match="data has no rows that are never trained on"):
+    with pytest.raises(ValueError, match="data has no rows for evaluation"):
         hl.Model(net(), loss, ALL).batch(0, ROWS, unseen=True)

@@ -1,16 +1,16 @@
 """Sharded experts: tensor parallelism shards every expert by its hidden units, like an MLP.
 
-Each rank along tp then has a part of every expert that is on its place along ep, and computes a partial sum of the
-expert's output. If the residual stream is not sharded, a layer with experts is a pair: tokens and the weights of their
-choices are entered, and what comes of them is added up. Where the stream is cut along the sequence, ranks along tp have
-other tokens: those that have come to a rank's experts are shared with all ranks along tp, and the partial sums are sent
-back to the ranks of the tokens.
+Each rank along tp has a part of every expert of its place along ep, and computes a partial sum of the expert's output.
+If the residual stream is not sharded, a layer with experts works like any pair of matrices: tokens and the weights of
+their choices enter, and the partial outputs are all-reduced. If the stream is sharded along the sequence, ranks along
+tp have different tokens. The tokens that arrive at a rank's experts are then sent to all ranks along tp, and the
+partial sums are sent back to the ranks of the tokens.
 
-  one layer sends along tp, per rank    of n tokens that ranks along tp have together, k choices each, width h
-  whole stream                          n·h added forward; n·(h + k) added backward
-  cut stream                            counts; k·n·h to everyone, and as much back; the same backward
+  one layer sends along tp, per rank    for n tokens on the ranks along tp together, k choices each, width h
+  full stream                           n·h all-reduced forward; n·(h + k) all-reduced backward
+  sharded stream                        counts; k·n·h to every rank, and the same back; the same in the backward
 
-The number of tokens is not known in advance, so they are sent as an all-to-all: uneven parts need no filling.
+The number of tokens is not known in advance, so they are sent as an all-to-all: uneven parts need no padding.
 
 Source: NVIDIA/Megatron-LM, expert tensor parallelism, megatron/core/transformer/moe/token_dispatcher.py. Relatives:
 `tensor_parallel`, the mode; `dispatch`, the way along ep; `predict.plans.time_of_context_and_experts`; notebook 32.
@@ -28,12 +28,12 @@ from hybridlab.core.where.layout import Layout
 from hybridlab.modes.parts.token_order import by_expert
 from hybridlab.world.talk.typed import all_reduce, all_to_all, enter
 
-COUNT = 8  # bytes of a number of tokens
+COUNT = 8  # bytes of one count of tokens
 
 
 def cut(layer, comm, sequence: bool):
-    """Have a layer with experts work with a part of each, in place;  sequence  whether the stream is cut along it."""
-    layer.experts.down.share = 1 / comm.mesh["tp"]  # every rank adds its share of the biases
+    """Make a layer compute with a part of each expert, in place;  sequence  whether the stream is sharded along it."""
+    layer.experts.down.share = 1 / comm.mesh["tp"]  # every rank adds this fraction of the biases
     if sequence:
         layer.experts.forward = partial(on_all, layer.experts.forward, comm)
     else:
@@ -47,7 +47,7 @@ def entered(dispatch, comm, x_ND, chosen_NC, weights_NC, experts):
 
 
 def on_all(experts, comm, x_AD, counts: list[int]):
-    """What the experts make of this rank's rows, in the order of their experts: all ranks along tp compute a partial
+    """The experts' outputs for this rank's rows, in the order of their experts: each rank along tp computes a partial
     sum.
     """
     counts_RE = comm.all_gather(torch.tensor(counts)[None], "tp")
@@ -59,11 +59,11 @@ def on_all(experts, comm, x_AD, counts: list[int]):
     return summands_AD.unflatten(0, (ways, here)).sum(0)
 
 
-# --- what the mode is told -----------------------------------------------------------------------------------------
+# --- information for the mode --------------------------------------------------------------------------------------
 
 
 def routed(module) -> dict:
-    """{name: layer} of those that hold experts, to which tokens travel."""
+    """{name: layer} of the layers with experts, to which tokens are sent."""
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, Dispatches)}
 
 
@@ -73,7 +73,7 @@ def behind(layout: Layout) -> list[str]:
 
 
 def sends(job, layer: int, when: str, here: dict[str, int]) -> Iterator[tuple[str, float]]:
-    """(operation, bytes) of one microbatch in one layer; where ranks have other numbers of tokens, the mean."""
+    """(operation, bytes) of one microbatch in one layer; where ranks have different numbers of tokens, the mean."""
     if when == "again" or not routed(job.layers[layer]):
         return
     shape, ways, each = job.model.shape, job.mesh["tp"], job.widths.value

@@ -1,14 +1,14 @@
-"""Layers of a net that see neighbouring pixels, for a sharded picture.
+"""Layers that see neighbouring pixels, for pictures that are sharded.
 
-  layer                          what it needs of others                          forward, and as much backward
+  layer                          needs from other ranks                           forward, and the same backward
   convolution, pooling           a halo: rows, then columns                       messages between neighbours
-  nearest-neighbour stretching   pixels, where strips of outputs have drifted     the same
+  nearest-neighbour upsampling   pixels, where strips of outputs have drifted     the same
   batch norm                     mean and variance of the whole microbatch        two all-reduces of C numbers
   mean over all pixels           their sum                                        an all-reduce of B·C numbers
 
-Torch's layers are known by their class, a batch norm by what it declares, `Normalises`.
+Torch's layers are recognised by their class, a batch norm by its base class `Normalises`.
 
-Relatives: `halos`, what they do; `spatial_parallel`, which looks for them in a model; `training.models.batch_norm`.
+Relatives: `halos`, which computes them; `spatial_parallel`, which finds them in a model; `training.models.batch_norm`.
 """
 
 import math
@@ -34,12 +34,12 @@ def is_known(layer: nn.Module) -> bool:
 
 
 def is_mean(layer: nn.Module) -> bool:
-    """Whether what it makes is the same on all ranks, and is cut no more."""
+    """Whether the output of a layer is the same on all ranks, and no longer sharded."""
     return isinstance(layer, nn.AdaptiveAvgPool2d)
 
 
 def unfit(layer: nn.Module) -> str:
-    """The reason why one of these layers cannot be sharded, in words; "" where nothing is in the way."""
+    """The reason why one of these layers cannot be sharded, in words; "" if it can."""
     reasons = {
         "pads otherwise than with zeros": getattr(layer, "padding_mode", "zeros") != "zeros",
         "has ceil_mode=True": getattr(layer, "ceil_mode", False),
@@ -58,7 +58,7 @@ def unfit(layer: nn.Module) -> str:
 
 
 def sights_of(layer: nn.Module) -> dict[int, Sight | Repeat]:
-    """The `Sight` of a layer along each dim of pixels; nothing of a layer that sends no halos.
+    """The `Sight` of a layer along each dim of pixels; empty for a layer that sends no halos.
 
     >>> sights_of(nn.Conv2d(1, 1, (3, 5), stride=2, padding="valid"))[COLUMNS]
     Sight(kernel=5, stride=2, before=0, after=0, dilation=1)
@@ -79,7 +79,7 @@ def sights_of(layer: nn.Module) -> dict[int, Sight | Repeat]:
 def forward_of(layer: nn.Module, comm, cuts: halos.Cuts, ranks):
     """The forward of a layer on a rank, for an input sharded as in `cuts`.
 
-    ranks  those that have parts of the same pictures
+    ranks  the ranks that have parts of the same pictures
     """
     sights = sights_of(layer)
     if isinstance(layer, nn.Conv2d):
@@ -96,11 +96,12 @@ def forward_of(layer: nn.Module, comm, cuts: halos.Cuts, ranks):
 
 
 def normalised(x_BCYX, weight_C, bias_C, eps: float, comm, cuts: halos.Cuts, ranks):
-    """A batch norm over a microbatch of whose pixels this rank has some. Of these it keeps no copy for its backward.
+    """A batch norm over a microbatch whose pixels are sharded. It saves no copy of them for its backward.
 
-    Squares are summed around each rank's own mean, and what means are apart is added: Chan, Golub and LeVeque 1979.
+    Each rank sums squares around its own mean; then the differences between means are added: Chan, Golub and LeVeque
+    1979.
     """
-    wide_BCYX = x_BCYX.to(torch.promote_types(x_BCYX.dtype, torch.float32))  # as torch's own
+    wide_BCYX = x_BCYX.to(torch.promote_types(x_BCYX.dtype, torch.float32))  # as torch's own does
     here, count = x_BCYX[:, 0].numel(), len(x_BCYX) * halos.pixels(x_BCYX, cuts)
     total = partial(all_reduce, comm, axis=ranks, to="R")
     sum_C = wide_BCYX.sum((0, ROWS, COLUMNS))

@@ -7,11 +7,11 @@ Every rank along ep has its own tokens and some of the experts. There are three 
                No counts are exchanged, and no shape depends on the data
   all-gather   every rank gathers all tokens and computes those that chose its experts; the sums are reduce-scattered
 
-The choices' weights stay with the token, except in the all-gather. Gradients take the conjugate way
+The weights of the choices stay with the token, except in the all-gather. Gradients take the conjugate way
 (`world.talk.typed`), so an expert's gradient is already the sum over the tokens of all ranks along ep: it is only
 reduced over the copies of this expert.
 
-  one layer sends, per rank, forward   numbers, of n tokens, k choices each, width h, on p ranks
+  one layer sends, per rank, forward   numbers, for n tokens, k choices each, width h, on p ranks
   all-to-all                           2·k·n·h, and E·p counts
   with slots                           2·E·slots·h for each sequence
   all-gather                           p·n·(h + 2·k) gathered, p·n·h scattered
@@ -81,14 +81,14 @@ def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[in
     experts     those of this rank
     comm        the communicator along ep
     owned       the number of experts of each rank
-    rows        of a microbatch that each rank has
+    rows        the number of rows of a microbatch on each rank
     """
     here = comm.coordinates["ep"]
     tokens = [len(x_ND) // rows[here] * its for its in rows]
     x_MD, weights_MC = (all_gather(comm, x, "ep", 0, to="R", sizes=tokens) for x in (x_ND, weights_NC))
     every, first = sum(owned), sum(owned[:here])
     own_MC = comm.all_gather(chosen_NC, "ep", 0, tokens) - first
-    own_MC = torch.where((own_MC >= 0) & (own_MC < owned[here]), own_MC, owned[here])  # an expert that there is not
+    own_MC = torch.where((own_MC >= 0) & (own_MC < owned[here]), own_MC, owned[here])  # one past the last expert
     order_A, counts_E = in_order(own_MC, owned[here], every, first)
     y_AD = experts(x_MD[order_A // own_MC.shape[1]], counts_E.tolist())
     return reduce_scatter(comm, combine(y_AD, order_A, weights_MC), "ep", 0, sizes=tokens)

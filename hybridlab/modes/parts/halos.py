@@ -1,22 +1,23 @@
 """Halos: layers that see neighbouring pixels, on pictures that are sharded into strips or tiles.
 
-A rank's outputs determine the inputs that it must see (`core.where.spans`). What it lacks of that is its *halo*: rows
-and columns beyond the border to its neighbours. They are fetched dim after dim. So pixels across a corner come through
-a neighbour, without a separate message. Only beyond the true border of a picture there is padding.
+A rank's outputs determine the inputs that it must see (`core.where.spans`). Its *halo* is the part of them that it does
+not hold: rows and columns of its neighbours, beyond its border. Halos are fetched one dim after another. So pixels
+across a corner arrive through a neighbour, without a separate message. Only the outer border of a picture has padding.
 
-    h cuts rows, w cuts columns     first rows, from above and below; then columns, of all rows that are here by now
+    h cuts rows, w cuts columns     first rows, from above and below; then columns of all rows that are here by then
 
-While a halo comes, the rank makes the outputs that need none, its interior. Gradients go the same way back: those of
-the borders first; then what belongs to the halo is on its way home (the fold), and meanwhile those of the interior.
+While a halo is in transit, the rank computes its interior: the outputs that need no halo. Gradients take the same way
+back. The rank computes those of its borders first. It sends the halo's part back (the fold), and meanwhile computes
+those of the interior.
 
-How pixels lie is {axis of the mesh: Cut(dim, spans)}, as a parameter's record says it. Outputs are sharded evenly, so a
-rank may have none while others have some. It takes part all the same: their folds wait for it.
+The layout of pixels is {axis of the mesh: Cut(dim, spans)}, as in a parameter's record. Outputs are sharded evenly, so
+a rank may have none while others have some. It takes part all the same: the folds of the others wait for it.
 
 Source: Dryden et al. 2019, arXiv:1903.06681 (LBANN). Relatives: `spatial_parallel`, which fits models with these;
 `world.talk.windows`; `predict.bytes.spatial`; notebook 34.
 
 Shape suffixes
-    B batch · C channels that enter, F that leave · Y rows of pixels, X columns · K rows of a kernel, L columns
+    B batch · C input channels, F output channels · Y rows of pixels, X columns · K rows of a kernel, L columns
 """
 
 import math
@@ -31,7 +32,7 @@ from hybridlab.world.talk.typed import all_reduce, window
 
 ROWS, COLUMNS = 2, 3
 Cuts = dict[str, Cut]
-Box = dict[int, Span]  # {dim: the outputs that are meant}
+Box = dict[int, Span]  # {dim: a span of outputs}
 
 
 def convolved(comm, x_BCYX, weight_FCKL, bias_F, cuts: Cuts, sights: dict[int, Sight], groups=1, bring=ahead.window):
@@ -42,11 +43,11 @@ def convolved(comm, x_BCYX, weight_FCKL, bias_F, cuts: Cuts, sights: dict[int, S
 
 
 def looked(comm, x_BCYX, cuts: Cuts, sights: dict[int, Sight], make, fill=0.0, bring=ahead.window):
-    """This rank's outputs of a layer that looks beyond a pixel: the interior while halos come, then the borders.
+    """This rank's outputs of a layer that looks beyond a pixel: the interior while halos arrive, then the borders.
 
-    cuts    how the pixels of x lie;  sights  {ROWS: …, COLUMNS: …}: what outputs see
-    make    the layer: make(x, padding) is all that can be made of x;  fill  what stands beyond the border
-    bring   begins to bring a halo, and gives what to wait for
+    cuts    the layout of x's pixels;  sights  {ROWS: …, COLUMNS: …}: the inputs that outputs see
+    make    the layer: make(x, padding) computes all outputs that x allows;  fill  the value of the padding
+    bring   starts to fetch a halo, and returns a handle to wait for
     """
     view = View(comm, x_BCYX, cuts, sights, make, fill)
     wants = {axis: wanted(have, sights[dim])[1] for axis, (dim, have) in cuts.items()}
@@ -66,7 +67,7 @@ class View:
     """A rank's part of the pixels, and the outputs that it computes.
 
     whole  {dim: length of the picture};  here  {dim: the inputs that x covers};  mine  {dim: its outputs}
-    own    whether x is still what the rank had, and nothing that came
+    own    whether x is still the rank's own part, without a halo
     """
 
     def __init__(self, comm, x_BCYX, cuts, sights, make, fill):
@@ -79,12 +80,12 @@ class View:
             self.whole[dim], self.here[dim], self.mine[dim] = have[-1][1], have[place], made[place]
 
     def interior(self, cuts: Cuts) -> Box:
-        """The outputs that see nothing but what is here, along the dims of these cuts."""
+        """The outputs that see only local inputs, along the dims of these cuts."""
         within = lambda dim: self.sights[dim].within(self.here[dim])
         return self.mine | {dim: overlap(within(dim), self.mine[dim]) for dim, _ in cuts.values()}
 
     def saw(self, x_BCYX, dim: int, span: Span):
-        """Take what has come: all of a span along one dim."""
+        """Take the pixels that have arrived: all of a span along one dim."""
         self.x_BCYX, self.here[dim], self.own = x_BCYX, span, False
 
     def part(self, box: Box):
@@ -97,22 +98,22 @@ class View:
             first, last = overlap(seen, (0, self.whole[dim]))
             x_BCYX = x_BCYX.narrow(dim, first - self.here[dim][0], last - first)
             before, after = first - seen[0], seen[1] - last
-            padding.append(before if before == after else 0)  # which the layer does without a copy
+            padding.append(before if before == after else 0)  # the layer pads without a copy
             rest = [before, after, *rest] if before != after else [0, 0, *rest]
         if any(rest):
             x_BCYX = functional.pad(x_BCYX, rest, value=self.fill)
         elif not self.own:
-            x_BCYX = x_BCYX.clone()  # so that a few rows are kept for the backward, and not all that came
+            x_BCYX = x_BCYX.clone()  # so that the backward saves a few rows, and not all that arrived
         return self.make(x_BCYX, padding)
 
     def _nothing(self, box: Box):
-        """Outputs without a number, which follow from weights and from what came all the same: others' folds wait."""
+        """Outputs without any number, which still depend on the weights and the halo: other ranks' folds wait."""
         blank_BCKL = self.x_BCYX.new_zeros((*self.x_BCYX.shape[:2], *(sight.reach for sight in self.sights.values())))
         sizes = [high - low for low, high in box.values()]
         return self.make(blank_BCKL, 0).expand(-1, -1, *sizes) + self.x_BCYX.narrow(ROWS, 0, 0).sum()
 
     def joined(self, y_BFYX, boxes: list[Box], dim: int):
-        """The outputs so far, between those of a first box and those of a second one."""
+        """The outputs so far, placed between those of a first box and those of a second one."""
         first, *second = [self.part(box) for box in boxes]
         return first if y_BFYX is None else torch.cat([first, y_BFYX, *second], dim)
 
@@ -123,7 +124,7 @@ def _beside(inner: Span, outer: Span) -> tuple[Span, Span]:
 
 
 def stretched(comm, x_BCYX, cuts: Cuts, times: dict[int, int]):
-    """This rank's part of pictures in which every pixel stands so many times along each dim: the nearest neighbour."""
+    """This rank's part of pictures that are enlarged by nearest neighbour: every pixel is repeated along each dim."""
     first, mine = {}, {}
     for axis, (dim, have) in cuts.items():
         made, want = wanted(have, Repeat(times[dim]))
@@ -139,11 +140,11 @@ def stretched(comm, x_BCYX, cuts: Cuts, times: dict[int, int]):
 
 
 def mean(comm, x_BCYX, cuts: Cuts, ranks):
-    """The mean over all pixels of each picture, (B, C, 1, 1): the same on all the ranks that have parts of it."""
+    """The mean over all pixels of each picture, (B, C, 1, 1): the same on all ranks that have parts of the picture."""
     return all_reduce(comm, x_BCYX.sum((ROWS, COLUMNS), keepdim=True), ranks, to="R") / pixels(x_BCYX, cuts)
 
 
 def pixels(x_BCYX, cuts: Cuts) -> int:
-    """How many pixels a whole picture has, of which x has a part."""
+    """The number of pixels of a full picture, of which x is a part."""
     whole = {dim: x_BCYX.shape[dim] for dim in (ROWS, COLUMNS)} | {dim: have[-1][1] for dim, have in cuts.values()}
     return math.prod(whole.values())

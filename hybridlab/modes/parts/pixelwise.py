@@ -1,11 +1,11 @@
-"""Pixelwise: a test, by running it, whether all but some layers of a model treat every pixel separately.
+"""Pixelwise: run a model to test whether all layers except the known ones treat every pixel separately.
 
-The model is run on whole pictures, and what goes in and out of its known layers is kept. Then it is run on a part of
-the pictures, as a rank has it; there a known layer gives its part of what was kept. If all other layers treat pixels
-separately, every output is the matching part of the full output. A flip, a mean, a position that is added: each makes
-another thing.
+The model runs on full pictures, and the inputs and outputs of its known layers are recorded. Then it runs on a rank's
+part of the pictures; there a known layer returns its part of the recorded output. If all other layers treat pixels
+separately, every output is the matching part of the full output. A flip, a mean or an added position changes the
+output.
 
-Relatives: `spatial_parallel`, which asks; `training.models.examination`, what any model is asked.
+Relatives: `spatial_parallel`, which uses it; `training.models.examination`, the checks of any model.
 """
 
 import torch
@@ -18,10 +18,10 @@ PICTURES = "B C Y X"
 
 @torch.no_grad()
 def refuse_mixing(job, rules: Rules, known: dict[str, bool], words: str):
-    """Nothing, where all but the known layers, and the loss, treat every pixel by itself.
+    """Raise an error unless the loss and all layers except the known ones treat every pixel separately.
 
-    rules  {"Y": …, "X": …}: along which axes pictures are cut
-    known  {name of a layer: whether what it makes is cut too};  words  which layers these are, for the sentence
+    rules  {"Y": …, "X": …}: the axes that cut pictures
+    known  {name of a layer: whether its output is cut too};  words  the known layers, in words, for the sentence
 
     raises  ValueError naming the layer that does not
     """
@@ -41,7 +41,7 @@ def refuse_mixing(job, rules: Rules, known: dict[str, bool], words: str):
 
 
 def _kept(job, inputs, known) -> dict:
-    """{number of a layer, or name of a known one: [(what went in, what came out), …]} of whole pictures."""
+    """{number of a layer, or name of a known one: [(its input, its output), …]} of full pictures."""
     found, module = {}, job.model.made(job.seed, torch.float64)
     for key, layer in _watched(job, module, known):
         keep = lambda _, arrived, left, key=key: found.setdefault(key, []).append((arrived[0], left))
@@ -69,7 +69,7 @@ def _try(job, inputs, whole, known, cut, words):
 
 
 def _recalling(calls, cut, cuts_on):
-    """What a known layer does on a part: it gives that of what it gave."""
+    """A known layer on a part of the pictures: it returns this part of its recorded output."""
 
     def forward(arrived, *_):
         entered, left = next(calls)
@@ -80,7 +80,7 @@ def _recalling(calls, cut, cuts_on):
 
 
 def _comparing(left, cut, dims, passed):
-    """Look at what leaves a layer of the sequence, and count it."""
+    """Compare the outputs of a layer of the sequence, and count the calls."""
 
     def hook(layer, arrived, made):
         for one, other in zip(_flat(made), _flat(left), strict=True):
@@ -102,7 +102,7 @@ def _refuse_other_sum(job, output, targets, parts):
 
 
 def _watched(job, module, known):
-    """(number or name, layer): those in sequence, and the known ones; one that is both is a known one."""
+    """(number or name, layer): the layers in sequence, and the known ones by name, even if they are in sequence."""
     names = {id(layer): name for name, layer in module.named_modules()}
     for number, layer in enumerate(job.model.layers(module)):
         if names[id(layer)] not in known:

@@ -1,9 +1,9 @@
 """Plain layers: the layers that a mode may shard, and hooks that change their input.
 
-A mode that cuts a Linear, an Embedding or a norm does the layer's work itself, from its weights. A forward of one's own
-or a hook would be left out, and another function trained: such a layer is refused.
+A mode that cuts a Linear, an Embedding or a norm does the layer's work itself, from its weights. It would skip a custom
+forward or a hook, and so train another function: such a layer is refused.
 
-Relatives: `tensor_parallel` and `grid_parallel`, which cut them; `cut_layers`, those of pictures.
+Relatives: `tensor_parallel` and `grid_parallel`, which cut them; `cut_layers`, the same for pictures.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm)
-HOOKS = {  # where torch keeps them
+HOOKS = {  # attributes in which torch keeps them
     "forward hook": "_forward_hooks",
     "forward pre-hook": "_forward_pre_hooks",
     "backward hook": "_backward_hooks",
@@ -21,9 +21,9 @@ HOOKS = {  # where torch keeps them
 
 
 def refuse_more(module: nn.Module, layout, axis: str):
-    """Nothing, if every layer with a weight that is cut along this axis does what torch's layer does, and no more.
+    """Raise an error unless every layer with a weight that is cut along this axis does only the work of torch's layer.
 
-    raises  ValueError with the layer's name and what is left to do
+    raises  ValueError with the layer's name and the part to remove
     """
     for name in dict.fromkeys(name.rpartition(".")[0] for name, param in layout.named.items() if axis in param.shard):
         if why := _more(module.get_submodule(name)):
@@ -34,7 +34,7 @@ def refuse_more(module: nn.Module, layout, axis: str):
 
 
 def _more(layer: nn.Module) -> str:
-    """The differences of a layer from torch's own, in words; "" where nothing."""
+    """The differences of a layer from torch's own, in words; "" if there are none."""
     if isinstance(layer, PLAIN) and ("forward" in vars(layer) or type(layer).forward not in (k.forward for k in PLAIN)):
         return f"{type(layer).__name__} has a forward of its own"
     hooked = next((kind for kind, place in HOOKS.items() if vars(layer)[place]), "")
@@ -42,7 +42,7 @@ def _more(layer: nn.Module) -> str:
 
 
 def before(module: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]):
-    """Have the first argument of a module changed, given by place or by name; the others arrive as they are."""
+    """Change the first argument of a module, given by position or by name; the others stay as they are."""
     hook = lambda _, args, named: first_is(change(first(args, named)), args, named)
     module.register_forward_pre_hook(hook, with_kwargs=True)
 
@@ -57,7 +57,7 @@ def first(args: tuple, named: dict):
 
 
 def first_is(x, args: tuple, named: dict) -> tuple[tuple, dict]:
-    """The arguments of a call, the first one exchanged.
+    """The arguments of a call, with the first one replaced.
 
     >>> first_is(4, (), {"hidden_states": 3, "mask": 5})
     ((), {'hidden_states': 4, 'mask': 5})

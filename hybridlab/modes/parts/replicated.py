@@ -1,11 +1,11 @@
-"""The weights of a rank, whole where they are used, and the sums of their gradients over the ranks with a copy.
+"""The weights of a rank, unsharded during use, and the reduction of their gradients over the ranks that hold a copy.
 
-Packs are sent in one order on all ranks, for any order in which their gradients are computed: ranks that disagree about
-the next sum wait for each other for ever. A weight without a gradient counts as zero: its pack and those after it are
-sent when the backward has ended.
+All ranks send packs in the same order, although their backwards may finish gradients in different orders: ranks that
+disagree about the next all-reduce would wait for each other forever. A weight without a gradient counts as zero: its
+pack and those after it are sent when the backward has ended.
 
-Relatives: `modes.data_parallel`, whose three forms these are; `modes.zero`, which keeps a share of each sum;
-`runtime.pending`, what is waited for.
+Relatives: `modes.data_parallel`, whose three forms these are; `modes.zero`, which keeps a shard of each sum;
+`runtime.pending`, the handles to wait for.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from hybridlab.world.talk.nans import UNWATCHED
 
 
 class Policy(NamedTuple):
-    """Dtype of gradient sums, and of the optimizer's master copy; None: the dtype of the weights.
+    """Dtypes of gradient reductions and of the optimizer's master copy; None: the dtype of the weights.
 
     host  the master copy stays in the host's memory (offload): gradients go there, updated weights come back
     """
@@ -53,7 +53,7 @@ class Replicated:
     raises  ValueError if the program has no REDUCE_GRAD for gradients that have to be reduced
     """
 
-    nans = UNWATCHED  # who looks for the first tensor that is not a number
+    nans = UNWATCHED  # the watch for the first tensor with a nan
 
     def __init__(self, comm, layout: Layout, stages: dict, named: dict, program, early, policy=AS_WEIGHTS):
         self.comm, self.layout, self.stages, self.named = comm, layout, stages, named
@@ -68,10 +68,10 @@ class Replicated:
         if early:
             self._hook()
 
-    # what the optimizer updates
+    # for the optimizer
 
     def _shares(self) -> dict:
-        """{name: what this rank's optimizer updates}: the weights themselves, or a master copy of another dtype."""
+        """{name: the tensor that the optimizer updates here}: the weight, or a master copy in another dtype."""
         return {name: self._master(weight) for name, weight in self.by_name.items()}
 
     def _master(self, weight):
@@ -79,7 +79,7 @@ class Replicated:
         return torch.nn.Parameter(self._kept_as(weight.detach())) if apart else weight
 
     def _kept_as(self, values):
-        """Weights as the optimizer keeps them."""
+        """Weights in the dtype and on the device of the optimizer's copy."""
         dtype = self.policy.master or values.dtype
         return self._brought(values, dtype) if self.policy.host else values.to(dtype)
 
@@ -101,11 +101,11 @@ class Replicated:
         return back.to(weight.device)
 
     def _give(self, share, gradient):
-        """Bring a summed gradient to where the optimizer works."""
+        """Move a reduced gradient to the optimizer's device."""
         self.moved["down"] += gradient.nbytes if self.policy.host else 0
         share.grad = self._brought(gradient, share.dtype) if self.policy.host else gradient.to(share.dtype)
 
-    # what a step asks
+    # for a step
 
     def begin(self):
         """Start a step with empty gradients."""
@@ -137,17 +137,17 @@ class Replicated:
         return Sums([self.sent[pack] for pack in packs])
 
     def finish(self):
-        """End a step: every share has its gradient, also those that the program does not reduce."""
+        """End a step: every shard gets its gradient, also the shards that the program does not reduce."""
         for name, share in self.shares.items():
             if share.grad is None:
                 self._give(share, self._gradient(name))
         if self.policy.host and self.comm.device.type != "cpu":
-            torch.accelerator.synchronize(self.comm.device)  # the optimizer reads what was brought to the host
+            torch.accelerator.synchronize(self.comm.device)  # the optimizer reads the copies on the host
 
-    # sums
+    # reductions
 
     def _due(self, program) -> dict:
-        """{stage: the packs summed in its REDUCE_GRAD, in order}: a pack of several stages in the last one's."""
+        """{stage: the packs reduced in its REDUCE_GRAD, in order}: a pack of several stages is in the last one's."""
         pack_of = {name: self.layout[name].pack for name in self.by_name}
         at = {}
         for action in program:
@@ -197,7 +197,7 @@ class Replicated:
         weight, summed = self.by_name[name], self.summed.get(name)
         if summed is None:
             return torch.zeros_like(weight) if weight.grad is None else weight.grad
-        return summed  # and nothing is left in weight.grad: see `collect`
+        return summed  # and weight.grad is empty: see `collect`
 
     def _add_up(self, name, weight):
         if weight.grad is None:
@@ -208,10 +208,10 @@ class Replicated:
             self.summed[name] = weight.grad.to(self.policy.sums)
         weight.grad = None
 
-    # what happens inside the backward
+    # inside the backward
 
     def _hook_sums(self):
-        """Add each gradient up as soon as it is made: those of a whole stage never wait in their own dtype."""
+        """Accumulate each gradient as soon as it is computed: a stage never stores all of them in their own dtype."""
         for name, weight in self.by_name.items():
             if weight.requires_grad:
                 weight.register_post_accumulate_grad_hook(lambda made, name=name: self._add_up(name, made))
@@ -236,5 +236,5 @@ class Replicated:
 
 
 def _gradients(program) -> list[int]:
-    """The stage of every action that makes weight gradients."""
+    """The stage of every action that computes weight gradients."""
     return [part.stage for action in program for part in action.each if part.kind in MAKES_GRADIENT]

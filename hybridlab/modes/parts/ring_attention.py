@@ -1,24 +1,24 @@
-"""Ring attention: every rank has some positions of a sequence, and keys and values pass round all ranks once.
+"""Ring attention: every rank has some positions of a sequence; keys and values pass through all ranks once.
 
 A rank's queries attend to the keys and values of one rank after another. Each result is a softmax over a part of the
-keys; with the logarithm of its sum of exponentials (lse) two such partial results are combined exactly:
+keys. Two such partial results are combined exactly with the logarithm of their sums of exponentials (lse):
 
     lse = log(exp(lse₁) + exp(lse₂))        out = out₁·exp(lse₁ - lse) + out₂·exp(lse₂ - lse)
 
-While one part is computed, the next one is in transit. The backward goes round the ring once more: the lse of *all*
-keys gives a part's probabilities again, and the gradients of keys and values travel with them back to their owner. So a
-rank never stores more than its own part of the sequence and two parts in transit.
+While one part is computed, the next one is in transit. The backward goes round the ring once more. It recomputes a
+part's probabilities from the lse of *all* keys, and the gradients of keys and values travel with them back to their
+owner. So a rank never stores more than its own part of the sequence and two parts in transit.
 
 Causal attention: a chunk after this rank's positions is passed on and not computed. With chunks in order, the last rank
-computes all parts and the first one only its own, and all wait for the last. In a zigzag every rank has one chunk from
-the front and one from the back, and all ranks compute the same number of pairs (`Chunks.pairs`). A chunk that contains
-only other documents is not computed either.
+computes all parts and the first one only its own, so all ranks wait for the last. In the zigzag order, every rank has
+one chunk from the front and one from the back, and all ranks compute the same number of pairs (`Chunks.pairs`). A chunk
+that contains only other documents is not computed either.
 
 Source: Liu et al. 2023, arXiv:2310.01889; the zigzag, Llama Team 2024, arXiv:2407.21783, section 3.3.2. Relatives:
 `context_parallel`, the mode; notebook 33.
 
-Shape suffixes   B rows; K heads of keys and values; G queries' heads for each; Q, S positions of queries and of keys;
-H width of a head
+Shape suffixes   B rows; K heads of keys and values; G query heads for each of them; Q, S positions of queries and of
+keys; H width of a head
 """
 
 import math
@@ -33,7 +33,7 @@ from hybridlab.world.talk.windows import Flight
 def ring_attention(q_BNQH, k_BKSH, v_BKSH, comm, axis: str, chunks: Chunks):
     """The attention outputs of this rank's positions over the full sequence.
 
-    The queries' heads are a multiple of the keys'.
+    The number of query heads is a multiple of the number of key heads.
     """
     q_BKGQH = q_BNQH.unflatten(1, (k_BKSH.shape[1], -1))
     out_BKGQH = Ring.apply(q_BKGQH, k_BKSH, v_BKSH, Round(comm, axis, chunks))
@@ -83,7 +83,7 @@ class Ring(torch.autograd.Function):
 
 
 class Round:
-    """One rank's place on the ring, and whose positions come by."""
+    """One rank's place on the ring, and the order in which other ranks' positions arrive."""
 
     def __init__(self, comm, axis, chunks: Chunks):
         self.comm, self.chunks, self.ranks = comm, chunks, comm.group(axis).ranks
@@ -91,14 +91,14 @@ class Round:
         self.own = chunks.slices(self.here)
 
     def sources(self):
-        """(whose part is here, whether it is the last one): this rank's first, then that of the rank before it, …"""
+        """(the rank whose part is here, whether it is the last one): this rank's first, then the previous rank's, …"""
         size = len(self.ranks)
         return [((self.here - step) % size, step == size - 1) for step in range(size)]
 
     def meetings(self, source: int, device: torch.device):
-        """(a chunk of this rank, where it lies here, where a chunk of the source lies there, which keys are seen).
+        """(a chunk of this rank, its place here, the place of a chunk of the source in its part, the mask of its keys).
 
-        Chunks that do not see each other are not computed.
+        Pairs of chunks in which no query sees a key are not computed.
         """
         for mine, at in self.own:
             for other, its in self.chunks.slices(source):
@@ -106,7 +106,7 @@ class Round:
                     yield mine, at, its, masks.between(self.chunks, mine, other, device)
 
     def passed_on(self, parts, source: int) -> Flight:
-        """Begin to send a part to the next rank; `wait` gives the one that comes from the rank before."""
+        """Start to send a part to the next rank; `wait` returns the part of the previous rank."""
         size = len(self.ranks)
         if size == 1:
             return Flight({}, [], lambda _: parts)
@@ -118,9 +118,9 @@ class Round:
 
 
 def part_of_attention(q_BKGQH, k_BKSH, v_BKSH, seen_QS=None):
-    """(what queries find in a part of the keys, the logarithm of the sum of its exponentials).
+    """(attention output over a part of the keys, the logarithm of the sum of its exponentials).
 
-    seen_QS  which keys each query sees, perhaps none; None: all
+    seen_QS  a mask of the keys that each query sees, perhaps none; None: all
     """
     scores_BKGQS = _scores(q_BKGQH, k_BKSH, seen_QS)
     lse_BKGQ1 = scores_BKGQS.logsumexp(-1, keepdim=True)
@@ -128,7 +128,7 @@ def part_of_attention(q_BKGQH, k_BKSH, v_BKSH, seen_QS=None):
 
 
 def joined(out, lse, other_out, other_lse):
-    """Two parts as one; in the dtype of lse, since of many parts each rounding would add up.
+    """Two partial results combined, in the dtype of lse: with many parts, rounding errors would accumulate.
 
     >>> q, k, v = torch.randn(3, 1, 1, 1, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     >>> parts = [part_of_attention(q, k[:, :, 0, s], v[:, :, 0, s]) for s in (slice(0, 2), slice(2, 6))]
@@ -142,7 +142,7 @@ def joined(out, lse, other_out, other_lse):
 
 
 def part_of_backward(q_BKGQH, by_out, lse, spread, k_BKSH, v_BKSH, seen_QS=None):
-    """Gradients of queries, keys and values from their meeting; lse and spread, Σ out·dout, are those of all keys."""
+    """Gradients of one part's queries, keys and values; lse and spread = Σ out·dout come from all keys."""
     p_BKGQS = (_scores(q_BKGQH, k_BKSH, seen_QS) - lse).exp().to(q_BKGQH.dtype)
     by_p_BKGQS = by_out @ v_BKSH[:, :, None].transpose(-1, -2)
     by_scores_BKGQS = p_BKGQS * (by_p_BKGQS - spread) / math.sqrt(q_BKGQH.shape[-1])
@@ -152,8 +152,8 @@ def part_of_backward(q_BKGQH, by_out, lse, spread, k_BKSH, v_BKSH, seen_QS=None)
 
 
 def _scores(q_BKGQH, k_BKSH, seen_QS):
-    """In float32 at least. What is hidden has the smallest number there is, and not -∞: a query that sees nothing of
-    this part then has weights all the same, which vanish when parts are joined."""
+    """Scores in float32 or wider. A hidden key gets the smallest finite number instead of -∞: a query that sees no key
+    of this part still gets finite weights, which become 0 when parts are joined."""
     scores = q_BKGQH @ k_BKSH[:, :, None].transpose(-1, -2) / math.sqrt(q_BKGQH.shape[-1])
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     return scores if seen_QS is None else scores.masked_fill(~seen_QS, torch.finfo(scores.dtype).min)

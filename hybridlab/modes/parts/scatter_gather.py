@@ -1,11 +1,11 @@
 """Scatter/gather: each rank along tp sends its part to the next stage over the slow link; the fast link gathers the
 parts.
 
-The stream is the same on all t ranks of a stage, so each of them would send all of it to the next stage. A narrowed
-stage sends 1/t from each, and an all-gather inside the next stage puts the parts together.
+The stream is the same on all t ranks of a stage, so each of them would send all of it to the next stage. In a narrowed
+stage, each rank sends 1/t of it, and an all-gather inside the next stage joins the parts.
 
 Source: the scatter/gather optimization, Narayanan et al. 2021, arXiv:2104.04473, section 4.1. Relatives:
-`tensor_parallel`, whose option `scatter` this is; `sequence_parallel`, which cuts the stream inside a stage too.
+`tensor_parallel`, which has it as the option `scatter`; `sequence_parallel`, which cuts the stream inside a stage too.
 """
 
 from torch import nn
@@ -15,8 +15,8 @@ from hybridlab.world.talk.typed import all_gather, split
 
 
 class Narrowed(nn.Module):
-    """A stage whose neighbours are reached in parts: the input is this rank's part along the sequence, and is gathered;
-    the output is the same everywhere, and is split.
+    """A stage that receives and sends parts. The input is this rank's part along the sequence and is gathered; the
+    output is the same on all ranks and is split.
 
     sizes  the length of each rank's part
     """
@@ -36,8 +36,8 @@ class Narrowed(nn.Module):
 
 
 def narrowed(stage, comm, context: int) -> Narrowed:
-    """A stage that sends and receives 1/t of every tensor on each of t ranks, where each would send the whole.
+    """A stage that sends and receives 1/t of every tensor on each of t ranks, instead of the full tensor on each.
 
-    Without sequence parallelism: with it, the stream is cut anyway.
+    Not for sequence parallelism, where the stream is sharded anyway.
     """
     return Narrowed(stage, comm, part_sizes(context, comm))

@@ -1,15 +1,16 @@
 """Sequence parallelism: between the matrices, the work that tensor parallelism repeats on every rank is sharded along
 the sequence.
 
-Norms, dropout, residuals and biases treat every position by itself, so each rank keeps 1/t of the positions. Before the
-matrices the parts are all-gathered; after them the partial sums are reduce-scattered. A sum is a reduce-scatter and a
-gather, so the bytes on the wire are those of tensor parallelism; activations shrink by t everywhere.
+Norms, dropout, residuals and biases treat every position separately, so each rank keeps 1/t of the positions. Before
+the matrices the parts are all-gathered; after them the partial sums are reduce-scattered. An all-reduce is a
+reduce-scatter and an all-gather, so the bytes on the wire are those of tensor parallelism, while all activations shrink
+by t.
 
-That holds only if the gathered input is not kept for the backward, and every matrix wants to keep it. So only the part
-is kept; the backward gathers it again, once for all matrices that read it. (A backward in two halves does so in each of
-them.)
+That holds only if the gathered input is not saved for the backward. By default, every matrix saves it. Here only the
+part is saved. The backward gathers it again, once for all matrices that read it. (If the backward is split in two
+halves, each half gathers it.)
 
-Source: Korthikanti et al. 2022, arXiv:2205.05198. Relatives: `tensor_parallel`, which it is a variant of.
+Source: Korthikanti et al. 2022, arXiv:2205.05198. Relatives: `tensor_parallel`, of which it is a variant.
 """
 
 import torch
@@ -22,14 +23,14 @@ from hybridlab.world.talk.typed import all_gather, reduce_scatter
 
 
 def part_sizes(context: int, comm) -> tuple[int, ...]:
-    """The number of positions that each rank along tp has of a sequence."""
+    """The number of positions of a sequence on each rank along tp."""
     return tuple(high - low for low, high in even(context, comm.mesh["tp"]))
 
 
 class CutStream:
-    """The residual stream, cut along the sequence over tp: how modules that are cut read from it and write to it.
+    """The residual stream, sharded along the sequence over tp: how sharded modules read from it and write to it.
 
-    comm  this rank's door;  context  the positions that ranks along tp share, cut as evenly as possible
+    comm  this rank's communicator;  context  the positions that ranks along tp divide, as evenly as possible
     """
 
     def __init__(self, comm, context: int):
@@ -37,7 +38,7 @@ class CutStream:
         self.positions = slice(*even(context, comm.mesh["tp"])[comm.coordinates["tp"]])
 
     def enter(self, module):
-        """Have a module called with the whole sequence, gathered from the parts and gathered again for its backward."""
+        """Call a module with the full sequence: it is gathered from the parts, and gathered again for the backward."""
         on_whole = module.forward
 
         def on_part(*args, **named):
@@ -51,23 +52,23 @@ class CutStream:
         module.forward = on_part
 
     def leave(self, summand_BTD):
-        """This rank's positions of the sum of the partial sums."""
+        """This rank's positions of the all-reduced partial sums."""
         return reduce_scatter(self.comm, summand_BTD, "tp", 1, sizes=self.sizes)
 
     def place(self, module, entered: list[str]):
-        """Tell the layers that depend on the position which positions are here; but not those inside an entered module,
-        which are called with all positions, or with those of a rank along cp."""
+        """Tell the layers that depend on positions which positions are here. Layers inside an entered module are left
+        out: they receive all positions, or those of a rank along cp."""
         start = self.positions.start
         for name, layer in module.named_modules():
             if name and isinstance(layer, Positions) and not any(name.startswith(f"{one}.") for one in entered):
-                first = layer.first  # one for each position, where cp has cut them before
+                first = layer.first  # one per position, if cp has cut them before
                 layer.first = start + (first[self.positions] if isinstance(first, torch.Tensor) else first)
 
 
 class GatheredAgain:
-    """The full input of some matrices, gathered again in the backward for the first of them, and freed after the last.
+    """The full input of some matrices. The backward gathers it for the first of them and frees it after the last.
 
-    part, whole  what this rank has of it, which is kept; what the forward gathered, which is not
+    part   this rank's part, which is saved;  whole  the gathered input of the forward, which is not saved
     """
 
     def __init__(self, stream, part_BTD, whole_BTD):
@@ -75,14 +76,14 @@ class GatheredAgain:
         self.readers = self.left = 0
 
     def keep(self, tensor):
-        """What autograd keeps in a tensor's place: of the whole input, only the shape in which it was read."""
+        """The object that autograd saves for a tensor: for the full input, only the shape in which it was read."""
         if tensor.untyped_storage()._cdata != self.memory:
-            return tensor.detach()  # the tensor itself may be what its node made: a circle that is never let go
+            return tensor.detach()  # the tensor may be its node's output: a cycle that is never freed
         self.readers += 1
         return tensor.shape
 
     def find(self, kept):
-        """The tensor that autograd once wanted to keep."""
+        """The tensor that autograd asked to save."""
         if isinstance(kept, torch.Tensor):
             return kept
         if not self.left:

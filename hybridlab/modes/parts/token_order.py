@@ -1,7 +1,7 @@
 """Arrivals: tokens in the order of their experts, and the experts' outputs back in the order of the tokens.
 
-A token that chose C experts arrives C times. On one device nothing more happens between a router and its experts;
-`modes.parts.dispatch` also sends arrivals to other ranks.
+A token that chose C experts has C arrivals. On one device they are only sorted by expert; `modes.parts.dispatch` also
+sends them to other ranks.
 
 Shape suffixes
     N tokens, E experts, C chosen by each token, A arrivals, D width
@@ -28,20 +28,20 @@ def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
     host).
 
     chosen_NC  the experts that each token chose
-    experts    the number of them that count, from 0
+    experts    the number of experts that count, with indices from 0
     every      the number of experts of the layer; 0: only these
-    first      the number of the first of these in the layer
+    first      the index in the layer of the first of these
 
     Pair a is choice a % C of token a // C. Pairs of one expert stay in the order of their tokens; dropped pairs are
-    omitted. On torch's meta device, where choices are unknown, all experts get the same number: only these, or all
-    `every` of the layer, of which these begin at `first`.
+    omitted. On torch's meta device, where choices are unknown, all these experts get the same number of pairs, or, if
+    `every` is given, all experts of the layer.
 
     >>> in_order(torch.tensor([[1, 0], [0, 2]]), experts=2)
     (tensor([1, 2, 0]), tensor([2, 1]))
     """
     if chosen_NC.is_meta:
         number = every or experts
-        ends = torch.arange(number + 1) * chosen_NC.numel() // number  # so that what is left over is spread
+        ends = torch.arange(number + 1) * chosen_NC.numel() // number  # the remainder is spread
         counts_E = ends.diff()[first : first + experts]
     else:
         counts_E = loads(chosen_NC, experts).long().cpu()
@@ -49,7 +49,7 @@ def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
 
 
 def combine(y_AD, order_A, weights_NC):
-    """For every token the weighted sum of its experts' outputs; experts that dropped it contribute nothing.
+    """For every token, the weighted sum of its experts' outputs; an expert that dropped the token contributes 0.
 
     y_AD        the experts' outputs, in the order of the experts
     order_A     as `in_order` returns it
@@ -63,7 +63,7 @@ def loads(chosen, experts: int):
     """The number of choices of each expert, as float64.
 
     chosen   the experts that tokens chose
-    experts  how many there are
+    experts  the number of experts
 
     >>> loads(torch.tensor([[0, 2], [2, 1]]), experts=4).tolist()
     [1.0, 1.0, 2.0, 0.0]

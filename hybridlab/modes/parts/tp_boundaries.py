@@ -1,7 +1,7 @@
-"""The modules of a model under tp that read from or write to the residual stream, found from its modules and layout.
+"""The modules of a model under tp that read from or write to the residual stream, derived from its layout.
 
-A matrix whose outputs are cut reads from the stream, one whose inputs are cut writes to it. A module whose children
-hold both is a pair, and is entered once for all that it holds. Relatives: `modes.tensor_parallel`, which asks.
+A matrix with sharded outputs reads from the stream, one with sharded inputs writes to it. A module whose children
+contain both is a pair, and has one f for all its matrices. Relatives: `modes.tensor_parallel`, which uses it.
 """
 
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from hybridlab.modes.parts import cut_experts
 
 
 class Crossing(NamedTuple):
-    """A place where a model that is cut touches the stream.
+    """A place where a sharded module reads from or writes to the stream.
 
-    kind   "enter": matrices whose outputs are cut read what comes in; "leave": a matrix with sharded inputs computes a
+    kind   "enter": matrices with sharded outputs read the input; "leave": a matrix with sharded inputs computes a
            partial sum; "rows": an embedding of which a rank has some rows
     name   of the module in the model;  letter  of the dim that is cut;  within  whether a module around it is a pair
-    stream  the letter of the dim that is not cut: what crosses
+    stream  the letter of the dim that is not cut, and which crosses
     """
 
     kind: str
@@ -29,12 +29,12 @@ class Crossing(NamedTuple):
 
 
 def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
-    """Where a model touches the stream, in model order.
+    """The places where a model reads from or writes to the stream, in model order.
 
-    raises  ValueError where a parameter is cut whose module is neither linear nor an embedding
+    raises  ValueError if a parameter is cut whose module is neither linear nor an embedding
     """
     name_of = {id(weight): name for name, weight in module.named_parameters()}
-    routed = tuple(f"{name}.experts." for name in cut_experts.routed(module))  # reached on ways of their own
+    routed = tuple(f"{name}.experts." for name in cut_experts.routed(module))  # they have their own messages
     cut = {}  # {name of a module: (dim, its letter, the other's, module)}
     for name, child in module.named_modules():
         if name.startswith(routed):
@@ -70,7 +70,7 @@ def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
 
 
 def _read(name: str, pair: nn.Module, layout: Layout) -> str:
-    """The letter of the dim that a pair reads from the stream: of inputs that no matrix inside it makes."""
+    """The letter of the dim that a pair reads from the stream: an input that no matrix inside it computes."""
     linear = [one for one, layer in pair.named_children() if isinstance(layer, nn.Linear)]
     params = [layout[f"{name}.{one}.weight"] for one in linear]
     inside = [param.dims.split() for param in params if "tp" not in param.shard or param.shard["tp"].dim == 0]

@@ -1,9 +1,9 @@
 """The vocabulary, sharded over tp: embedding, head and loss, without logits of the full vocabulary on any rank.
 
-Each rank has some rows of the embedding and computes the logits of the same tokens. The embedding of a token is a sum
-over ranks with only one nonzero term. The loss of a position is log Σ exp(logit) - logit of the target: two numbers,
-each a sum over ranks. They are scaled by the largest logit, a maximum over all ranks. So three numbers are sent for a
-position, instead of one for every token of the vocabulary.
+Each rank has some rows of the embedding and computes their logits for the same tokens. The embedding of a token is a
+sum over ranks with only one nonzero term. The loss of a position is log Σ exp(logit) - logit of the target: two
+numbers, each a sum over ranks. Both are scaled by the largest logit, a maximum over all ranks. So three numbers are
+sent for a position, instead of one for every token of the vocabulary.
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3. Relatives: `tensor_parallel`,
 `training.models.gpt.token_loss`.
@@ -17,16 +17,16 @@ from hybridlab.core.where.layout import even
 
 
 class VocabularyEmbedding(nn.Module):
-    """An embedding of which this rank has some rows.
+    """An embedding whose rows are sharded.
 
-    embedding  whose parameter it takes over;  stream  where the sum over the ranks goes
+    embedding  the torch embedding whose parameter it takes over;  stream  the stream that all-reduces its output
     """
 
     def __init__(self, embedding: nn.Embedding, comm, vocabulary: int, stream):
         super().__init__()
         self.weight, self.stream = embedding.weight, stream
         self.tokens = first, last = _span(vocabulary, comm)
-        padding = embedding.padding_idx  # the token whose row has no gradient
+        padding = embedding.padding_idx  # this token's row has no gradient
         self.padding = None if padding is None or not first <= padding < last else padding - first
 
     def forward(self, tokens_BT):
@@ -35,7 +35,7 @@ class VocabularyEmbedding(nn.Module):
 
 
 def token_loss(comm, vocabulary: int):
-    """The loss for scores cut along the vocabulary: loss(scores_BTV, targets_BT), the same number on all ranks."""
+    """The loss for logits sharded along the vocabulary: loss(scores_BTV, targets_BT), the same number on all ranks."""
     first, last = _span(vocabulary, comm)
     return lambda scores_BTV, targets_BT: _CrossEntropy.apply(scores_BTV, targets_BT, comm, first, last)
 
@@ -64,11 +64,11 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _span(vocabulary: int, comm) -> tuple[int, int]:
-    """The tokens of this rank: from, to."""
+    """The tokens of this rank: first, and last + 1."""
     return even(vocabulary, comm.mesh["tp"])[comm.coordinates["tp"]]
 
 
 def _rows(tokens_BT, first: int, last: int):
-    """(whether each token is one of this rank's, its row here); the row of others is any that exists."""
+    """(whether each token belongs to this rank, its row here); for other tokens, the row of some existing token."""
     here_BT = (tokens_BT >= first) & (tokens_BT < last)
     return here_BT, (tokens_BT - first).clamp(0, last - first - 1)

@@ -1,7 +1,7 @@
 """One convolution with its channels and filters sharded, in three forms: X, Y or W stays on its ranks.
 
-Every filter of Y = X∗W adds up over all channels. A grid cuts the channels of W along its axis c, the filters along f.
-X is sharded by channels over all c·f ranks, Y by filters, so that neither is stored twice. The messages are:
+Every filter of Y = X∗W is a sum over all channels. A grid cuts the channels of W along its axis c, the filters along f.
+X is sharded by channels over all c·f ranks, Y by filters, so that neither is replicated. The messages are:
 
   stays  grid    forward                                       backward
   X      c       channels here → partial sums of all filters;  all-gather of dY, which dX and dW both use
@@ -10,22 +10,21 @@ X is sharded by channels over all c·f ranks, Y by filters, so that neither is s
   W      c × f   all-gather of X along f, matmul,              all-gather of dY along c, matmuls,
                  reduce-scatter of Y along c                   reduce-scatter of dX along f
 
-The last line is the program. The other two are its grids with one rank along f, or along c. The backward follows from
-the two moves. Samples may be sharded too, along dp, and pixels along h and w (`on_tiles`). Ranks with the same block of
-W then saw different data, and all-reduce its gradients.
+The last row is the implementation. The other two rows are its grids with one rank along f, or along c. The backward
+follows from the two collectives. Samples may be sharded too, along dp, and pixels along h and w (`on_tiles`). Ranks
+with the same block of W then have different data, and all-reduce its gradients.
 
-One layer's Y has the layout of the next one's X if inner and outer axis are swapped from each layer to the next.
+The Y of one layer has the layout of the next layer's X if inner and outer axis are swapped from layer to layer.
 
-A convolution of 1×1 is a matmul for every pixel, and its three forms are Megatron's row-parallel layer, its
-column-parallel layer, and a matmul on a two-dimensional grid; all three with sequence parallelism's gathers and
-scatters.
+A 1×1 convolution is a matmul for every pixel. Its three forms are Megatron's row-parallel layer, its column-parallel
+layer, and a matmul on a two-dimensional grid, all three with the gathers and scatters of sequence parallelism.
 
 Source: Dryden et al. 2019, SC, *Channel and Filter Parallelism for Large-Scale CNN Training*, doi
 10.1145/3295500.3356207; LLNL/DiHydrogen, legacy/include/distconv/dnn_backend/convolution.hpp, which calls the forms X,
 Y and W; X is its default. Relatives: `predict.bytes.convolution`, the bytes of each form; `modes.parts.halos`;
-`modes.products.grid_layer`, the same of a linear layer; notebook 34.
+`modes.products.grid_layer`, the same for a linear layer; notebook 34.
 
-Shape suffixes   B  samples, C  channels, F  filters, Y  rows, X  columns that are here;   K  the kernel
+Shape suffixes   B  samples, C  channels, F  filters, Y  rows, X  columns on this rank;   K  the kernel
 """
 
 import torch
@@ -45,7 +44,7 @@ class SplitConv(nn.Module):
     """A convolution with its channels sharded over c ranks and its filters over f: this rank keeps one block of W.
 
     comm          the communicator of this rank
-    w_FCKK        the full weight;  b_F  the full bias: a rank keeps the part of its own output filters
+    w_FCKK        the full weight;  b_F  the full bias: a rank keeps the part of its output filters
     convolve      the function that convolves an input with a weight: `conv2d` with its stride, padding and dilation, or
                   `on_tiles`
     inner, outer  the axes that cut its channels and its filters
@@ -71,7 +70,7 @@ class SplitConv(nn.Module):
 
 
 def on_tiles(comm, rows: int, columns: int, sight: Sight):
-    """A `convolve` for pictures of so many rows and columns that are cut along h, w or both: it fetches halos."""
+    """A `convolve` for pictures of this many rows and columns, cut along h, w or both: it fetches halos."""
     lengths = {"h": (ROWS, rows), "w": (COLUMNS, columns)}
     ways = {axis: length for axis, length in comm.mesh.axes.items() if axis in lengths and length > 1}
     cuts = {axis: Cut(lengths[axis][0], even(lengths[axis][1], parts)) for axis, parts in ways.items()}
@@ -94,9 +93,9 @@ def here(comm, whole: torch.Tensor, name: str, inner: str = "c", outer: str = "f
 
 
 def meet(comm, *axes: str) -> tuple[int, ...]:
-    """The ranks that differ from this one along these axes only; they may then be named as an axis.
+    """The ranks that differ from this one along these axes only; afterwards they can be named as an axis.
 
-    Every rank calls this alike. An axis that the mesh does not name has one rank.
+    Every rank must make the same calls. An axis that the mesh does not name has one rank.
     """
     comm.open(*comm.mesh.groups(axes))
     return comm.mesh.group(comm.rank, axes)

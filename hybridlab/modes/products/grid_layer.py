@@ -11,14 +11,14 @@ swaps inner and outer, so that the output of one layer has the layout of the nex
   reduce-scatter of dW along z        before the next dX            ends during the previous layer
 
 One line of code causes the first and the last: a gather prefetched in the forward is a reduce-scatter deferred in the
-backward (`world.talk.ahead`). With one axis only it is a well-known layer: z, sharded data parallelism; outer,
-Megatron's column-parallel layer; inner, its row-parallel one.
+backward (`world.talk.ahead`). With only one axis, the layer is a well-known one: sharded data parallelism with z,
+Megatron's column-parallel layer with outer, its row-parallel layer with inner.
 
 Source: Singh et al. 2023, arXiv:2305.13525. Relatives: `modes.grid_parallel`, which puts a full model on a grid;
 `modes.products.matmul.cube`, the same matmul of three sharded matrices; `predict.bytes.matmul` ("axonn"), its bytes;
 notebook 36.
 
-Shape suffixes   B  rows that are here;   I, O  inputs and outputs that are here
+Shape suffixes   B  rows on this rank;   I, O  inputs and outputs on this rank
 """
 
 import torch
@@ -31,7 +31,7 @@ from hybridlab.world.talk.typed import all_gather, all_reduce, enter
 
 
 class Product(torch.autograd.Function):
-    """Y = X·Wᵀ. Its backward computes dX and then dW; with `send`, the all-reduce of dX overlaps with the matmul dW.
+    """Y = X·Wᵀ. Its backward computes dX and then dW; with `send`, the all-reduce of dX overlaps with dW.
 
     args, kwargs  those of `torch.autograd.Function`: call `Product.apply`
     """
@@ -52,12 +52,12 @@ class Product(torch.autograd.Function):
 
 
 class GridLinear(nn.Module):
-    """A linear layer without bias: this rank keeps a share of one block of its weight.
+    """A linear layer without bias: this rank keeps a shard of one block of its weight.
 
     w_OI    the full matrix, outputs × inputs
-    inner, outer the axes that cut its inputs and its outputs; z shares out its blocks
-    overlapped   with its messages under its products: call `begin` one layer early
-    multiply     what multiplies two matrices
+    inner, outer the axes that cut its inputs and its outputs; z shards its blocks
+    overlapped   whether its messages overlap with its matmuls: call `begin` one layer early
+    multiply     the function that multiplies two matrices
     """
 
     def __init__(self, comm, w_OI, inner: str, outer: str, overlapped: bool = False, multiply=torch.matmul):
@@ -68,7 +68,7 @@ class GridLinear(nn.Module):
         self.share = nn.Parameter(share(comm, w_OI, inner, outer).clone())
 
     def begin(self):
-        """Begin to gather the block along z."""
+        """Start to gather the block along z."""
         self.coming = ahead.all_gather(self.comm, self.share, "z", 0, to="R", sizes=self.sizes)
 
     def forward(self, x_BI):
@@ -87,7 +87,7 @@ class GridChain(nn.Module):
 
     comm     the communicator of this rank
     weights  the full weight of each layer, (out, in)
-    more     as in a layer of the grid
+    more     as in `GridLinear`
     """
 
     def __init__(self, comm, weights, **more):
@@ -107,15 +107,15 @@ class GridChain(nn.Module):
 
 
 def here(comm, x_BF, axis: str):
-    """This rank's part of inputs, outputs or their gradients: its rows, and the features that `axis` gives it."""
+    """This rank's part of inputs, outputs or their gradients: its rows, and its features along `axis`."""
     return part(x_BF, "B F", {"B": "z", "F": axis}, comm.mesh, comm.rank)
 
 
 def block(comm, w_OI, inner: str, outer: str):
-    """The block of a weight or of its gradient with which this rank multiplies."""
+    """This rank's block of a weight or of its gradient, as used in the matmul."""
     return part(w_OI, "O I", {"O": outer, "I": inner}, comm.mesh, comm.rank)
 
 
 def share(comm, w_OI, inner: str, outer: str):
-    """What this rank has of the block between steps: its rows, shared out along z."""
+    """This rank's shard of the block between steps: its rows, sharded along z."""
     return part(block(comm, w_OI, inner, outer), "O I", {"O": "z"}, comm.mesh, comm.rank)

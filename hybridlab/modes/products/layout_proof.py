@@ -1,10 +1,10 @@
-"""Layouts, checked: strategies on real ranks compared with one device: losses, gradients, steps of SGD, and every
+"""Layouts, checked: strategies on real ranks are compared with one device: losses, gradients, steps of SGD, and every
 message.
 
-A rank compares its part of each gradient with the same part of the whole one, relative to that one's largest entry. Its
-ledger must have the rows that `predict.bytes.arrows` derives: each of them, and no other.
+A rank compares its part of each gradient with the same part of the full gradient, relative to the largest entry of the
+full one. Its ledger must have exactly the rows that `predict.bytes.arrows` derives.
 
-Relatives: `layouts`, which is proved here; `training.check`, the same proof of a whole model; notebook 35.
+Relatives: `layouts`, which is proved here; `training.check`, the same proof for a full model; notebook 35.
 """
 
 from collections import Counter
@@ -17,11 +17,11 @@ from hybridlab.core.what.operators import Graph, Strategy
 from hybridlab.modes.products import layouts
 from hybridlab.predict.bytes.arrows import Send, arrows, resting
 
-WORD = 8  # bytes: all is proved in double precision
+WORD = 8  # bytes: the proof uses double precision
 
 
 class Home(NamedTuple):
-    """What one rank found: its largest gap to one device, the rows of its ledger, and the rows that were derived."""
+    """The result of one rank: its largest gap to one device, the rows of its ledger, and the derived rows."""
 
     gap: float
     sent: list[Send]
@@ -29,20 +29,20 @@ class Home(NamedTuple):
 
     @property
     def strange(self) -> list[Send]:
-        """The messages that were sent and not derived, or derived and not sent."""
+        """The messages that were sent but not derived, or derived but not sent."""
         sent, derived = Counter(self.sent), Counter(self.derived)
         return sorted((sent - derived | derived - sent).elements(), key=str)
 
 
 def tried(pool, graph: Graph, strategies: list[Strategy], steps: int = 1, run=layouts.run) -> list[list[Home]]:
-    """For each strategy, what every rank of a pool finds in so many steps of SGD, from the same numbers."""
+    """For each strategy, the result of every rank of a pool after this many steps of SGD, from the same numbers."""
     by_rank = pool.run(_on_rank, graph, strategies, steps, run)
     home = lambda gap, *rows: Home(gap, *([Send(*row) for row in each] for each in rows))
     return [[home(*one) for one in found] for found in zip(*by_rank)]
 
 
 def numbers(graph: Graph) -> dict[str, torch.Tensor]:
-    """Random numbers for all that is given, the same on every rank."""
+    """Random numbers for all given tensors, the same on every rank."""
     source = torch.Generator().manual_seed(0)
     draw = lambda dims: torch.randn(graph.lengths(dims), dtype=torch.float64, generator=source)
     return {name: draw(dims).requires_grad_(name in graph.learns) for name, dims in graph.given.items()}
@@ -58,12 +58,12 @@ def alone(graph: Graph, values: dict, steps: int) -> Iterator[tuple[float, dict[
 
 
 def foreseen(graph: Graph, strategy: Strategy, mesh, rank: int = 0) -> list[Send]:
-    """All that a rank must send, or receive of a neighbour, in a step."""
+    """All messages that a rank must send, or receive from a neighbour, in a step."""
     return [one for arrow in arrows(graph, strategy, mesh) for one in arrow.sends(mesh, rank)]
 
 
 def rows_since(comm, start: int, backward: bool) -> list[Send]:
-    """The rows of this rank's ledger from one on; the opening of groups is no traffic."""
+    """The rows of this rank's ledger from row `start`, without the opening of groups."""
     ledger = comm.ledger
     columns = ledger.purpose, ledger.op, ledger.axis, ledger.bytes, ledger.peer
     rows = list(zip(*columns))[start:]

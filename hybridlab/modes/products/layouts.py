@@ -4,8 +4,8 @@ The program is written once, for one device. Each rank runs each operator on its
 exactly the collectives that `predict.bytes.arrows` derives. Autograd runs the backward with the conjugate collectives.
 In the ledger, the purpose of every row is the name of the tensor sent.
 
-The halo of an operator such as a convolution is fetched there as well. Only the borders of the full tensor have
-padding: elsewhere the neighbour's rows take its place.
+Halos, such as those of a convolution, are fetched between operators as well. Only the borders of the full tensor have
+padding: elsewhere the neighbour's rows are used instead.
 
     def f(comm, whole, rules):
         strategy = shared(graph, rules, comm.mesh)
@@ -13,13 +13,13 @@ padding: elsewhere the neighbour's rows take its place.
 
 Gradients have the layout of the values, so SGD updates each part locally (`descend`).
 
-With `early`, the collectives of all given tensors start at the beginning. So they are prefetched. The backward reverses
-the forward, so the last collectives of the gradients, data parallelism's all-reduces among them, are awaited only at
-the end and overlap with the backward (`world.talk.ahead`). The price is memory: gathered tensors are held longer.
+With `early`, the collectives of all given tensors start at the beginning, so they are prefetched. The backward reverses
+the forward. So the last collectives of the gradients (among them the all-reduces of data parallelism) are awaited only
+at the end, and overlap with the backward (`world.talk.ahead`). The price is memory: gathered tensors are stored longer.
 
 Source: Shazeer et al. 2018, *Mesh-TensorFlow*, arXiv:1811.02084. Relatives: `core.what.operators` (rules, strategies,
 legality); `modes.products.operators` (their arithmetic); `world.talk.typed` (the collectives); `modes.tensor_parallel`,
-one table of rules fitted to whole models; notebook 35.
+one table of rules applied to full models; notebook 35.
 """
 
 from collections.abc import Callable, Iterable
@@ -92,12 +92,12 @@ def meet(comm, ways: Iterable[Arrow]):
 
 
 def taken(comm, x, arrow: Arrow):
-    """A value at the end of its arrow: what its users need."""
+    """A value after its resharding: the form that its users need."""
     return _on(comm.for_purpose(arrow.value), x, arrow.moves, arrow)
 
 
 def begun(comm, x, arrow: Arrow) -> Callable[[], torch.Tensor]:
-    """A value with the first move of its arrow under way: called, it gives what `taken` gives."""
+    """A value whose first collective has started: the function returned gives the same as `taken`."""
     door, (move, *others) = comm.for_purpose(arrow.value), arrow.moves
     cut, joined = (Parts(move.dims.index(dim_of(one))) if dim_of(one) else None for one in (move.after, move.before))
     coming = ahead.start(door, x, _group(comm, move.axes), move.arrow, cut or joined or WHOLE, joined)
@@ -105,7 +105,7 @@ def begun(comm, x, arrow: Arrow) -> Callable[[], torch.Tensor]:
 
 
 def _on(door, x, moves, arrow):
-    """A value after these moves, and what is seen beside it."""
+    """A value after these moves, and after a halo is fetched."""
     for move in moves:
         x = moved(door, x, move)
     for window in arrow.halo:
@@ -114,17 +114,17 @@ def _on(door, x, moves, arrow):
 
 
 def seen(comm, x, dim: int, window: Window):
-    """What this rank wants along one dim, of all that the ranks along some axes have."""
+    """The part along one dim that this rank needs, of the parts of all ranks along some axes."""
     return typed.window(comm, x, _group(comm, window.axes), dim, have=window.have, want=window.want)
 
 
 def _group(comm, axes: tuple[str, ...]):
-    """The ranks that meet along some axes, as typed moves take them."""
+    """The ranks that meet along some axes, in the form that typed moves take."""
     return axes[0] if len(axes) == 1 else comm.mesh.group(comm.rank, axes)
 
 
 def moved(comm, x, move: Move):
-    """One move, done."""
+    """A value after one move."""
     axis = _group(comm, move.axes)
     before, after = move.before, move.after
     dim = lambda one: move.dims.index(dim_of(one))
@@ -145,9 +145,9 @@ def moved(comm, x, move: Move):
 
 
 def parts(comm, graph: Graph, strategy: Strategy, wholes: dict) -> dict:
-    """This rank's part of every given value, as it rests: a leaf of autograd's graph where the graph learns it.
+    """This rank's stored part of every given value: a leaf of autograd's graph if the graph learns it.
 
-    raises  ValueError where a value is missing, or as long as the graph does not say
+    raises  ValueError if a value is missing, or does not have the sizes of the graph
     """
     _refuse(graph, wholes)
     rest = resting(graph, strategy, comm.mesh)
@@ -156,7 +156,7 @@ def parts(comm, graph: Graph, strategy: Strategy, wholes: dict) -> dict:
 
 
 def descend(values: Iterable, rate: float = 0.01):
-    """Each value a little down its own gradient, which is then forgotten."""
+    """One step of SGD for each value; its gradient is then deleted."""
     with torch.no_grad():
         for value in values:
             value -= rate * value.grad
@@ -164,12 +164,12 @@ def descend(values: Iterable, rate: float = 0.01):
 
 
 def part(comm, whole, dims: str, state: State):
-    """This rank's part of a whole tensor that is in this state: a view."""
+    """This rank's part of a full tensor with this layout state: a view."""
     return rules.part(whole, " ".join(dims), cutters(state, comm.mesh), comm.mesh, comm.rank)
 
 
 def alone(graph: Graph, values: dict):
-    """The result of a graph on one device, from whole values."""
+    """The result of a graph on one device, from full values."""
     here = dict(values)
     for operator in graph.operators:
         padding = {look.of: (look.sight.before, look.sight.after) for look in operator.looks}

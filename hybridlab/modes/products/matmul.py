@@ -15,7 +15,7 @@ Source: Cannon 1969; van de Geijn and Watts 1997 (SUMMA); Solomonik and Demmel 2
 Relatives: `world.talk.windows`, the operation used for shifts and panels; `predict.bytes.matmul`, which counts the same
 algorithms; notebook 31.
 
-Shape suffixes   M, K, N  what this rank has of m, k, n;   P  one panel of k
+Shape suffixes   M, K, N  this rank's part of m, k, n;   P  one panel of k
 """
 
 from hybridlab.core.where.layout import even
@@ -116,7 +116,7 @@ def cube(comm, a_MK, b_KN, sizes):
 
 
 def _walk(comm, a_MK, b_KN, k, steps, first=0):
-    """Cannon's way: in step s rank (i, j) multiplies A's block number i+j+s of its row with B's of its column."""
+    """Cannon's algorithm: in step s, rank (i, j) multiplies blocks i+j+s of A's row i and of B's column j."""
     i, j, blocks = comm.coordinates["i"], comm.coordinates["j"], even(k, comm.mesh["j"])
     along_i = along_j = blocks
     total_MN = 0
@@ -143,7 +143,7 @@ def _lengths(length, parts) -> tuple[int, ...]:
     return tuple(end - begin for begin, end in even(length, parts))
 
 
-# --- where things lie: for each dim of a matrix the axes that cut it, in their order ----------------------------------
+# --- layouts: for each dim of a matrix the axes that cut it, in their order -------------------------------------------
 
 FLAT = {"A": (("i",), ("j",)), "B": (("i",), ("j",)), "C": (("i",), ("j",))}
 HOMES = {
@@ -157,7 +157,7 @@ PRODUCTS = {"1d": rows, "cannon": cannon, "summa": summa, "2.5d": layers, "3d": 
 
 
 def home(mesh, coordinates: dict[str, int], shape, axes) -> tuple[slice, ...]:
-    """The slice of each dim that one rank holds before and after; `axes` as in `HOMES`.
+    """The slice of each dim that one rank holds before and after the matmul.
 
     mesh         of the grid
     coordinates  of the rank

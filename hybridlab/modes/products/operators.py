@@ -1,13 +1,14 @@
 """The arithmetic of operators, on full tensors or on a rank's parts.
 
-Most need not know which. Those that look beyond their places do: what they see is padding where the whole ends, and
-elsewhere it has been fetched. So padding is told from outside, and no function here adds any.
+Most operators work the same for both. An operator that looks beyond a position does not: its input ends with padding at
+the border of the full tensor, and with fetched neighbours elsewhere. So the caller gives the padding, and no function
+here adds any.
 
-Relatives: `core.what.operators`, what an operator is; `layouts`, which brings its operands; `measuring`, which times
-it.
+Relatives: `core.what.operators`, which defines operators; `layouts`, which fetches their operands; `measuring`, which
+times them.
 
-Shape suffixes   B sequences, T positions, S those attended to, H heads, K features;   for convolutions B samples,
-C channels, F filters, Y rows, X columns, K and L those of a kernel
+Shape suffixes   B sequences, T positions, S positions attended to, H heads, K features;   for convolutions B samples, C
+channels, F filters, Y rows, X columns, K and L those of a kernel
 """
 
 import math
@@ -36,7 +37,7 @@ def _largest(operator, x_BCYX):
     return functional.max_pool2d(x_BCYX, kernel, stride, dilation=dilation)
 
 
-DOES = {  # what an operator does with its operands; those that look along dims find their padding there
+DOES = {  # the function of each operator; padding is added by `done`
     "einsum": lambda operator, *operands: torch.einsum(operator.signature, *operands),
     "add": lambda operator, x, *others: sum(others, x),
     "gelu": lambda operator, x: functional.gelu(x),
@@ -46,13 +47,13 @@ DOES = {  # what an operator does with its operands; those that look along dims 
     "convolution": _convolution,
     "largest": _largest,
 }
-BEYOND = {"largest": -math.inf}  # what stands beyond the border, where that is not 0
+BEYOND = {"largest": -math.inf}  # the value of the padding, where it is not 0
 
 
 def done(operator: Operator, operands: list, padding: dict[str, Span]):
-    """What an operator makes of its operands; the first of them gets so much padding along its dims.
+    """The output of an operator from its operands; the first operand is padded along these dims.
 
-    raises  ValueError for an operator that does what nobody knows
+    raises  ValueError for an operator without an implementation here
     """
     if operator.does not in DOES:
         raise ValueError(
@@ -66,7 +67,7 @@ def done(operator: Operator, operands: list, padding: dict[str, Span]):
 
 
 def beyond(operator: Operator, sizes: dict[str, int], choice: Choice, mesh, rank: int) -> dict[str, Span]:
-    """{dim: places of padding, before and behind} that a rank's outputs see."""
+    """{dim: positions of padding, before and after} that a rank's outputs see."""
     found = {}
     for of, made, sight in operator.looks:
         outputs = even(sizes[made], ways_of(choice, mesh, made))

@@ -1,7 +1,7 @@
 """Checkpoints: saved under one layout, loaded under any other.
 
 A checkpoint is a folder. Each rank writes one file with the pieces that it counts (`Layout.counts`): every element is
-stored once, by the first rank that holds it. The record contains the place of each piece in its parameter. A rank of
+stored once, by the first rank that holds it. The record contains the position of each piece in its parameter. A rank of
 another layout reads from each file the overlap with its own pieces (`core.where.reshard`). Nothing is gathered, and
 nothing is unpickled: a checkpoint contains only numbers and text.
 
@@ -10,7 +10,7 @@ nothing is unpickled: a checkpoint contains only numbers and text.
         checkpoint.json        format, version, mesh; the shape of each parameter; each file's length and digest, its
                                pieces and the dtypes of their kinds; the notes; a digest of all this
 
-It appears complete or not at all. Until everything is on the disk the folder is called `step-000012.writing`; then it
+It appears complete or not at all. Until everything is on the disk, the folder is called `step-000012.writing`. Then it
 is renamed, which is atomic. A run that is killed while saving leaves the previous checkpoint.
 
 Read next: `training.checkpoints.index` (checkpoint.json), `folder` (the checkpoints of a run).
@@ -39,22 +39,24 @@ Pieces = dict[str, dict[str, torch.Tensor]]
 def save(comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 2) -> Path:
     """Save a checkpoint, all ranks together; returns its folder, `step-000012` in `folder`.
 
-    pieces  for every parameter that this rank holds, what it keeps of it at rest, by kind ("value", "exp_avg", …): each
-            the flat share that `layout.share` gives it, or a tensor without a dim, such as Adam's "step"
-    notes   what JSON can say, the "step" among it: the task, where in the data, the state of random numbers
+    pieces  for every parameter that this rank holds, its stored state between steps, by kind ("value", "exp_avg", …):
+            each
+            the flat shard that `layout.share` gives it, or a tensor without a dim, such as Adam's "step"
+    notes   values that JSON can store, with the "step" among them: the task, the position in the data, the random state
     keep    how many checkpoints stay: this one and those of the steps before it
 
-    raises  ValueError when that step is there already, or a tensor is not this rank's share; OSError when it cannot be
-            written. The checkpoints before are complete in any case.
+    raises  ValueError if a checkpoint of that step exists, or a tensor is not this rank's shard; OSError if it cannot
+            be
+            written. The earlier checkpoints stay complete in any case.
     """
     return Writing(comm, folder, layout, pieces, notes, keep).finish()
 
 
 class Writing:
-    """A checkpoint on its way to the disk; the arguments and errors are those of `save`. All ranks make it together,
-    and finish it together: then it is there.
+    """A checkpoint that is being written; the arguments and errors are those of `save`. All ranks create it together,
+    and finish it together: then it appears.
 
-    aside  whether the training goes on while a thread writes: each rank takes a copy of its pieces first
+    aside  whether the training continues while a thread writes: each rank first copies its pieces
     """
 
     def __init__(self, comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 2, aside: bool = False):
@@ -85,7 +87,7 @@ class Writing:
     def _try(self, write, tensors):
         try:
             self.entry = write(tensors)
-        except Exception as error:  # it is raised where the checkpoint is finished
+        except Exception as error:  # it is raised in `finish`
             self.error = error
 
     @property
@@ -94,7 +96,7 @@ class Writing:
         return self.thread is None or not self.thread.is_alive()
 
     def finish(self) -> Path:
-        """Wait for the files of all ranks, and let the checkpoint appear; returns its folder."""
+        """Wait for the files of all ranks, and rename the checkpoint to its final name; returns its folder."""
         if self.thread:
             self.thread.join()
         if self.error:
@@ -113,9 +115,10 @@ class Writing:
 
 
 def refuse_unshared(comm, folder: Path):
-    """Nothing, if the ranks of all hosts see the same folder; all ranks ask it together, before there is work to lose.
+    """Raise an error unless the ranks of all hosts see the same folder. All ranks call this together, before work that
+    could be lost.
 
-    raises  ValueError with the ranks that do not see what the first rank writes
+    raises  ValueError with the ranks that do not see the first rank's file
     """
     (name, *_) = _gathered(comm, f".seen-by-all-{time.time_ns()}")
     if comm.rank == 0:
@@ -130,12 +133,13 @@ def refuse_unshared(comm, folder: Path):
 
 
 def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
-    """This rank's pieces under `layout`, in the form in which `save` was given them, and the notes; on the CPU.
+    """This rank's pieces under `layout`, in the form in which `save` received them, and the notes; on the CPU.
 
-    All ranks call it: they share the work of comparing digests, and nobody reads before all files are known to be
-    whole.
+    All ranks call it: they divide the comparison of digests, and no rank reads before all files are known to be
+    undamaged.
 
-    raises  ValueError in one sentence when `path` is no checkpoint or of a later version, a file is missing or damaged,
+    raises  ValueError in one sentence if `path` is not a checkpoint or has a later version, a file is missing or
+            damaged,
             or the layout's parameters have other names or shapes
     """
     path = Path(path)
@@ -148,14 +152,14 @@ def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
 
 
 def record_of(path: Path) -> dict:
-    """The record of a checkpoint, as `index.read` has it; what is damaged comes with the one to go on from instead."""
+    """The record of a checkpoint, as `index.read` returns it; an error about damage names an undamaged earlier one."""
     with _naming_another(path):
         return index.read(path)
 
 
 @contextmanager
 def _naming_another(path: Path):
-    """Let an error about a checkpoint name the newest one before it that is whole, if there is one."""
+    """A context that adds to an error about a checkpoint the newest undamaged one before it, if there is one."""
     try:
         yield
     except ValueError as error:
@@ -171,13 +175,13 @@ def _another(path: Path) -> str:
 
 
 def refuse_damage(path: Path, record: dict):
-    """Raise ValueError unless every file of a checkpoint is there, whole; it names the one to go on from instead."""
+    """Raise ValueError unless every file of a checkpoint is undamaged; it names another one to resume from."""
     with _naming_another(path):
         index.refuse_damage(path, record)
 
 
 def read(path: Path, record: dict, name: str) -> torch.Tensor:
-    """One parameter of a checkpoint, whole."""
+    """One full parameter of a checkpoint."""
     shape = tuple(record["shapes"][name])
     files = {file: told for file, told in record["files"].items() if name in told["pieces"]}
     with ExitStack() as at_end:
@@ -185,11 +189,11 @@ def read(path: Path, record: dict, name: str) -> torch.Tensor:
         return _piece(files, opened, Layout(Mesh(), (Param(name, shape),)), name, 0, only="value")["value"].view(shape)
 
 
-# one rank's file
+# the file of one rank
 
 
 def _write_file(writing, layout, counted, tensors, rank) -> dict:
-    """Write the pieces that this rank counts, if any; returns what the record says of them once they are on disk."""
+    """Write the pieces that this rank counts, if any; returns their part of the record once they are on the disk."""
     if not counted:
         return {}
     file = writing / f"rank-{rank:03d}.safetensors"
@@ -202,7 +206,7 @@ def _write_file(writing, layout, counted, tensors, rank) -> dict:
 
 
 def _share(layout, rank, name, kind, tensor):
-    """The tensor as it is written. Another length is refused: the elements would be taken for their neighbours."""
+    """The tensor in the form in which it is written. A wrong length would shift the elements after it."""
     share = layout.share(name, rank)
     if tensor.shape not in ((), (share.stop - share.start,)):
         raise ValueError(
@@ -213,24 +217,24 @@ def _share(layout, rank, name, kind, tensor):
 
 
 def _gathered(comm, value) -> list:
-    """The values of all ranks, in rank order; it travels as JSON, since objects would have to be unpickled."""
+    """The values of all ranks, in rank order; sent as JSON, since objects would have to be unpickled."""
     text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=comm.device)
     lengths = comm.all_gather(torch.tensor([len(text)], device=comm.device)).tolist()
     return [json.loads(bytes(part.tolist())) for part in comm.all_gather(text, sizes=lengths).split(lengths)]
 
 
-# one rank's pieces, from all files
+# the pieces of one rank, from all files
 
 
 def _pieces(path, record, layout, rank) -> Pieces:
-    """A rank's pieces of all parameters that it holds: only slices of the files are read, one after the other."""
+    """A rank's pieces of all parameters that it holds: only slices of the files are read, one after another."""
     with ExitStack() as at_end:
         opened = {file: at_end.enter_context(safe_open(path / file, "pt")) for file in record["files"]}
         return {name: _piece(record["files"], opened, layout, name, rank) for name in layout.held(rank)}
 
 
 def _piece(files, opened, layout, name, rank, only="") -> dict[str, torch.Tensor]:
-    """A rank's part of one parameter, kind by kind or of one kind only, from every file that has a part of it."""
+    """A rank's part of one parameter, of each kind or of only one kind, from every file that has a part of it."""
     shape, here = layout[name].shape, Piece(layout.box(name, rank), layout.share(name, rank))
     length = here.share.stop - here.share.start
     told = {file: entry["pieces"][name] for file, entry in files.items() if name in entry["pieces"]}
@@ -253,12 +257,12 @@ def _slice(opened, file, name, kind):
 
 
 def _place(told: dict) -> Piece:
-    """Where a piece lies of which the record tells."""
+    """The position of a piece, from its entry in the record."""
     return Piece(tuple(slice(*span) for span in told["box"]), slice(*told["share"]))
 
 
 def _joined(parts, length, dtype):
-    """A flat tensor put together from slices of files; or a tensor without a dim, which is the same in all of them."""
+    """A flat tensor joined from slices of files; or a tensor without a dim, which is the same in all of them."""
     if parts[0][0].get_shape() == []:
         return parts[0][0][...]
     joined = torch.empty(length, dtype=getattr(torch, dtype))

@@ -1,4 +1,4 @@
-"""Weights for other programs: as safetensors, which are a folder of Hugging Face where the model has a config, or DCP.
+"""Weights for other programs, as safetensors or DCP; a model with a config becomes a folder for Hugging Face.
 
 Sources: safetensors, format; Hugging Face transformers, `save_pretrained` (names of files, index, config.json);
 PyTorch, torch.distributed.checkpoint. Relatives: `training.checkpoints.stored`, which reads them.
@@ -19,7 +19,7 @@ from hybridlab.signatures import typed
 from hybridlab.training.checkpoints.folder import COMING
 from hybridlab.training.checkpoints.stored import ONE, SHARDS, stored
 
-LARGEST = 5e9  # bytes of one file of safetensors, as Hugging Face has it
+LARGEST = 5e9  # bytes of one safetensors file, the default of Hugging Face
 FORMS = ("safetensors", "dcp")
 
 
@@ -32,12 +32,13 @@ def export(
     """A folder with the weights of a model under the module's own names, for other programs; returns its path.
 
     weights  a module, such as `train(…)["model"]`; a state dict; or a folder that `hl.weights` reads
-    folder   to write, which must be new or empty; it appears whole or not at all
-    form     "safetensors": model.safetensors, or several files and their index above 5 GB; of a module with a `config`,
-             as those of Hugging Face have, config.json too, and `from_pretrained` reads the folder.
+    folder   to write, which must be new or empty; it appears complete or not at all
+    form     "safetensors": model.safetensors, or several files and their index above 5 GB; for a module with a
+             `config`,
+             as models of Hugging Face have, also config.json, so that `from_pretrained` reads the folder.
              "dcp": a checkpoint of torch.distributed.checkpoint
 
-    raises   ValueError in one sentence for a folder with something in it, and for weights that cannot be read
+    raises   ValueError in one sentence for a folder that is not empty, and for weights that cannot be read
 
     >>> import tempfile
     >>> import hybridlab as hl
@@ -46,10 +47,10 @@ def export(
     {'bias': (3,), 'weight': (3, 2)}
     """
     if form not in FORMS:
-        raise ValueError(f"form={form!r} is nothing to write: choose one of {', '.join(FORMS)}")
+        raise ValueError(f"form={form!r} is not a format: choose one of {', '.join(FORMS)}")
     path = Path(folder)
     if path.is_file() or listed(path):
-        raise ValueError(f"{path} is there already: give a new folder")
+        raise ValueError(f"{path} exists already: give a new folder")
     found = _named(weights)
     coming = path.with_name(path.name + COMING)
     coming.mkdir(parents=True)
@@ -64,7 +65,7 @@ def export(
 
 
 def _named(weights) -> dict[str, torch.Tensor]:
-    """Tensors by name, each once: what is tied stands under its first name."""
+    """Tensors by name, each once: a tied tensor has its first name."""
     if isinstance(weights, nn.Module):
         kept = weights.state_dict()
         first = dict(weights.named_parameters()) | dict(weights.named_buffers())
@@ -94,7 +95,7 @@ def _safetensors(folder: Path, found: dict):
 
 
 def _files(found: dict) -> list[list[str]]:
-    """The names that each file has: as many as fit, in order."""
+    """The names in each file: as many as fit, in order."""
     files, left = [[]], LARGEST
     for name, x in found.items():
         if files[-1] and x.nbytes > left:
@@ -105,7 +106,7 @@ def _files(found: dict) -> list[list[str]]:
 
 
 def _config(folder: Path, weights: Any):
-    """What a module says of itself, if it can, as `from_pretrained` reads it."""
+    """Write the module's config, if it has one, in the form that `from_pretrained` reads."""
     config = getattr(weights, "config", None)
     if hasattr(config, "to_dict"):
         said = config.to_dict() | {"architectures": [type(weights).__name__]}
@@ -113,7 +114,7 @@ def _config(folder: Path, weights: Any):
 
 
 def _dcp(folder: Path, found: dict):
-    from torch.distributed import checkpoint as dcp  # it takes a second to import
+    from torch.distributed import checkpoint as dcp  # importing it takes a second
 
-    with warnings.catch_warnings(action="ignore"):  # it takes no group for an oversight
+    with warnings.catch_warnings(action="ignore"):  # it warns that no group is given
         dcp.save(found, checkpoint_id=folder, no_dist=True)

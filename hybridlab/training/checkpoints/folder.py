@@ -7,11 +7,11 @@ from pathlib import Path
 from hybridlab.core.files import is_file, listed
 from hybridlab.training.checkpoints import index
 
-COMING, GOING = ".writing", ".deleting"  # ends of names that nobody gives by hand, as a backup may be called step-….old
+COMING, GOING = ".writing", ".deleting"  # suffixes that no one gives by hand; a backup may be called step-….old
 
 
 def newest(folder) -> Path | None:
-    """The newest whole checkpoint in a folder; None if there is none.
+    """The newest complete checkpoint in a folder; None if there is none.
 
     >>> newest("no/such/folder")
     """
@@ -20,25 +20,25 @@ def newest(folder) -> Path | None:
 
 
 def steps_of(folder) -> dict[int, Path]:
-    """The checkpoints in a folder by step; those that are being written or deleted are none.
+    """The checkpoints in a folder by step, without those that are being written or deleted.
 
-    raises  ValueError where one may not look into the folder
+    raises  ValueError if the folder cannot be read
     """
     numbers = {name: name.removeprefix("step-") for name in listed(folder) if name.startswith("step-")}
     return {int(step): Path(folder) / name for name, step in numbers.items() if step.isdecimal()}
 
 
 def before(folder, step: int | str) -> list[Path]:
-    """The checkpoints of the steps before this one, the newest first; none for what is no number."""
+    """The checkpoints of the steps before this one, the newest first; empty if `step` is not a number."""
     steps = steps_of(folder) if str(step).isdecimal() else {}
     return [steps[other] for other in sorted(steps, reverse=True) if other < int(step)]
 
 
 def retire(folder, step, keep):
-    """Delete the oldest checkpoints before this step. Each loses its name first, so that none is ever seen in part.
+    """Delete the oldest checkpoints before this step. Each is renamed first, so that no program sees a part of it.
 
-    Those of runs that this one goes on from count among them: they are one training, and a hundred runs would else
-    leave two hundred. Other files, and checkpoints renamed by hand, stay.
+    The checkpoints of runs that this one continues count among them: they are one training, and a hundred runs would
+    otherwise leave two hundred. Other files, and checkpoints renamed by hand, stay.
     """
     every = [path for path in before(folder, step) if is_file(path / index.NAME)]
     for path in every[keep - 1 :]:
@@ -47,7 +47,7 @@ def retire(folder, step, keep):
 
 
 def sweep(folder):
-    """Delete what is no checkpoint any more, and what a killed run left that never became one."""
+    """Delete renamed checkpoints, and incomplete ones of killed runs."""
     for ending in (COMING, GOING):
         for path in folder.glob(f"step-*{ending}"):
             path.unlink() if path.is_symlink() else shutil.rmtree(path)

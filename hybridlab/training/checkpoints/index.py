@@ -1,6 +1,6 @@
 """The record of a checkpoint: the content of `checkpoint.json`, compared with the files and with a layout.
 
-It is the only way into a checkpoint: a mismatch raises an error in one sentence, before a number is read.
+It is the only access to a checkpoint: a mismatch raises an error in one sentence, before any number is read.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ DTYPES += ("uint8", "bool")
 
 
 def write(folder: Path, layout: Layout, files: dict[str, dict], notes: dict):
-    """Write the record; `files` are those of all ranks, {name: what `of_file` says}."""
+    """Write the record; `files` are those of all ranks, {name: its entry from `of_file`}."""
     record = {
         "format": FORMAT,
         "version": VERSION,
@@ -35,7 +35,7 @@ def write(folder: Path, layout: Layout, files: dict[str, dict], notes: dict):
 
 
 def of_file(file: Path, layout: Layout, rank: int, pieces: dict[str, dict]) -> dict:
-    """What the record says of a rank's file: its length and digest, and where each piece lies in its parameter."""
+    """The entry of a rank's file in the record: its length and digest, and each piece's position in its parameter."""
     return {
         "bytes": file.stat().st_size,
         "sha256": _digest(file),
@@ -55,8 +55,9 @@ def _of_piece(layout, rank, name, kinds) -> dict:
 def read(folder: Path) -> dict:
     """The record of a checkpoint.
 
-    raises  ValueError when there is none, it cannot be read, or is not ours, damaged, of a later version, or of another
-            step than the folder's name says
+    raises  ValueError if there is none, or it cannot be read, is not ours, is damaged, has a later version, or belongs
+            to
+            another step than the folder's name says
     """
     file = folder / NAME
     if not is_file(file):
@@ -84,7 +85,7 @@ def read(folder: Path) -> dict:
 
 
 def refuse_nonsense(file: Path, record: dict):
-    """Raise ValueError unless a record says what a checkpoint needs, and its pieces make up every parameter, once."""
+    """Raise ValueError unless a record has all required entries, and its pieces cover every parameter exactly once."""
     try:
         _refuse_form(record)
         for name, shape in record["shapes"].items():
@@ -95,11 +96,11 @@ def refuse_nonsense(file: Path, record: dict):
 
 
 class _Nonsense(Exception):
-    """What a record cannot say."""
+    """An impossible entry in a record."""
 
 
 def _refuse_form(record: dict):
-    """The kinds of everything that a record says."""
+    """Check the types of all entries of a record."""
     spans = lambda x, most: all(_span(one, length) for one, length in zip(x, most, strict=True))
     _see(isinstance(record.get("notes"), dict) and _whole(record["notes"].get("step")), "its notes have no step")
     shapes, files = record.get("shapes"), record.get("files")
@@ -120,7 +121,7 @@ def _refuse_form(record: dict):
 
 
 def _refuse_holes(name: str, shape: list, pieces: list):
-    """The pieces of one parameter: boxes that do not overlap, each in shares that follow each other."""
+    """Check the pieces of one parameter: boxes that do not overlap, each divided into consecutive shards."""
     boxes: dict[tuple, list] = {}
     for piece in pieces:
         boxes.setdefault(tuple(map(tuple, piece["box"])), []).append(piece["share"])
@@ -185,7 +186,7 @@ def refuse_another_model(folder: Path, record: dict, layout: Layout):
 def refuse_damage(folder: Path, record: dict, rank: int = 0, ranks: int = 1):
     """Raise ValueError unless every file is there, with its length and digest.
 
-    Of several ranks each compares other digests, so that no file is read whole twice.
+    If there are several ranks, each compares other digests, so that no file is read completely twice.
     """
     for number, (name, told) in enumerate(record["files"].items()):
         file, holds = folder / name, f"it contains parts of {', '.join(told['pieces'])}"

@@ -1,13 +1,14 @@
-"""Weights, whoever stored them, read one tensor after the other.
+"""Stored weights in any of several formats, read one tensor after another.
 
-Three forms, told apart by the files of a folder: a run of ours, or one checkpoint in it; safetensors, in one file or in
-several with an index, as Hugging Face writes them; DCP, what `torch.distributed.checkpoint` saves. A state dict in
-memory is read in the same way.
+There are three formats, recognised by the files of a folder: a run of ours, or one checkpoint in it; safetensors, in
+one file or in several with an index, as Hugging Face writes them; and DCP, written by `torch.distributed.checkpoint`. A
+state dict in memory is read in the same way.
 
-Ours and safetensors are numbers and text, and nothing of them is unpickled. PyTorch unpickles what DCP says of itself
-(`.metadata`): such a folder is read with the trust that one has in a program.
+Our checkpoints and safetensors contain only numbers and text, and nothing is unpickled. PyTorch unpickles DCP's
+metadata (`.metadata`): read such a folder only if you would also run a program from its author.
 
-Relatives: `training.checkpoints.export`, which writes them; `training.first_weights`, which trains on from them.
+Relatives: `training.checkpoints.export`, which writes them; `training.first_weights`, which starts a training from
+them.
 """
 
 import json
@@ -30,8 +31,8 @@ ONE, SHARDS, DCP = "model.safetensors", "model.safetensors.index.json", ".metada
 class Stored(NamedTuple):
     """Weights that can be read.
 
-    said    where they lie, in words
-    shapes  {name: shape};  read  from a name to its tensor, whole, on the CPU
+    said    their origin, in words
+    shapes  {name: shape};  read  a function from a name to its full tensor, on the CPU
     """
 
     said: str
@@ -41,14 +42,15 @@ class Stored(NamedTuple):
 
 @typed
 def weights(folder: str | Path) -> dict[str, torch.Tensor]:
-    """The weights of a trained model, whole, by name: its state dict, whatever layout it was trained under.
+    """The full weights of a trained model by name: its state dict, from a training under any layout.
 
-    folder  that `train` was given as checkpoint, of which the newest counts; or one checkpoint in it, such as
-            "run/step-000012". Or what others wrote: a folder or a file of safetensors, as of Hugging Face, or a folder
-            of torch.distributed.checkpoint, whose metadata PyTorch unpickles: read such a one from people you trust
+    folder  the `checkpoint` of `train`, of which the newest checkpoint is read; or one checkpoint in it, such as
+            "run/step-000012". Or weights of other programs: a folder or a file of safetensors, as from Hugging Face, or
+            a
+            folder of torch.distributed.checkpoint, whose metadata PyTorch unpickles: read it only from people you trust
 
-    returns {name: tensor} on the CPU, also what layers keep, such as averages: `module.load_state_dict(weights)`
-    raises  ValueError in one sentence when no weights are there, or they are damaged
+    returns {name: tensor} on the CPU, with buffers such as averages: `module.load_state_dict(weights)`
+    raises  ValueError in one sentence if there are no weights, or they are damaged
 
     >>> import tempfile
     >>> import hybridlab as hl
@@ -62,11 +64,11 @@ def weights(folder: str | Path) -> dict[str, torch.Tensor]:
 
 
 def stored(where: str | Path | Mapping[str, torch.Tensor], whole: bool = False) -> Stored:
-    """What is stored somewhere: in memory, in a file, or in a folder.
+    """The weights stored in memory, in a file, or in a folder.
 
-    whole  whether the files of a checkpoint of ours are compared with their digests, which reads them once more
+    whole  whether to compare the files of one of our checkpoints with their digests, which reads them once more
 
-    raises  ValueError in one sentence when no weights are there, or they are damaged
+    raises  ValueError in one sentence if there are no weights, or they are damaged
     """
     if isinstance(where, Mapping):
         return _in_memory(where)
@@ -83,19 +85,19 @@ def stored(where: str | Path | Mapping[str, torch.Tensor], whole: bool = False) 
     if ONE in files or len(files) == 1:
         return _safetensors(path, [ONE if ONE in files else files[0]])
     if files:
-        raise ValueError(f"{path} has {len(files)} files of safetensors and no {SHARDS}: name the file that you mean")
+        raise ValueError(f"{path} has {len(files)} safetensors files and no {SHARDS}: give the path of one file")
     if not is_folder(path):
-        raise ValueError(f"there is no {path} to read weights from: mend its name")
+        raise ValueError(f"{path} does not exist: give the path of a folder or file with weights")
     raise ValueError(
-        f"{path} is no checkpoint: there is no {index.NAME} in it, no file of safetensors, and no {DCP} of "
-        "torch.distributed.checkpoint"
+        f"{path} has no weights: there is no {index.NAME}, no safetensors file, and no {DCP} of "
+        "torch.distributed.checkpoint; give the path of another folder"
     )
 
 
 def _in_memory(given: Mapping[str, torch.Tensor]) -> Stored:
     for name, x in given.items():
         if not isinstance(name, str) or not torch.is_tensor(x):
-            raise ValueError(f"weights has {name!r} as a {type(x).__name__}: give a state dict, tensors by name")
+            raise ValueError(f"weights[{name!r}] is a {type(x).__name__}: give a state dict, with tensors by name")
     return Stored("weights", {name: tuple(x.shape) for name, x in given.items()}, lambda name: given[name].detach())
 
 
@@ -108,7 +110,7 @@ def _ours(path: Path, whole: bool) -> Stored:
 
 
 def _shards(folder: Path) -> list[str]:
-    """The files that an index names."""
+    """The files that an index lists."""
     file = folder / SHARDS
     try:
         files = sorted(set(json.loads(content(file, "the index"))["weight_map"].values()))
@@ -116,12 +118,12 @@ def _shards(folder: Path) -> list[str]:
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         sound = False
     if not sound:
-        raise ValueError(f"{file} is damaged, it does not say in which file each weight is: write it again")
+        raise ValueError(f"{file} is damaged: it does not name the file of each weight; write it again")
     return files
 
 
 def _safetensors(folder: Path, files: list[str]) -> Stored:
-    """Those of all files; which tensors they have, the files themselves say."""
+    """The weights of all files; the files themselves list their tensors."""
     home, shapes = {}, {}
     for name in files:
         with _opened(folder / name) as file:
@@ -138,15 +140,15 @@ def _safetensors(folder: Path, files: list[str]) -> Stored:
 
 def _opened(file: Path):
     if not is_file(file):
-        raise ValueError(f"{file} is missing, which its index names: copy it there")
+        raise ValueError(f"{file} is missing, but the index names it: copy it there")
     try:
         return safe_open(file, "pt")
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{file} is no file of safetensors, or damaged: {error}") from None
+        raise ValueError(f"{file} is damaged, or is not a safetensors file: {error}") from None
 
 
 def _dcp(path: Path) -> Stored:
-    from torch.distributed import checkpoint as dcp  # it takes a second to import
+    from torch.distributed import checkpoint as dcp  # importing it takes a second
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
     try:
@@ -158,10 +160,10 @@ def _dcp(path: Path) -> Stored:
     def read(name):
         x = torch.empty(told[name].size, device="cpu", dtype=told[name].properties.dtype)
         try:
-            with warnings.catch_warnings(action="ignore"):  # it takes no group for an oversight
+            with warnings.catch_warnings(action="ignore"):  # it warns that no group is given
                 dcp.load({name: x}, storage_reader=dcp.FileSystemReader(path), no_dist=True)
         except Exception as error:
-            raise ValueError(f"cannot read {name} in {path}: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"{path} is damaged: {name} cannot be read: {str(error).splitlines()[0]}") from None
         return x
 
     return Stored(str(path), {name: tuple(one.size) for name, one in told.items()}, read)

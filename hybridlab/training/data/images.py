@@ -1,9 +1,10 @@
-"""The images: real handwritten digits, on every machine, without a network.
+"""The images: real handwritten digits, the same on every machine, without a network.
 
-`digits.npz` beside this file holds the 1 797 images of 8×8 that are the test part of "Optical Recognition of
-Handwritten Digits" (E. Alpaydin and C. Kaynak, 1998, UCI Machine Learning Repository, doi.org/10.24432/C50P49), licence
-CC BY 4.0 (creativecommons.org/licenses/by/4.0). They are packed as bytes, not changed. Thirteen people wrote them;
-each was scanned to 32×32 black or white points, and a pixel counts the black ones among 4×4, from 0 to 16.
+The file `digits.npz` in this folder contains the 1 797 images of 8×8 pixels that are the test part of "Optical
+Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, 1998, UCI Machine Learning Repository,
+doi.org/10.24432/C50P49), licence CC BY 4.0 (creativecommons.org/licenses/by/4.0). They are packed as bytes, not
+changed. Thirteen people wrote them. Each digit was scanned to 32×32 black or white points, and a pixel counts the black
+points among 4×4, from 0 to 16.
 
 Shape suffixes
     B batch · C channels (1: grey) · Y rows of pixels, X columns
@@ -21,10 +22,10 @@ BLACK = 16  # the largest value of a pixel
 
 @dataclass(frozen=True)
 class Digits:
-    """Digits to learn from, and others to be tested on.
+    """Digits for training, and others for validation.
 
     train, validation  (images, labels), uint8 arrays: (number, 8, 8), each pixel from 0 to 16; (number,), 0 to 9
-    source             where they come from, in words
+    source             their origin, in words
     """
 
     train: tuple[np.ndarray, np.ndarray]
@@ -34,7 +35,7 @@ class Digits:
     @classmethod
     @functools.cache
     def load(cls) -> "Digits":
-        """All digits that come with the package, the last tenth for validation."""
+        """All digits of the package, the last tenth for validation."""
         with np.load(FILE) as file:
             images, labels = file["images"], file["labels"]
         cut = len(labels) - len(labels) // 10
@@ -43,13 +44,13 @@ class Digits:
 
     @property
     def unseen(self) -> "Digits":
-        """The digits that are never trained on, to draw batches from."""
+        """The digits that are never used in training, as a source of batches."""
         return Digits(self.validation, self.train, self.source)
 
     def batch(self, step: int, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """The global batch of one step: images (rows, 1, 8, 8) as float64 from 0 to 1, and labels (rows,) as int64.
 
-        It depends on seed and step only, never on how many ranks share it.
+        It depends only on seed and step, never on the number of ranks.
 
         >>> image_BCYX, label_B = Digits.load().batch(step=0, rows=2)
         >>> image_BCYX.shape, label_B
@@ -60,9 +61,9 @@ class Digits:
         return images[chosen, None] / BLACK, labels[chosen].astype(np.int64)
 
     def noisy(self, step: int, rows: int, seed: int = 0, noise: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
-        """The same batch to be cleaned: images with noise, and without; both (rows, 1, 8, 8) as float64.
+        """The same batch for denoising: images with noise, and without; both (rows, 1, 8, 8) as float64.
 
-        noise  the standard deviation of what is added to every pixel: drawn by seed, step and place in the batch
+        noise  the standard deviation of the noise of every pixel, which depends on seed, step and place in the batch
         """
         clean_BCYX, _ = self.batch(step, rows, seed)
         drawn_BCYX = np.random.default_rng((seed, step, 1)).standard_normal(clean_BCYX.shape)

@@ -1,6 +1,6 @@
 """The text: real bytes, the same on every machine, without a network.
 
-By default `course.txt`, the prose of the notebooks as it was on 2026-11-26: plain ASCII, a paragraph to a line. It
+The default is `course.txt`, the prose of the notebooks as it was on 2026-11-26: plain ASCII, one paragraph per line. It
 never changes, since stored outputs depend on its bytes. `Text.of(path)` reads any other file.
 """
 
@@ -82,17 +82,17 @@ def _course() -> Text:
     return Text._split(COURSE, "the text of the course")
 
 
-MOST_PARTS = 8  # into which a vocabulary is cut so that a proof sees every border
+MOST_PARTS = 8  # maximum number of parts of a vocabulary for which a proof tests every border
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A text whose letters are other tokens, spread over a full vocabulary: what a proof reads.
+    """A text whose letters are mapped to tokens of the full vocabulary, for proofs.
 
-    English uses a third of the 256 bytes, and none of the upper half: a rank that has only those would have nothing to
-    add, right or wrong. Here the most frequent letters are the tokens next to borders of even cuts, into up to
-    `MOST_PARTS` parts; and every other sequence goes through all tokens, one after the other. (Sequences of that kind
-    alone have gradients that nearly cancel: what is left is noise.)
+    English uses a third of the 256 bytes, and none of the upper half: a rank with only those tokens would contribute
+    nothing, right or wrong. Here the most frequent letters are the tokens next to the borders of even cuts, into up to
+    `MOST_PARTS` parts. Every other sequence goes through all tokens in order. (With only such sequences, the gradients
+    would nearly cancel and leave noise.)
     """
 
     text: Text
@@ -100,11 +100,11 @@ class Spread:
 
     @property
     def unseen(self) -> "Spread":
-        """The bytes that are never trained on, spread alike."""
+        """The bytes that are never used in training, mapped in the same way."""
         return Spread(self.text.unseen, self.vocabulary)
 
     def batch(self, step: int, sequences: int, context: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """The global batch of one step, as `Text.batch` gives it; depends on seed and step only.
+        """The global batch of one step, in the form of `Text.batch`; it depends only on seed and step.
 
         >>> tokens, targets = Spread(Text.of(), 300).batch(step=0, sequences=20, context=30)
         >>> len(set(tokens[::2].flat)), len(set(targets[::2].flat))
@@ -115,7 +115,7 @@ class Spread:
         return tuple(self._spread(read, through, seed, what) for what, read in enumerate(letters))
 
     def _spread(self, letters, through, *seed):
-        """Letters of a text as tokens; and in every other row tokens in order, beginning with those next to borders."""
+        """Letters of a text as tokens; in every other row tokens in order, starting with those next to borders."""
         borders = {first for parts in range(1, MOST_PARTS + 1) for first, _ in even(self.vocabulary, parts)}
         beside = np.unique([(first + one) % self.vocabulary for first in borders for one in (-1, 0)])
         others = np.setdiff1d(np.arange(self.vocabulary), beside)

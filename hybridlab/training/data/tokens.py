@@ -11,9 +11,9 @@ BYTES = 256
 
 @dataclass(frozen=True)
 class Tokens:
-    """Rows of tokens for a language model, and the tokens that follow: the bytes of the course's text.
+    """Rows of tokens for a language model, and the next tokens as targets: the bytes of the course's text.
 
-    A vocabulary that is too small to name every byte, and a proof, read tokens spread over the whole vocabulary.
+    If the vocabulary is too small for all bytes, and in a proof, letters are mapped to tokens of the full vocabulary.
 
     >>> tokens, targets = Tokens(vocabulary=64, length=8).batch(step=0, rows=2)
     >>> tokens.shape, bool(tokens.max() < 64)
@@ -32,7 +32,7 @@ class Tokens:
 
     @property
     def for_proof(self) -> "Tokens":
-        """Tokens of the whole vocabulary."""
+        """Tokens of the full vocabulary."""
         return Tokens(self.vocabulary, self.length, spread=True)
 
     def batch(self, step: int, rows: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,10 +1,10 @@
 """Live bytes of tensors, operation by operation and kind by kind.
 
-A *storage* is the memory of a tensor; views share it, and it counts once. It is seen when an operation hands it out,
+A *storage* is the memory of a tensor; views share it, and it counts once. It is noticed when an operation returns it,
 and it is gone when nothing refers to it any more. The internal memory of a kernel is not seen. Single numbers do not
 count.
 
-Relatives: `measuring.saved`, which counts what autograd keeps; `counted`, which says what is of which kind.
+Relatives: `measuring.saved`, which counts the tensors that autograd saves; `counted`, which assigns the kinds.
 """
 
 import weakref
@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-WORKING = "working"  # what nobody has said the kind of
+WORKING = "working"  # the kind of storages without a given kind
 
 
 class Life(NamedTuple):
-    """How long a storage was of one kind: from an operation to another, both numbered in their order."""
+    """The time for which a storage had one kind: from one operation to another, both numbered in order."""
 
     kind: str
     size: int
@@ -27,7 +27,7 @@ class Life(NamedTuple):
 
 
 class Held:
-    """A storage: the kind that it is of, since which operation, its bytes; and whether it is still there."""
+    """A storage: its kind, the operation since which it has that kind, its bytes, and whether it still exists."""
 
     __slots__ = "kind", "size", "begin", "there", "watch"
 
@@ -36,11 +36,11 @@ class Held:
 
 
 class Alive(TorchDispatchMode):
-    """A count that is kept while the block under it runs.
+    """A count that is updated while its `with` block runs.
 
-    device      kind of device whose memory counts;  now, peak  bytes: held, and held at most
-    operations  done so far
-    held        {identity of a storage: what is known of it}
+    device      kind of device whose memory counts;  now, peak  bytes: currently, and the maximum so far
+    operations  number of operations done so far
+    held        {identity of a storage: its record}
 
     >>> with Alive("cpu") as alive:
     ...     x = torch.ones(1000)
@@ -100,11 +100,11 @@ class Alive(TorchDispatchMode):
         self._note(one)
 
     def _note(self, one: Held):
-        """What it has been until now."""
+        """Record its kind until now."""
         self.lives.append(Life(one.kind, one.size, one.begin, self.operations))
 
     def _resized(self, storage, size):
-        """Memory of a tensor freed or allocated again, while the tensor stays."""
+        """Memory of a tensor freed or allocated again, while the tensor itself stays."""
         self._resize(storage, size)
         if one := self.held.get(storage._cdata):
             self._note(one)
@@ -114,7 +114,7 @@ class Alive(TorchDispatchMode):
             self._grown(size)
 
     def tick(self) -> int:
-        """A moment between two operations, numbered with them: what the last one left to be let go is gone.
+        """A moment between two operations, numbered like them: storages that the last one released are gone.
 
         >>> alive = Alive("cpu")
         >>> alive.tick(), alive.tick()
@@ -124,7 +124,7 @@ class Alive(TorchDispatchMode):
         return self.operations
 
     def forget(self, storages):
-        """Leave some storages out, as if they had never come: examples, which nobody holds in a real run."""
+        """Ignore some storages, as if they had never come: examples, which do not exist in a real run."""
         for one in storages:
             self.now -= one.size
             one.size = 0
@@ -132,18 +132,17 @@ class Alive(TorchDispatchMode):
     # kinds
 
     def of(self, tensors) -> list[Held]:
-        """What is known of the storages behind some tensors; those of another device are left out."""
+        """The records of the storages of some tensors, without those of another device."""
         found = (self.held.get(x.untyped_storage()._cdata) for x in tensors)
         return [one for one in found if one]
 
     def came(self) -> list[Held]:
-        """The storages that have come since this was last asked, and are still there."""
+        """The storages that have come since the last call, and still exist."""
         fresh, self.fresh = self.fresh, []
         return [one for one in fresh if one.there]
 
     def name(self, kind: str, storages, from_now: bool = False):
-        """Say of what kind some storages are: since they came, or from now on. Those that are gone stay what they
-        were."""
+        """Set the kind of some storages: since they came, or from now on. Storages that are gone keep their kind."""
         for one in storages:
             if one.there and one.kind != kind:
                 if from_now:
@@ -152,7 +151,7 @@ class Alive(TorchDispatchMode):
                 one.kind = kind
 
     def history(self, kinds: tuple[str, ...]) -> np.ndarray:
-        """history[operation, kind]: bytes held when it had just been done."""
+        """history[operation, kind]: bytes in use right after each operation."""
         last = self.operations + 1
         lives = self.lives + [Life(one.kind, one.size, one.begin, last - 1) for one in [*self.held.values()]]
         changes = np.zeros((last + 1, len(kinds)), dtype=np.int64)

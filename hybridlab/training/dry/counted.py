@@ -1,7 +1,6 @@
 """A trainer that counts the memory of its rank by kind, action by action (`core.dry.KINDS`).
 
-A trainer is counted in the same way with any communicator, on real ranks too: so a dry run can be compared with a real
-one.
+It works the same with any communicator, also on real ranks: so a dry run can be compared with a real one.
 """
 
 import gc
@@ -19,14 +18,14 @@ from hybridlab.training.models.trees import flat
 class CountedWork(ModelWork):
     """The work of a stage, with a record of the memory after every action.
 
-    alive  the count;  marks  (what has been done, number of the last operation of it), in order
+    alive  the count;  marks  (an action, the number of its last operation), in order
     """
 
     def __init__(self, alive: Alive, *about):
         super().__init__(*about)
         self.alive, self.marks = alive, []
         alive.forget(alive.of(x for room in self.rooms.values() for x in room))
-        self.left: dict[tuple[int, int], list[Held]] = {}  # by stage and microbatch: the storages of what is kept
+        self.left: dict[tuple[int, int], list[Held]] = {}  # by stage and microbatch: the saved storages
 
     def bind(self, action, part):
         return partial(self._noted, action, part, super().bind(action, part))
@@ -41,11 +40,11 @@ class CountedWork(ModelWork):
         return self._in_flight(super().unshard, comm, action)
 
     def mark(self, what: str):
-        """Note that something has been done."""
+        """Record that an action is done."""
         self.marks.append((what, self.alive.tick()))
 
     def _in_flight(self, make, *about):
-        """Do something, all of whose memory is for what travels."""
+        """Call a function whose memory all belongs to messages."""
         self.alive.came()
         made = make(*about)
         self.alive.name("in flight", self.alive.came())
@@ -73,7 +72,7 @@ class CountedWork(ModelWork):
         return leaving
 
     def _after_backward(self, part, at, came, left):
-        """The results of a backward, one of its halves, or an update; of what the forward left, what is on its way."""
+        """The results of a backward, of one of its halves, or of an update; saved tensors may be in messages."""
         alive = self.alive
         kept = {"I": "activations", "OPT": "weights"}.get(part.kind, "gradients")
         alive.name(kept, came)
@@ -85,14 +84,14 @@ class CountedWork(ModelWork):
 
 
 class Counted(loop.Trainer):
-    """A trainer that is counted; it is made, and asked for steps, while its `alive` runs."""
+    """A trainer whose memory is counted; it is created, and runs steps, while its `alive` runs."""
 
     def __init__(self, comm, job, alive: Alive):
         self.alive = alive
         super().__init__(comm, job)
 
     def _module(self):
-        """The module, of which only what this rank holds is memory: of the rest it has names and shapes."""
+        """The module. Only the parts that this rank holds have memory; the others have names and shapes."""
         module, boxes = super()._module(), self.job.boxes(self.comm.rank)
         mine = set(self.alive.of(x for name, x in tensors_of(module).items() if name in boxes))
         self.alive.forget([one for one in [*self.alive.held.values()] if one not in mine])
@@ -102,10 +101,10 @@ class Counted(loop.Trainer):
         return CountedWork(self.alive, *about)
 
     def whole_step(self):
-        """One step as every later one is: what the optimizer keeps is there from the begin. Returns the number of the
-        last operation before it."""
+        """One step in the state of every later one: the optimizer's state exists from the start. Returns the number of
+        the last operation before it."""
         self._rehearse()
-        gc.collect()  # what was needed to make the trainer, and refers to itself
+        gc.collect()  # objects from the trainer's creation that refer to themselves
         self._name_what_stays()
         self.comm.ledger.clear()
         self.work.marks.clear()
@@ -118,7 +117,7 @@ class Counted(loop.Trainer):
         return before
 
     def _rehearse(self):
-        """Have the optimizer make its state: by gradients of zero, or by a step of a schedule that updates itself."""
+        """Make the optimizer create its state: by gradients of zero, or by a step of a schedule with updates."""
         if not self.job.flushes:
             self.gradients(0)
             return
@@ -142,6 +141,6 @@ class Counted(loop.Trainer):
         modules, shares = self.weights.stages.values(), list(self.parameters.values())
         computing = [x for module in modules for x in (*module.parameters(), *module.buffers())]
         state = [x for one in self.optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
-        only = self.job["zero"] == 3 or not self.job.flushes  # there is no other copy of the weights at rest
+        only = self.job["zero"] == 3 or not self.job.flushes  # there is no other copy of the weights between steps
         self.alive.name("optimizer", self.alive.of([*state, *shares]))
         self.alive.name("weights", self.alive.of([*computing, *(shares if only else ())]))

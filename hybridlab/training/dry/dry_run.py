@@ -1,4 +1,4 @@
-"""The dry run of a job: one of its ranks, and a device that it should fit on."""
+"""The dry run of a job: one of its ranks, and a device whose memory it should fit."""
 
 import math
 import time
@@ -19,9 +19,9 @@ from hybridlab.training.dry.one_rank import Dry, played
 from hybridlab.training.job import Job
 from hybridlab.training.make_job import job_of
 
-AS_ON_GPUS = {"dtype": "bfloat16", "optimizer": "adamw"}  # what is meant where nobody says
-A_RANK, A_PASS = 3e-3, 4e-3  # seconds, at least: of each rank of the mesh, of a layer's forward and backward
-LONGEST = 600.0  # seconds that one may wait for an answer
+AS_ON_GPUS = {"dtype": "bfloat16", "optimizer": "adamw"}  # defaults
+A_RANK, A_PASS = 3e-3, 4e-3  # minimum seconds: for each rank of the mesh, for a layer's forward and backward
+LONGEST = 600.0  # maximum seconds to wait for an answer
 
 
 @spelled(asked.arguments, positional=asked.FIRST, **AS_ON_GPUS)
@@ -104,7 +104,7 @@ def _by_action(trainer: Dry, before: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _times(job: Job, trainer: Dry, timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
-    """When each action begins and ends; what follows the schedule, at its end."""
+    """The begin and end of each action; work after the schedule counts at its end."""
     seat = trainer.line.index(trainer.comm.rank)
     mine = np.flatnonzero((timeline.flow.rank == seat) & (timeline.lane == COMPUTE))
     length, behind = timeline.length, len(trainer.work.marks) - job.accumulate * len(mine)

@@ -1,6 +1,6 @@
 """A trainer for one rank without the other ranks, on torch's meta device, which computes nothing.
 
-Code that would read a number (losses, norms, comparisons of ranks) is skipped; all else is the code that trains.
+Code that would read a number (losses, norms, comparisons of ranks) is skipped; the rest is the real training code.
 """
 
 from hybridlab.training.dry.alive import Alive
@@ -10,7 +10,7 @@ from hybridlab.world.talk.dry import META, DryComm
 
 
 class Dry(Counted):
-    """The trainer of one rank that is alone and computes nothing."""
+    """The trainer of a single rank that computes nothing."""
 
     def _numbers(self, x) -> list[float]:
         return [0.0] * x.numel()

@@ -1,9 +1,9 @@
 """Batch norm with the same result for every division of the batch into microbatches and ranks.
 
 There are two kinds of statistics. Training normalises with those of the *microbatch*, which is computed on one rank, so
-no layout changes them. Evaluation normalises with running averages, and each update of these averages is from the
-*global batch*, while a forward sees only a microbatch. So every forward only adds to a tally. Once per optimizer step
-the tallies of all replicas are all-reduced and the averages updated.
+no layout changes them. Evaluation normalises with running averages. Each update of these averages is from the *global
+batch*, but a forward sees only a microbatch. So every forward only adds to a tally. Once per optimizer step, the
+tallies of all replicas are all-reduced and the averages updated.
 
 Shape suffixes
     B batch · C channels · Y rows of pixels, X columns
@@ -21,9 +21,9 @@ from hybridlab.training.models.counting import Counting
 
 
 def normalised(x_BCYX, weight_C, bias_C, eps: float):
-    """Every channel at mean 0 and variance 1 over the microbatch, then scaled and shifted.
+    """Every channel with mean 0 and variance 1 over the microbatch, then scaled and shifted.
 
-    raises  ValueError when a channel has one element: it has no variance
+    raises  ValueError if a channel has one element: it has no variance
     """
     if x_BCYX[:, 0].numel() == 1:
         raise ValueError("batch norm received one element per channel, which has no variance: use larger microbatches")
@@ -69,7 +69,7 @@ class BatchNorm(Counting, Normalises, DrawsByPlace):
 
     def _count(self, x_BCYX):
         number_C = torch.full_like(self.tally[0], x_BCYX[:, 0].numel())
-        every = [dim for dim in range(x_BCYX.dim()) if dim != 1]  # a row may have no place but its channels
+        every = [dim for dim in range(x_BCYX.dim()) if dim != 1]  # a row may have only the dim of channels
         self.tally += torch.stack([number_C, *(x.sum(every) for x in (x_BCYX, x_BCYX.square()))])
 
     def conclude(self):

@@ -1,11 +1,12 @@
 """A small convolutional net that reads digits: convolutions with batch norm, then a score for every digit.
 
-As the picture shrinks, the channels grow, so that layers differ in what they hold and in what they send on.
+As the picture shrinks, the number of channels grows, so layers differ in their weights and in the size of their
+outputs.
 
 Shape suffixes
-    B batch · C channels · Y rows of pixels, X columns · V what there is to choose from: ten digits
+    B batch · C channels · Y rows of pixels, X columns · V classes: ten digits
 
-Relatives: `training.data.images` (the digits), `batch_norm`, `unet` and `resnet`, which are made of the same layers.
+Relatives: `training.data.images` (the digits), `batch_norm`, `unet` and `resnet`, which consist of the same layers.
 """
 
 import torch
@@ -19,9 +20,9 @@ DIGITS = 10
 
 
 class Convolution(nn.Module):
-    """A convolution, batch norm and, unless told otherwise, ReLU: from `enter` channels to `leave`.
+    """A convolution, batch norm and, by default, ReLU: from `enter` channels to `leave`.
 
-    stride  2 halves the picture;  size  of the square of pixels that one pixel is made from
+    stride  2 halves the picture;  size  of the square of pixels that one output pixel sees
     """
 
     def __init__(self, enter: int, leave: int, stride: int = 1, size: int = 3, relu: bool = True):
@@ -35,7 +36,7 @@ class Convolution(nn.Module):
 
 
 class Scores(nn.Module):
-    """A score for every digit, from the mean of each channel: of pictures of any size."""
+    """A score for every digit, from the mean of each channel; for pictures of any size."""
 
     def __init__(self, enter: int):
         super().__init__()
@@ -46,7 +47,7 @@ class Scores(nn.Module):
 
 
 class ConvNet(Layered):
-    """Eight layers: seven convolutions, which go from 1 channel to 4·width while 8×8 pixels become 2×2, and scores.
+    """Eight layers: seven convolutions, from 1 channel to 4·width while 8×8 pixels become 2×2, and scores.
 
     >>> ConvNet()(torch.zeros(3, 1, 8, 8)).shape
     torch.Size([3, 10])

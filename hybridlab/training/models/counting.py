@@ -7,13 +7,14 @@ from hybridlab.core.what.seams import Tallies
 
 
 class Counting(nn.Module, Tallies):
-    """A layer with a tally: a sum over all that a step's forwards saw.
+    """A layer with a tally: a sum over all data in the forwards of a step.
 
-    tally  of the given shape. Sums, so that replicas add theirs; float64 whatever the model's dtype is. It is zero
-           between steps: no checkpoint has it
+    tally  of the given shape. It is a sum, so that replicas can add theirs, and float64 for any dtype of the model. It
+           is
+           zero between steps, so no checkpoint contains it
 
-    A subclass counts in its forward. It has a method `conclude()`, which does what follows when the counts of all ranks
-    are there: nothing, if nothing was counted, and without asking the numbers, for which a host would wait.
+    A subclass counts in its forward. Its method `conclude()` updates the layer when the counts of all ranks are added:
+    nothing changes if nothing was counted. It must not read the numbers, because the host would wait for them.
     """
 
     def __init__(self, shape: tuple[int, ...]):
@@ -22,12 +23,12 @@ class Counting(nn.Module, Tallies):
 
     @torch.no_grad()
     def settle(self):
-        """Do what follows from the tally, and begin a new one."""
+        """Update the layer from the tally, and start a new one."""
         self.conclude()
         self.tally.zero_()
 
     def _apply(self, function, recurse=True):
-        """What `.to(dtype)` and its like go through: the tally goes to the device, not to the dtype."""
+        """Called by `.to(dtype)` and similar: the tally moves to the device, but keeps its dtype."""
         tally = self.tally
         super()._apply(function, recurse)
         self.tally = tally.to(self.tally.device)

@@ -1,10 +1,10 @@
 """Random numbers drawn by place: every rank computes the number of any place, and all ranks get the same.
 
-A generator that makes one number after the other would have to make those of the whole model before those of a rank.
-Here draws are counted: number i of a stream is a function of the stream and of i. Dropout reads its streams while a
-model trains. Each parameter's initial numbers come from a separate stream, so no rank ever holds the full model.
+A generator that makes one number after another would have to make those of the full model before those of a rank. Here
+draws are numbered: number i of a stream is a function of the stream and of i. Dropout reads its streams while a model
+trains. Each parameter's initial numbers come from a separate stream, so no rank ever holds the full model.
 
-Read next: `training.models.gpt.Dropout`, `training.models.model.Model.part` (what a rank makes of a model).
+Read next: `training.models.gpt.Dropout`, `training.models.model.Model.part` (a rank's part of a model).
 """
 
 import hashlib
@@ -18,17 +18,17 @@ from hybridlab.core.what.seams import Draws, DrawsByPlace
 
 STRIDE = 0x9E3779B97F4A7C15 - 2**64  # as int64, of which torch keeps the lowest 64 bits: 2⁶⁴ over the golden ratio
 ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
-BLOCK = 1 << 16  # numbers drawn at once: what is in between then stays in a core's cache, three times as fast
+BLOCK = 1 << 16  # numbers drawn at once: intermediate results then fit in a core's cache, three times as fast
 ONES = ("weight", "running_var")  # of norms
 FILLS = ("normal_", "uniform_", "fill_", "zero_")
-STIRRED = 0.01  # standard deviation of what is added to weights that begin all alike: less than embeddings have
+STIRRED = 0.01  # standard deviation of the noise added to weights that start equal: less than that of embeddings
 
 
 def drawn(key, number):
     """The `number`-th draw of the stream that begins at `key`: any 64 bits (as int64), and a key for further streams.
 
-    Counted, not produced one after the other, so that any rank finds the draws of any place. key and number are tensors
-    of int64 that broadcast. Source: Steele, Lea and Flood 2014 (OOPSLA), SplitMix64.
+    The draws are numbered, not produced in sequence, so that any rank can compute the draws of any place. key and
+    number are tensors of int64 that broadcast. Source: Steele, Lea and Flood 2014 (OOPSLA), SplitMix64.
 
     >>> hex(int(drawn(torch.tensor(0), torch.tensor(0))) % 2**64)
     '0xe220a8397b1dcdaf'
@@ -41,7 +41,7 @@ def drawn(key, number):
 
 
 def stream(*numbers: int):
-    """The key of a stream that belongs to some whole numbers, in this order: a seed, a step, a site."""
+    """The key of a stream for some integers in this order, such as a seed, a step, a site."""
     key = torch.tensor(0)
     for number in numbers:
         key = drawn(key, torch.tensor(number))
@@ -49,14 +49,14 @@ def stream(*numbers: int):
 
 
 def normal(key, deviation: float, shape, box: tuple[slice, ...], out: torch.Tensor) -> torch.Tensor:
-    """A box of a tensor of normal numbers with mean 0, drawn by place from the stream of a key; put into `out`.
+    """A box of a tensor of normal numbers with mean 0, drawn by place from the stream of a key; written into `out`.
 
-    deviation  their standard deviation;  shape  of the whole tensor;  box  a slice for each dim, or () for all of it
+    deviation  their standard deviation;  shape  of the full tensor;  box  a slice for each dim, or () for all of it
     out        of the box's shape, on any device
 
-    Element i of the flattened tensor is √2·erf⁻¹(u), where u, in (-1, 1), has the highest 53 bits of draw i. All is
-    computed in float64, so numbers in another dtype are the same ones, rounded once. On another kind of processor the
-    last bit of erf⁻¹ may be another one.
+    Element i of the flattened tensor is √2·erf⁻¹(u), where u, in (-1, 1), has the highest 53 bits of draw i. All of it
+    is computed in float64, so numbers in another dtype are the same, rounded once. On another kind of processor the
+    last bit of erf⁻¹ may differ.
 
     >>> whole = normal(stream(7), 1.0, (4, 6), (), torch.empty(4, 6))
     >>> box = slice(1, 3), slice(2, 6)
@@ -77,7 +77,7 @@ def normal(key, deviation: float, shape, box: tuple[slice, ...], out: torch.Tens
 
 
 def shared_draws(module: nn.Module, seed: int) -> Draws:
-    """A module's place in the training: one value for all its layers that ask, which are numbered."""
+    """A module's place in the training: one value for all its layers that draw, which are numbered."""
     draws = Draws(seed)
     for site, layer in enumerate(one for one in module.modules() if isinstance(one, DrawsByPlace)):
         layer.draws, layer.site = draws, site
@@ -85,14 +85,14 @@ def shared_draws(module: nn.Module, seed: int) -> Draws:
 
 
 def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """The parameters and buffers of a module by name; a tied one stands under the first of its names."""
+    """The parameters and buffers of a module by name; a tied tensor has its first name."""
     return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
 class Unfilled(TorchFunctionMode):
-    """While it lasts, tensors keep the numbers that they have when somebody fills them: on torch's meta device none.
+    """A context in which tensors keep their numbers when code fills them: on torch's meta device they have none.
 
-    There torch would import its compiler first, for over a second.
+    There torch would first import its compiler, which takes over a second.
 
     >>> with Unfilled():
     ...     x = torch.zeros(2).normal_()
@@ -108,19 +108,21 @@ class Unfilled(TorchFunctionMode):
 
 
 class ByPlace(nn.Module):
-    """A module whose first numbers follow from seed, name and place: a rank can make any part of them and no more.
+    """A module whose initial numbers depend on seed, name and place: a rank can create any part of them and no more.
 
-    Parameters of two dims or more are drawn, normal with a standard deviation that a subclass says in
-    `deviation(shape)`. Norms begin with weights of 1 and running variances of 1; everything else begins with 0.
+    Parameters of two dims or more are drawn from a normal distribution, with the standard deviation that a subclass
+    defines in `deviation(shape)`. Norms start with weights of 1 and running variances of 1; everything else starts with
+    0.
 
-    A constructor ends with `begin` and changes no number itself: where a rank makes its part, there are none yet.
+    A constructor must end with `begin` and must not change numbers itself: when a rank creates its part, there are none
+    yet.
 
-    draws  where in the training it stands: whoever trains it says so before every forward
+    draws  its place in the training, which the trainer sets before every forward
     """
 
     @torch.no_grad()
     def begin(self, seed: int, dtype: torch.dtype):
-        """Give all parameters and buffers their first numbers; made on torch's meta device, they have none."""
+        """Set the initial numbers of all parameters and buffers; on torch's meta device there are none."""
         self.draws = shared_draws(self, seed)
         self.to(dtype)
         for name, x in tensors_of(self).items():
@@ -128,7 +130,7 @@ class ByPlace(nn.Module):
                 x.copy_(self.first(name, x, (), x.device))
 
     def first(self, name: str, like: torch.Tensor, box: tuple[slice, ...], device) -> torch.Tensor:
-        """The first numbers of a box of a parameter or buffer: of `like`, which may be on the meta device."""
+        """The initial numbers of a box of a parameter or buffer: of `like`, which may be on the meta device."""
         out = torch.empty_like(like.detach()[box], device=device)
         if out.is_meta:
             return out  # it has no numbers
@@ -140,11 +142,11 @@ class ByPlace(nn.Module):
 
 @torch.no_grad()
 def stirred(module: nn.Module, original: nn.Module, seed: int, boxes: dict):
-    """Move, by place, the trained weights that begin all alike: a bias of zeros, a norm of ones.
+    """Change, by place, the trained weights that all start equal: a bias of zeros, a norm of ones.
 
-    A bias of 0 may be added on every rank, and no check sees it before the second step.
+    A bias of 0 may be added on every rank, and no check would notice it before the second step.
 
-    boxes  as in `Model.part`, which made the module of the original
+    boxes  as in `Model.part`, which made the module from the original
     """
     weights = dict(module.named_parameters())
     for name, x in original.named_parameters():
@@ -155,5 +157,5 @@ def stirred(module: nn.Module, original: nn.Module, seed: int, boxes: dict):
 
 
 def _number(name: str) -> int:
-    """A whole number of 64 bits for a name, the same in every process."""
+    """An integer of 64 bits for a name, the same in every process."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)

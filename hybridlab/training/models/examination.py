@@ -1,7 +1,7 @@
 """The examination: a user's model runs once before it is divided, and a problem is reported in one sentence.
 
-Cut into stages, a model is run piece by piece, by several processes, some pieces twice. So what it does must depend on
-its inputs and its weights only. Each refusal below is of something that would train on without a word, and wrong.
+When a model is cut into stages, several processes run it in pieces, and some pieces twice. So its outputs must depend
+only on its inputs and its weights. Each refusal below is for a model that would train without an error, but wrong.
 
 `model` is a `training.models.model.Model` throughout.
 """
@@ -26,16 +26,17 @@ from hybridlab.training.models.left_behind import (
 from hybridlab.training.models.plain import refuse_weights_of
 from hybridlab.training.models.trees import as_computed, flat, mapped, rows_of
 
-STEPS = (0, 1, 2)  # whose batches are asked for twice
-FEWEST = 2  # rows: of one row a mean is a sum, and it mixes with no other
+STEPS = (0, 1, 2)  # their batches are read twice
+FEWEST = 2  # rows: for one row a mean equals a sum, and a row cannot mix with others
 
 
-@torch.inference_mode(False)  # whatever the surroundings of the call: weights are given gradients here
+@torch.inference_mode(False)  # also if the caller has it on: weights get gradients here
 def examined(model, rows: int, dtype: torch.dtype) -> list:
     """The output of each layer for a microbatch of `rows` rows, as examples without memory.
 
-    raises  ValueError for batches that differ from call to call or have other rows; a layer that changes its input,
-            that draws by itself, that changes a buffer or mixes rows; a loss that is no sum
+    raises  ValueError for batches that differ between calls or have another number of rows; for a layer that changes
+            its
+            input, draws by itself, changes a buffer or mixes rows; for a loss that is not a sum
     """
     module = model.made(0, dtype)
     inputs, targets = _batch(model, max(rows, FEWEST), dtype)
@@ -96,7 +97,7 @@ def _refuse_torch_dropout(module):
 
 
 def _refuse_unseen_tensors(module):
-    """A tensor that requires a gradient and is not a parameter would not be trained."""
+    """Refuse a tensor that requires a gradient but is not a parameter: it would not be trained."""
     weights = {id(weight) for weight in module.parameters()}
     for name, layer in module.named_modules():
         kept = {**vars(layer), **dict(layer.named_buffers(recurse=False))}
@@ -109,7 +110,7 @@ def _refuse_unseen_tensors(module):
 
 
 def _watched(layers, takes) -> dict:
-    """The same layers, which say when one has changed what it was given, or made something that cannot travel."""
+    """The same layers, wrapped to report one that has changed its input, or whose output cannot be sent."""
 
     def watched(number, layer):
         def call(*arrived):
@@ -154,7 +155,7 @@ def _called(number, layer, arrived, sources):
 
 
 def _shapes(arrived) -> str:
-    """Tensors in words: shape and dtype of each."""
+    """Tensors in words: the shape and dtype of each."""
     return ", ".join(f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}" for one in arrived for x in flat(one))
 
 
@@ -163,7 +164,7 @@ def _said(error) -> str:
 
 
 def _refuse_means(model, outputs, targets):
-    """A sum over the rows is the sum of the rows' sums; a mean is not."""
+    """Refuse a loss that is a mean. A sum over all rows equals the sum of the rows' losses; a mean does not."""
     rows = len(flat(targets)[0])
     row = lambda x, number: rows_of(x, slice(number, number + 1))
     with torch.no_grad():
@@ -188,7 +189,7 @@ def _refuse_means(model, outputs, targets):
 
 
 def _refuse_untrained(model, module, layers, takes, made, targets):
-    """From the loss a gradient goes back to some weight."""
+    """Refuse a model in which no weight gets a gradient from the loss."""
     if not any(weight.requires_grad for weight in module.parameters()):
         raise ValueError("every weight is frozen, so there is nothing to train: leave requires_grad=True on some")
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -201,9 +202,9 @@ def _refuse_untrained(model, module, layers, takes, made, targets):
 
 
 def _refuse_mixing(model, layers, takes, made, targets):
-    """A row's answer depends on no other row: microbatches and copies have others beside it.
+    """Refuse layers that mix rows: microbatches and copies put other rows together.
 
-    Layers that count over rows, or give places to rows, say so: behind them nothing is compared.
+    Layers that count over rows, or give places to rows, declare it: after them nothing is compared.
     """
     counts = lambda layer: any(isinstance(one, Tallies | Routes) for one in layer.modules())
     rows, last = len(flat(targets)[0]), len(layers) - 1
@@ -231,7 +232,7 @@ def _refuse_mixing(model, layers, takes, made, targets):
 
 
 def _refuse_another(model, module, layers, takes, made, rows):
-    """Layers do what the module does that its owner calls."""
+    """Refuse layers that together compute something else than the owner's module."""
     if plain.strange(module):
         plain.refuse_borrowed(layers, takes, made)
         inputs, targets = (as_computed(one, torch.float64) for one in model.batch(0, rows))
@@ -240,11 +241,11 @@ def _refuse_another(model, module, layers, takes, made, rows):
 
 
 def _near(alone, whole, number: slice, rows: int) -> bool:
-    """Whether what a layer makes of one row is that row of what it makes of all, as far as one can see rows in it."""
+    """Whether a layer's output for one row is that row of its output for all rows, if it has recognisable rows."""
     for mine, its in zip(flat(alone), flat(whole)):
         if its.shape[:1] == (rows,) and mine.shape == its[number].shape and its.is_floating_point() and mine.numel():
             off, scale = (mine - its[number]).abs().max(), its[number].abs().max()
-            if off > math.sqrt(torch.finfo(its.dtype).eps) * scale:  # never where they are not numbers
+            if off > math.sqrt(torch.finfo(its.dtype).eps) * scale:  # always false for nan
                 return False
     return True
 
@@ -252,8 +253,8 @@ def _near(alone, whole, number: slice, rows: int) -> bool:
 class Passed(NamedTuple):
     """The inputs and outputs of a module when one row goes through the model.
 
-    layer   that the module is in;  wanted  whether a gradient goes back to what comes in
-    entered, left  the shapes of the first tensor that comes in, and of the first that goes out
+    layer   that contains the module;  wanted  whether its input gets a gradient
+    entered, left  the shapes of its first input tensor, and of its first output tensor
     """
 
     layer: int
@@ -263,9 +264,9 @@ class Passed(NamedTuple):
 
 
 def passed(model, seed: int, dtype: torch.dtype) -> dict[str, Passed]:
-    """What passes every module of a model, by its name, when one row goes through.
+    """The inputs and outputs of every module of a model, by its name, for one row.
 
-    On torch's meta device, where nothing is computed, if nobody looks at numbers: anyone's layers may.
+    It runs on torch's meta device, without computing, if no layer reads numbers: a user's layer may.
     """
     module, found = model.made(seed, dtype, {} if model.by_place else None), {}
     device = "meta" if model.by_place else "cpu"
@@ -287,7 +288,7 @@ def passed(model, seed: int, dtype: torch.dtype) -> dict[str, Passed]:
 
 
 def _same(x, y) -> bool:
-    """Whether two have the same numbers; what is no number is like another one that is none."""
+    """Whether two tensors have the same numbers; a nan equals a nan."""
     alike = lambda one, other: (
         one.shape == other.shape and bool(((one == other) | (one != one) & (other != other)).all())
     )

@@ -1,6 +1,6 @@
 """Experts: instead of one MLP a block has several, and a router chooses a few of them for every token.
 
-A block then has many times the weights, with the same FLOPs per token. There are four steps:
+A block then has many times more weights, with the same FLOPs per token. There are four steps:
 
   route      scores of a token for every expert; the best few are chosen, and their scores are weights
   dispatch   tokens in the order of their experts: each expert gets its own as one matrix
@@ -9,11 +9,11 @@ A block then has many times the weights, with the same FLOPs per token. There ar
 
 Modes replace the second and the fourth step (`Experts.dispatch`), because the experts may be on other ranks.
 
-Loads differ, and training improves an expert with a high load, so it is chosen even more. There are two remedies. A
-*loss* that reduces the scores of such experts; its gradient is added here and its value is not reported. Or a *bias*
-that is added to the scores only for the choice, not for the weights. Both need the loads of the global batch. In a
-pipeline the first backward comes before the last forward, so these are not known in time: the loads of the previous
-step are used. The router tallies them (`runtime.tallies`), so the result equals that of one device.
+Loads differ, and training improves an expert with a high load, so that it is chosen even more. There are two remedies.
+One is a *loss* that reduces the scores of such experts; its gradient is added here and its value is not reported. The
+other is a *bias* that is added to the scores only for the choice, not for the weights. Both need the loads of the
+global batch. In a pipeline the first backward comes before the last forward, so these are not known in time: the loads
+of the previous step are used. The router tallies them (`runtime.tallies`), so the result equals that of one device.
 
 With a capacity an expert takes a limited number of tokens of a *sequence*, first all first choices in the order of
 their positions, then the second choices. A dropped token keeps only its residual stream. Other systems count the tokens
@@ -62,7 +62,7 @@ class Experts(nn.Module, Dispatches):
 
 
 def mlp_of(shape: Shape, mlp):
-    """What makes the inside of a block of this shape: one MLP, or experts."""
+    """The class of the part inside a block of this shape: one MLP, or experts."""
     return mlp if shape.experts == 1 else partial(Experts, mlp=mlp)
 
 
@@ -128,7 +128,7 @@ class Router(Counting, Routes, DrawsByPlace):
 
 
 class Pushed(torch.autograd.Function):
-    """The same scores; their gradient grows by a number for each expert."""
+    """The same scores; their gradient is increased by a number for each expert."""
 
     @staticmethod
     def forward(ctx, scores_BTE, push_E):
@@ -141,7 +141,7 @@ class Pushed(torch.autograd.Function):
 
 
 def with_room(chosen_BTC, experts: int, slots: int):
-    """Choices, of which each expert takes `slots` from a sequence: first choices first; the others become `experts`.
+    """Choices, of which each expert takes `slots` per sequence, first choices first; the others become `experts`.
 
     >>> with_room(torch.tensor([[[0, 1], [0, 1], [1, 0]]]), experts=2, slots=2).tolist()
     [[[0, 1], [0, 2], [1, 2]]]
@@ -157,12 +157,12 @@ def with_room(chosen_BTC, experts: int, slots: int):
 
 
 class Many(nn.Module, ByExpert):
-    """A linear layer for each expert: tokens in the order of their experts go through theirs.
+    """A linear layer for each expert: tokens in the order of their experts go through the layers of these.
 
-    share  of the biases that is added here: less than 1 where others add to the same outputs
+    share  the fraction of the biases that is added here: less than 1 if other ranks add to the same outputs
 
-    One product for each expert, a *grouped GEMM*. An expert without tokens multiplies an empty matrix: its gradient is
-    0, and it has one.
+    One matmul for each expert, a *grouped GEMM*. An expert without tokens multiplies an empty matrix, so it gets a
+    gradient of 0.
     """
 
     def __init__(self, experts: int, inputs: int, outputs: int, bias: bool = True):

@@ -22,7 +22,7 @@ PIXELS, PICTURES = 64, "B C Y X"
 
 
 class Noisy:
-    """Digits to be cleaned, as a source of batches."""
+    """Digits for denoising, as a source of batches."""
 
     def __init__(self, digits: Digits):
         self.digits = digits
@@ -67,13 +67,14 @@ GALLERY: dict[str, tuple[str, Callable[[], Model]]] = {
 
 
 def model_of(model, loss=None, data=None, **more) -> Model:
-    """The model that is meant: a Model as it is, a reference model by its name, a transformer by its Shape or by its
-    name in the catalog, or anyone's module with its loss and data.
+    """The model for an argument: a Model, a reference model by its name, a transformer by its Shape or by its name in
+    the catalog, or a user's module with its loss and data.
 
-    raises  ValueError where a module comes without its loss or its data, or another model with what it has already
+    raises  ValueError if a module comes without its loss or its data, or another model with a loss or data that it
+            already has
     """
     if isinstance(model, str | Shape | Model):
-        known = model in MODELS if isinstance(model, str) else isinstance(model, Shape)  # reads any text
+        known = model in MODELS if isinstance(model, str) else isinstance(model, Shape)  # it reads any text
         asked = more | {"loss": loss, "data": None if known else data}
         for name in (name for name, value in asked.items() if value is not None):
             raise ValueError(f"{name} applies only to your own module, and this model has its own: leave {name} out")
@@ -93,10 +94,10 @@ def model_of(model, loss=None, data=None, **more) -> Model:
 
 
 def named(name: str) -> Model:
-    """A reference model by its name, or one of a file: "FILE.py:name", where the name is a `Model`, or a config.json of
-    Hugging Face.
+    """A reference model by its name, or a model of a file: "FILE.py:name", where the name is a `Model`, or a
+    config.json of Hugging Face.
 
-    raises  ValueError in one sentence that says what there is
+    raises  ValueError in one sentence that lists the valid names
 
     >>> named("conv").made(0, __import__("torch").float32)(__import__("torch").zeros(2, 1, 8, 8)).shape
     torch.Size([2, 10])
@@ -120,7 +121,7 @@ def named(name: str) -> Model:
 
 
 def _loaded(file: str):
-    """A file as a module. It travels to the ranks with what is defined in it: they cannot import it."""
+    """A file as a module. It is sent to the ranks with its definitions, since they cannot import it."""
     path = pathlib.Path(file)
     if not path.is_file():
         raise ValueError(f"there is no file {file}: correct its name")

@@ -25,7 +25,7 @@ from hybridlab.training.models.experts import mlp_of
 from hybridlab.training.models.graph import graph_of, through
 from hybridlab.training.models.parallel import branching, in_branches
 
-DEVIATION = 0.02  # of first weights
+DEVIATION = 0.02  # of initial weights
 
 
 class Dropout(nn.Module, Positions, Features, DrawsByPlace):
@@ -60,9 +60,9 @@ class Dropout(nn.Module, Positions, Features, DrawsByPlace):
 
 
 class Embed(nn.Module, Positions):
-    """Tokens and their positions as vectors. Positions begin again in every document, so that it is read as if alone.
+    """Tokens and their positions as vectors. Positions start again in every document, as if it were alone.
 
-    first  the position at which the vectors begin: not 0 where the sequence is cut
+    first  the position of the first vector: not 0 if the sequence is sharded
 
     >>> embed, tokens = Embed(Shape(width=4, context=3, heads=2)), torch.tensor([[7, 7, 5]])
     >>> bool((embed(tokens) == embed.token(tokens) + embed.position.weight).all())
@@ -87,10 +87,10 @@ class Embed(nn.Module, Positions):
 
 
 class Attention(nn.Module, Attends):
-    """Causal self-attention by heads of a fixed width; neighbouring heads of queries share one of keys and values.
+    """Causal self-attention by heads of a fixed width; neighbouring query heads share one head of keys and values.
 
-    attend     from queries, keys and values by head to what each head found: a mode may put another in its place
-    documents  the lengths of those that share a row, which it has to know
+    attend     from queries, keys and values by head to the output of each head; a mode may replace it
+    documents  the lengths of the documents in a row
     """
 
     def __init__(self, shape: Shape, bias: bool = True):
@@ -115,18 +115,18 @@ class Attention(nn.Module, Attends):
 
     @property
     def widths(self) -> tuple[int, int, int, int]:
-        """The numbers of a position's queries, its keys, its values, and of what its heads find."""
+        """The numbers of a position's queries, its keys, its values, and the outputs of its heads."""
         return self.q.out_features, self.k.out_features, self.v.out_features, self.out.in_features
 
 
 def heads(x_BTF, width: int):
-    """Features of a position, by heads of this width: (B, N, T, H)."""
+    """Features of a position, split into heads of this width: (B, N, T, H)."""
     return x_BTF.unflatten(2, (-1, width)).transpose(1, 2)
 
 
 def attend(q_BNTH, k_BKTH, v_BKTH, documents=(), causal=True):
-    """What every position finds at itself and at those before it, in its document: values, weighted by how well queries
-    match keys. Not causal: at those behind it too.
+    """For every position, the values of itself and of earlier positions in its document, weighted by the match of
+    queries and keys. Not causal: of later positions too.
 
     >>> q, k, v = torch.randn(3, 1, 2, 5, 4)
     >>> first, second = (attend(q[:, :, its], k[:, :, its], v[:, :, its]) for its in (slice(3), slice(3, 5)))
@@ -142,8 +142,9 @@ def attend(q_BNTH, k_BKTH, v_BKTH, documents=(), causal=True):
 class Mlp(nn.Module):
     """Two linear layers with a GELU between them.
 
-    linear  what makes a layer of so many inputs and outputs: of experts, one layer for each (`experts.Many`), which
-            is called with the numbers of their tokens too
+    linear  makes a layer for given numbers of inputs and outputs; for experts, one layer for each (`experts.Many`),
+            which
+            is also called with the numbers of their tokens
     """
 
     def __init__(self, shape: Shape, linear=nn.Linear):
@@ -155,9 +156,9 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """One transformer layer: attention and MLP, each behind a norm, beside a residual. Without heads, only the MLP.
+    """One transformer layer: attention and MLP, each after a norm and with a residual. Without heads, only the MLP.
 
-    norm, attention, mlp  what makes each of these, from a width, a shape and a shape
+    norm, attention, mlp  functions that make them, from a width, a shape and a shape
     """
 
     def __init__(self, shape: Shape, norm=nn.LayerNorm, attention=Attention, mlp=Mlp):
@@ -178,7 +179,7 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """From vectors back to a score for every token."""
+    """From vectors to a score for every token of the vocabulary."""
 
     def __init__(self, shape: Shape, norm=nn.LayerNorm):
         super().__init__()
@@ -246,7 +247,7 @@ class GPT(ByPlace, Branches):
 def token_loss(scores_BTV, targets_BT):
     """The *sum* of the cross-entropy over all tokens, in nats; divide by the tokens of the global batch.
 
-    scores_BTV  of every word of the vocabulary for each token, (B, T, V)
-    targets_BT  the right words, (B, T)
+    scores_BTV  of every token of the vocabulary at each position, (B, T, V)
+    targets_BT  the correct tokens, (B, T)
     """
     return functional.cross_entropy(scores_BTV.flatten(0, 1), targets_BT.flatten(), reduction="sum")

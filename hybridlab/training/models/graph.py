@@ -1,20 +1,21 @@
-"""The layer graph: the earlier layers whose outputs each layer takes. By default a chain.
+"""The layer graph: the earlier layers that are the inputs of each layer. By default a chain.
 
-Layers stand in a sequence in which everyone comes behind those that it takes from. Two that take from the same layer,
-and not from each other, are *branches*; one that takes from several is a *join*, called with one argument for each:
+Layers are numbered in a sequence in which each layer comes after its inputs. Two layers with the same input, of which
+none is an input of the other, are *branches*. A layer with several inputs is a *join*, called with one argument for
+each:
 
     0 ─┬─ 1 ── 2 ─┬─ 4        takes={3: (0,), 4: (2, 3)}
        └─ 3 ──────┘           layer 4 is called as layer(y2, y3)
 
-A *skip* is the short form of a join with the layer just before: skips={6: 3} means takes={6: (5, 3)}.
+A *skip* is the short form of a join with the previous layer: skips={6: 3} means takes={6: (5, 3)}.
 
-Relatives: `training.stages.Links`, what of this crosses between stages; `scheduling.subgraph`, branches on disjoint
+Relatives: `training.stages.Links`, the edges of this graph between stages; `scheduling.subgraph`, branches on disjoint
 ranks.
 """
 
 
 def graph_of(layers: int, skips: dict[int, int], takes: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    """{layer: those whose outputs it takes, in order}, of every layer; the first one takes the inputs, -1.
+    """{layer: the layers that are its inputs, in order}, for every layer; the first one takes the model's inputs, -1.
 
     >>> graph_of(4, skips={}, takes={2: (0,), 3: (1, 2)})
     {0: (-1,), 1: (0,), 2: (0,), 3: (1, 2)}
@@ -26,14 +27,14 @@ def graph_of(layers: int, skips: dict[int, int], takes: dict[int, tuple[int, ...
 
 
 def through(layers: list, graph: dict, inputs):
-    """What all layers together make of the inputs."""
+    """The output of all layers together for the given inputs."""
     return in_sequence(dict(enumerate(layers)), graph, {-1: inputs})[len(layers) - 1]
 
 
 def in_sequence(layers: dict, takes: dict, made: dict) -> dict:
-    """Do some layers of a model, one after the other: {layer: what leaves it}, begun with `made`, what came before.
+    """Run some layers of a model in sequence: {layer: its output}, starting with `made`, the outputs of earlier layers.
 
-    takes  of the whole model, see `graph_of`
+    takes  of the full model, see `graph_of`
     """
     for number, layer in layers.items():
         made[number] = layer(*(made[one] for one in takes[number]))
@@ -41,7 +42,7 @@ def in_sequence(layers: dict, takes: dict, made: dict) -> dict:
 
 
 def refuse_lost(takes: dict[int, tuple[int, ...]], layers: int):
-    """Nothing, where every layer takes from earlier ones, and all that is made is taken.
+    """Raise an error unless every layer takes earlier layers as inputs, and every output is used.
 
     raises  ValueError in one sentence that names the layer
 

@@ -1,10 +1,9 @@
-"""A model of Hugging Face, read from the plans that its class carries; no architecture's name stands here.
+"""A model of Hugging Face, read from the plans of its class; this file names no architecture.
 
-Its pipeline plan (`_pp_plan`) says which children of the base model come in sequence, and one of them is a list of
-blocks.
+Its pipeline plan (`_pp_plan`) lists the children of the base model in sequence, and one of them is a list of blocks.
 
-Source: transformers 5, `PreTrainedModel.post_init`. Relatives: `planned_layers`, how these blocks become layers;
-`tp_plan`, which matrices are cut; `traced`, for modules without a plan.
+Source: transformers 5, `PreTrainedModel.post_init`. Relatives: `planned_layers`, which turns these blocks into layers;
+`tp_plan`, the matrices to shard; `traced`, for modules without a plan.
 """
 
 import copy
@@ -25,14 +24,15 @@ from hybridlab.training.models.theirs import batches_of
 from hybridlab.training.models.tp_plan import dims_of
 from hybridlab.training.models.trees import flat
 
-IGNORED = -100  # a target that torch's cross-entropy leaves out
-TOKENS = 32  # of a row, where the model's longest is not shorter
+IGNORED = -100  # torch's cross-entropy leaves out this target
+TOKENS = 32  # in a row, unless the model's maximum is smaller
 
 
 def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
-    """What a `Model` of a config, a path of one, or a model of transformers is told: its arguments, by name.
+    """The arguments of `Model`, by name, for a config, a path of a config, or a model of transformers.
 
-    raises  ValueError in one sentence for what is none of these, has no plan, draws at random, or cannot be cut so
+    raises  ValueError in one sentence for anything else, and for a model without a plan, with random draws, or that
+            cannot be cut
     """
     transformers = _transformers()
     whole, example = _whole(given, transformers)
@@ -41,7 +41,7 @@ def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
     blocks = next((name for name in plan or () if isinstance(getattr(example.base_model, name), nn.ModuleList)), None)
     if blocks is None:
         raise ValueError(
-            f"{kind} has no plan (_pp_plan) that lists its layers: cut it by the names of its modules, "
+            f"{kind} has no plan (_pp_plan) that lists its layers: cut it at the names of its modules with "
             "hl.Model.traced(model, loss, data, cuts=[…])"
         )
     _refuse_draws(example)
@@ -74,18 +74,18 @@ def _refuse_misplaced(module: nn.Module, inputs):
     takes = list(inspect.signature(module.forward).parameters)
     if isinstance(inputs, Mapping) and list(inputs) != takes[: len(inputs)]:
         raise ValueError(
-            f"data gives {', '.join(inputs)}, but {type(module).__name__} takes {', '.join(takes[:3])}, …: give them "
-            "in this order"
+            f"data has the inputs {', '.join(inputs)}, but {type(module).__name__} takes {', '.join(takes[:3])}, …: "
+            "give the inputs in the order of its arguments"
         )
 
 
 def _refuse_unshifted(tokens, targets):
-    """Raise an error for labels as Hugging Face takes them, which its own loss shifts by one place."""
+    """Raise an error for labels in the form of Hugging Face, whose own loss shifts them by one place."""
     asked = targets != IGNORED
     if targets.shape == tokens.shape and asked.any() and torch.equal(targets[asked], tokens[asked]):
         raise ValueError(
-            "the targets equal the inputs, and this loss does not shift them as Hugging Face's does: give the next "
-            f"token of each place, {IGNORED} where there is none"
+            "the targets equal the inputs: unlike Hugging Face's, this loss does not shift them; give the next token "
+            f"of each position, and {IGNORED} where there is none"
         )
 
 
@@ -93,39 +93,39 @@ def _transformers():
     try:
         import transformers
     except ImportError as error:
-        raise ValueError("a model of Hugging Face needs their package: pip install transformers") from error
+        raise ValueError("a Hugging Face model needs the package transformers: pip install transformers") from error
     return transformers
 
 
 def _whole(given, transformers) -> tuple:
-    """(what a `Model` makes its modules of, one of these to look at)."""
+    """(the `whole` of a `Model`, one of its modules for inspection)."""
     if isinstance(given, str | pathlib.Path):
         if not pathlib.Path(given).exists():
-            raise ValueError(f"cannot read {given}: there is no such file, and nothing is downloaded")
+            raise ValueError(f"{given} does not exist, and nothing is downloaded: give the path of a config.json")
         given = transformers.AutoConfig.from_pretrained(given, local_files_only=True)
     if isinstance(given, transformers.PreTrainedModel):
         return given, given
     if not isinstance(given, transformers.PreTrainedConfig):
         raise ValueError(
-            f"{type(given).__name__} is no model of Hugging Face: give a config, the path of a config.json, or a model"
+            f"{type(given).__name__} is not a Hugging Face model: give a config, the path of a config.json, or a model"
         )
     whole = partial(drawn, copy.deepcopy(given))
     return whole, whole(0)
 
 
 def drawn(config, seed: int) -> nn.Module:
-    """A language model with the weights that torch's generator draws; experts one after the other, in any dtype."""
+    """A language model with weights from torch's generator; experts are drawn one after another, in any dtype."""
     from transformers import AutoModelForCausalLM
 
     try:
         return AutoModelForCausalLM.from_config(copy.deepcopy(config), experts_implementation="eager")
     except ValueError as error:
         told = str(error).splitlines()[0]
-        raise ValueError(f"{type(config).__name__} makes no language model: give the model itself ({told})") from error
+        raise ValueError(f"{type(config).__name__} is not for a language model: give the model ({told})") from error
 
 
 def _refuse_draws(module: nn.Module):
-    """Nothing, where no layer drops anything: torch would draw other numbers on every rank."""
+    """Raise an error if some layer has dropout: torch would draw other numbers on every rank."""
     for layer in module.modules():
         chances = {"p": getattr(layer, "p", 0)} if isinstance(layer, nn.Dropout) else vars(layer)
         drops = [name for name, x in chances.items() if (name == "p" or "drop" in name) and isinstance(x, float) and x]
@@ -133,6 +133,6 @@ def _refuse_draws(module: nn.Module):
             said = {name: x for name, x in module.config.to_dict().items() if "drop" in name and x}
             zero = ", ".join(f"{name}=0.0" for name in said)
             raise ValueError(
-                f"{type(layer).__name__} drops out with torch's generator, which draws other numbers on every rank: "
-                f"give the config {zero}"
+                f"{type(layer).__name__} draws dropout from torch's generator, which differs on every rank: give the "
+                f"config {zero}"
             )

@@ -4,14 +4,15 @@
           ├─ 1×1 to few ── 3×3 ──┤                ├─ …
           └─ 1×1 to few ── 5×5 ──┘                └─ …
 
-The branches take what the stem made, and not from each other, so that ranks can do them at the same time. They are
-unequal: that of 3×3 multiplies most, as in the paper. The paper's fourth branch, which pools, is left out.
+The branches take the stem's output, but not each other's, so ranks can compute them at the same time. They have unequal
+costs: the 3×3 branch has the most multiplications, as in the paper. The paper's fourth branch, which pools, is left
+out.
 
 Shape suffixes
     B batch · C channels · Y rows of pixels, X columns
 
 Source: Szegedy et al. 2015, arXiv:1409.4842; its branches on groups of ranks, LBANN's sub-graph parallelism.
-Relatives: `conv`, whose layers these are; `graph` (who takes from whom); `scheduling.subgraph`.
+Relatives: `conv`, which has the same layers; `graph` (the inputs of each layer); `scheduling.subgraph`.
 """
 
 import torch
@@ -24,7 +25,7 @@ BRANCHES = 3
 
 
 class Join(nn.Module):
-    """What came from several branches as one picture: their channels, side by side."""
+    """The outputs of several branches as one picture: their channels are concatenated."""
 
     def forward(self, *branches_BCYX):
         return torch.cat(branches_BCYX, 1)
@@ -34,9 +35,9 @@ class Inception(Layered):
     """Modules of five layers each (a stem, three branches and a join), then scores. Each stem but the first halves the
     picture.
 
-    width   channels of the first stem; each further one has twice as many. The branch of 1×1 has as many as its stem,
-            that of 3×3 twice and that of 5×5 half as many
-    blocks  how many modules
+    width   channels of the first stem; each further stem has twice as many. The 1×1 branch has as many as its stem, the
+            3×3 branch twice and the 5×5 branch half as many
+    blocks  the number of modules
 
     >>> Inception()(torch.zeros(3, 1, 8, 8)).shape
     torch.Size([3, 10])
@@ -56,7 +57,7 @@ class Inception(Layered):
 
 
 def branch(enter: int, leave: int, size: int) -> nn.Module:
-    """One branch of a module: the convolution, and before one larger than 1×1, one of 1×1 to few channels."""
+    """One branch of a module: its convolution, which comes after a 1×1 convolution to few channels if it is larger."""
     few = max(1, leave // 2)
     return (
         Convolution(enter, leave, size=1)

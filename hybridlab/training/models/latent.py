@@ -1,19 +1,19 @@
 """Latent attention: keys and values of all heads are projected from a few numbers of each position, its latent.
 
-A latent has L features, far fewer than the keys and values that are made from it. A model that writes text keeps only
-the latent. What positions turn is not made from it: turned keys could not be left out of what is kept. So each head has
-2·P further features that are turned. Its queries have their own; its keys share them with all other heads. Queries may
-have a latent too, of R features.
+A latent has L features, far fewer than the keys and values that are computed from it. A model that generates text
+caches only the latent. Rotary positions cannot be applied to keys from latents: rotated keys would have to be cached
+too. So each head has 2·P further features that are rotated. Its queries have their own; its keys share them with all
+other heads. Queries may have a latent too, of R features.
 
-  x ─┬─ q_latent ── q_norm ─────── q ──── queries by head: H features, and 2·P that are turned
+  x ─┬─ q_latent ── q_norm ─────── q ──── queries by head: H features, and 2·P rotated ones
      ├─ latent ──── latent_norm ─┬─ k ─── keys by head: H features ──────────┐
      │                           └─ v ─── values by head: H features         ├─ joined
      └─ turned ────────────────────────── one key for all heads: 2·P features ┘
 
-Tensor parallelism cuts heads; latents are whole on every rank, and a rank's own heads read them. So the gradients of
-what makes latents are summands, one of each rank (`modes.parts.tp_boundaries`).
+Tensor parallelism shards heads; every rank has the full latents, and its own heads read them. So the gradients of the
+layers that compute latents are partial sums, one per rank (`modes.parts.tp_boundaries`).
 
-Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1. Relatives: `modern`, whose blocks hold it.
+Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1. Relatives: `modern`, whose blocks contain it.
 
 Shape suffixes
     those of `modern`, and L, R features of latents
@@ -28,9 +28,9 @@ from hybridlab.training.models.rotary import Rotary
 
 
 class LatentAttention(Attention):
-    """Attention whose keys and values, and perhaps queries, are made from latents.
+    """Attention whose keys and values, and optionally queries, are computed from latents.
 
-    norm  what makes the norm of a latent, from its width
+    norm  makes the norm of a latent, from its width
 
     >>> shape = Shape(width=32, heads=4, context=8, style="llama", latent=12, rotary=4)
     >>> LatentAttention(shape)(torch.zeros(1, 8, 32)).shape
@@ -44,7 +44,7 @@ class LatentAttention(Attention):
         self.turned, self.rotary = nn.Linear(shape.width, shape.rotary, bias=False), Rotary(shape.rotary)
 
     def by_head(self, x_BTD):
-        """Queries and keys (B, N, T, H + 2P), the last features turned; values (B, N, T, H)."""
+        """Queries and keys (B, N, T, H + 2P), the last features rotated; values (B, N, T, H)."""
         sizes = self.head_width, self.turned.out_features
         q_BNTH, q_turned_BNTP = heads(self.q(self.q_norm(self.q_latent(x_BTD))), sum(sizes)).split(sizes, 3)
         latent_BTL = self.latent_norm(self.latent(x_BTD))
@@ -61,7 +61,7 @@ class LatentAttention(Attention):
 
 
 def _latent(width: int, features: int, norm) -> tuple[nn.Module, nn.Module]:
-    """(what makes a latent, its norm); of no features: what leaves the stream as it is."""
+    """(the layer that computes a latent, its norm); without features, two identities."""
     if not features:
         return nn.Identity(), nn.Identity()
     return nn.Linear(width, features, bias=False), norm(features)

@@ -11,13 +11,13 @@ from hybridlab.training.models.graph import graph_of, through
 
 
 class Layered(ByPlace, Branches):
-    """A model that is a list of layers, each called with what the layers that it takes from have made.
+    """A model that is a list of layers, each called with the outputs of the layers that it takes.
 
-    skips  {layer: the earlier layer whose output it takes too, as second argument}
-    takes  {layer: all whose outputs it takes}, see `graph`
+    skips  {layer: the earlier layer whose output is its second argument}
+    takes  {layer: all layers whose outputs it takes}, see `graph`
 
-    Weights are drawn with variance 2/(inputs of one output). This keeps the size of what passes through ReLUs (He et
-    al. 2015, arXiv:1502.01852).
+    Weights are drawn with variance 2/(inputs of one output), which preserves the size of activations through ReLUs (He
+    et al. 2015, arXiv:1502.01852).
 
     >>> Layered([nn.Linear(4, 3), nn.Linear(3, 2)])(torch.zeros(5, 4)).shape
     torch.Size([5, 2])
@@ -29,11 +29,11 @@ class Layered(ByPlace, Branches):
         self.begin(seed, dtype)
 
     def deviation(self, shape) -> float:
-        """The standard deviation of the first weights of a shape, (outputs, inputs, …)."""
+        """The standard deviation of the initial weights of a shape, (outputs, inputs, …)."""
         return math.sqrt(2 / math.prod(shape[1:]))
 
     def layers(self) -> list[nn.Module]:
-        """What is done in sequence."""
+        """The layers, in sequence."""
         return list(self.sequence)
 
     def forward(self, x):

@@ -1,7 +1,7 @@
 """A check that a forward changes no state, since ranks would then continue from different states.
 
-Ranks call their layers other numbers of times than one device does, some twice. So a call may move no generator, count
-nothing, and change no buffer, unless the layer says that it tallies.
+Ranks call their layers another number of times than one device does, and some layers twice. So a call may not advance a
+generator, count, or change a buffer, unless the layer declares that it tallies.
 """
 
 import random
@@ -21,7 +21,7 @@ def generators() -> tuple:
 
 
 def refuse_draws(states):
-    """Nothing, where no generator has moved: what is drawn once in fifty calls is not seen in two answers."""
+    """Raise an error if a generator has advanced: a draw in one of fifty calls would not show in two outputs."""
     for before, now, whose in zip(states, generators(), ("torch's", "Python's", "numpy's")):
         if before != now:
             raise ValueError(
@@ -31,7 +31,7 @@ def refuse_draws(states):
 
 
 def kept_by(module) -> dict[str, object]:
-    """What layers keep between calls beside weights and buffers: plain values, by name."""
+    """The values that layers store between calls besides weights and buffers: plain values, by name."""
     return {
         f"{name}.{attribute}".lstrip("."): value
         for name, layer in module.named_modules()
@@ -41,7 +41,7 @@ def kept_by(module) -> dict[str, object]:
 
 
 def refuse_counters(module, kept):
-    """Nothing, where a second call has left all as it was: what a layer counts, every rank counts otherwise."""
+    """Raise an error if a second call has changed some value: a count would differ from rank to rank."""
     for name, value in kept_by(module).items():
         if name in kept and kept[name] != value:
             raise ValueError(
@@ -51,7 +51,7 @@ def refuse_counters(module, kept):
 
 
 def refuse_changes(module, before: dict[str, torch.Tensor]):
-    """Nothing, where weights and buffers are what they were, but for what layers say that they tally."""
+    """Raise an error if weights or buffers have changed, except those that layers declare as tallies."""
     tallied = {f"{name}.tally".lstrip(".") for name, layer in module.named_modules() if isinstance(layer, Tallies)}
     for name, x in tensors_of(module).items():
         if name in tallied or torch.equal(x, before[name]):

@@ -58,9 +58,9 @@ class Model:
     torch.Size([3, 2])
     """
 
-    enters = targets = "B"  # dims behind these have no names
-    scores = ""  # the letter of the dim that the loss normalises over, where a mode may cut it
-    ends = (0, 0)  # layers that go with the first stage, and with the last, whatever the cut
+    enters = targets = "B"  # further dims have no names
+    scores = ""  # the letter of the dim that the loss normalises over, which a mode may cut
+    ends = (0, 0)  # layers that belong to the first stage, and to the last, for any cut
     proving = False  # see `for_proof`
 
     def __init__(
@@ -87,38 +87,37 @@ class Model:
     def from_hf(
         cls, config, loss: Callable | None = None, data=None, *, tokens: int | None = None, terms: int | None = None
     ) -> "Model":
-        """A language model of Hugging Face, read from the plans that its class carries.
+        """A language model of Hugging Face, read from the plans of its class.
 
         config  of transformers, or the path of a config.json: weights are drawn from the seed, and nothing is
-                downloaded. Or a model: its weights are taken
+                downloaded. Or a model: its weights are used
         loss    loss(scores, targets) -> the sum over a microbatch; None: the cross-entropy of every token
-        data    as of any `Model`, inputs being tokens, or (tokens, attention mask); None: the bytes of the course's
-                text, of a small vocabulary other tokens
-        tokens  of a row of these; None: 32, or as many as the model knows positions
-        terms   summands of the loss in one row; None: its tokens, of another loss 1
+        data    as for any `Model`, with tokens as inputs, or (tokens, attention mask); None: the bytes of the course's
+                text, mapped to other tokens if the vocabulary is small
+        tokens  the number of tokens in a row of that text; None: 32, or fewer if the model has fewer positions
+        terms   the number of terms of the loss in one row; None: its tokens, for another loss 1
 
-        Pipeline plans (`_pp_plan`) list its layers, tensor-parallel plans (`_tp_plan`) the matrices that are cut.
+        Pipeline plans (`_pp_plan`) list its layers, tensor-parallel plans (`_tp_plan`) the matrices to shard.
 
-        raises  ValueError in one sentence without transformers, without a plan, for dropout, and for a forward that
-                does something between two blocks
+        raises  ValueError in one sentence if transformers or a plan is missing, for dropout, and for a forward that
+                computes something between two blocks
         """
         told = huggingface.told(config, loss, data, tokens)
         return cls(**told | ({} if terms is None else {"terms": terms}))
 
     @classmethod
     def traced(cls, module, loss: Callable, data, *, cuts: Sequence[str], terms: int = 1) -> "Model":
-        """Any module, cut before some of its own modules: torch's tracer reads what it does.
+        """Any module, cut before some of its submodules: torch's tracer records its operations.
 
-        module  as it is, or a function that makes one from a seed
-        loss    loss(output, target) -> the sum over a microbatch, of the output as the module makes it
+        module  a module, or a function that makes one from a seed
+        loss    loss(output, target) -> the sum over a microbatch, for the output as the module makes it
         data    data(step, rows) -> (inputs, targets); inputs are a tensor, or a tuple or a dict of arguments
-        cuts    names of modules in the order in which they are called, such as ["layer2", "layer3"]: a layer begins at
-                each
-        terms   summands of the loss in one row
+        cuts    names of submodules in the order of their calls, such as ["layer2", "layer3"]: a layer begins at each
+        terms   the number of terms of the loss in one row
 
-        Each rank traces for itself. Parts of tensors (tp) need layers, which a graph no longer has.
+        Each rank traces the module itself. Tensor parallelism needs layers, which a graph no longer has.
 
-        raises  ValueError in one sentence for what torch cannot trace for any number of rows, for cuts that do not fit
+        raises  ValueError in one sentence if torch cannot trace it for any number of rows, or for cuts that do not fit
 
         >>> import hybridlab as hl
         >>> net = nn.Sequential(nn.Linear(2, 4), nn.Sequential(nn.GELU(), nn.Linear(4, 1)))
@@ -185,7 +184,7 @@ class Model:
 
         original     from the method of this name
         seed, dtype  of its numbers
-        boxes        {name: a slice for each dim, or () for the whole tensor}; all others are on the meta device, with a
+        boxes        {name: a slice for each dim, or () for the full tensor}; all others are on the meta device, with a
                      shape and without memory. None: everything. {}: a module for inspection
         device       of the boxes
         """
@@ -193,7 +192,7 @@ class Model:
         module = _with_boxes(original, boxes, device)
         if self.proving:
             stirred(module, original, seed, boxes)
-        if not isinstance(module, ByPlace):  # which numbers its layers itself
+        if not isinstance(module, ByPlace):  # it numbers its layers itself
             shared_draws(module, seed)
         return module.to(dtype)
 
@@ -280,13 +279,13 @@ class Model:
 
 
 def buffers_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """What a module keeps beside its weights, by name: what a checkpoint has to have."""
+    """The tensors of a module besides its weights, by name: a checkpoint must contain them."""
     kept = module.state_dict().keys()
     return {name: buffer for name, buffer in module.named_buffers() if name in kept}
 
 
 def _with_boxes(original: nn.Module, boxes: dict, device) -> nn.Module:
-    """A copy with boxes in place of tensors. Each is made once, whoever refers to its original: tied ones stay tied."""
+    """A copy with boxes instead of tensors. Each tensor is copied once for all its users: tied tensors stay tied."""
     heirs = {}
     for name, x in tensors_of(original).items():
         if name not in boxes:

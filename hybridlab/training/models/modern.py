@@ -6,8 +6,8 @@
   MLP of two matrices, GELU              SwiGLU: a third matrix gates the inside of the MLP
   biases                                 none
 
-Where `kv_heads` is less than `heads`, queries share keys and values, as in GPT. Names are GPT's; `mlp.gate` is new, and
-biases and `embed.position` are gone. Nothing is added to what a layer passes on, so all seams of GPT hold.
+If `kv_heads` is less than `heads`, queries share keys and values, as in GPT. Names are those of GPT; `mlp.gate` is new,
+and biases and `embed.position` are gone. Layers return the same tensors as in GPT, so all its seams hold.
 
 Source: Touvron et al. 2023, arXiv:2302.13971, section 2.2. RMSNorm: Zhang and Sennrich 2019, arXiv:1910.07467. SwiGLU:
 Shazeer 2020, arXiv:2002.05202. Rotary positions: Su et al. 2021, arXiv:2104.09864. Grouped queries: Ainslie et al.
@@ -27,7 +27,7 @@ from hybridlab.training.models.gpt import GPT, Attention, Block, Dropout, Head
 from hybridlab.training.models.latent import LatentAttention
 from hybridlab.training.models.rotary import Rotary
 
-Norm = partial(nn.RMSNorm, eps=1e-5)  # said, because torch's default is another one in every dtype
+Norm = partial(nn.RMSNorm, eps=1e-5)  # stated, because torch's default depends on the dtype
 
 
 class Embed(nn.Module):
@@ -43,20 +43,20 @@ class Embed(nn.Module):
 
 
 class RotaryAttention(Attention):
-    """Attention without biases, whose queries and keys are turned by their positions."""
+    """Attention without biases, whose queries and keys are rotated by their positions."""
 
     def __init__(self, shape: Shape):
         super().__init__(shape, bias=False)
         self.rotary = Rotary(shape.head_width)
 
     def by_head(self, x_BTD):
-        """Queries and keys, turned; values as they are."""
+        """Queries and keys, rotated; values unchanged."""
         q_BNTH, k_BKTH, v_BKTH = super().by_head(x_BTD)
         return self.rotary(q_BNTH), self.rotary(k_BKTH), v_BKTH
 
 
 class SwiGLU(nn.Module):
-    """An MLP whose inside is multiplied, unit by unit, with a gate: SiLU of another product. See `Mlp`."""
+    """An MLP whose hidden units are multiplied by a gate: SiLU of another matmul. See `Mlp`."""
 
     def __init__(self, shape: Shape, linear=nn.Linear):
         super().__init__()
@@ -68,7 +68,7 @@ class SwiGLU(nn.Module):
 
 
 class Modern(GPT):
-    """The whole model, for a shape of style "llama": seams, seeds and skips are GPT's.
+    """The full model, for a shape of style "llama": seams, seeds and skips are those of GPT.
 
     >>> import torch
     >>> shape = Shape(layers=1, width=8, heads=2, context=4, style="llama", inner=12)
@@ -81,7 +81,7 @@ class Modern(GPT):
     style = "llama"
 
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
-        """What it is made of: embedding, blocks, head."""
+        """Its modules: embedding, blocks, head."""
         attention = partial(LatentAttention, norm=Norm) if shape.latent else RotaryAttention
         mlp = mlp_of(shape, SwiGLU)
         blocks = nn.ModuleList(Block(shape, Norm, attention, mlp) for _ in range(shape.layers))

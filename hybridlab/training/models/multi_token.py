@@ -1,21 +1,21 @@
 """Multi-token prediction: the modern transformer with one extra block, which predicts the token after the next.
 
     tokens ── embed ─┬─ block ── … ── block ─┬───────────── head ── scores of the next token
-                     │                       └─ further ─┘          and of the one behind it
+                     │                       └─ further ─┘          and of the one after it
                      └────────────────────────────┘
 
-`further` knows at each position what the blocks made of it, and which token really comes next; from both it predicts
-the token behind. So the embedding is needed at both ends of the model: cut into stages, what it made passes by all
-stages between, as a U-Net's skips do. Embedding and head are the model's own, used twice. At the last position of a
-sequence nobody knows the next token, and nothing is predicted there.
+At each position, `further` has two inputs: the output of the blocks, and the embedding of the true next token. From
+both it predicts the token after the next. So the embedding is needed at both ends of the model. If the model is cut
+into stages, the embedding's output passes all stages between, as the skips of a U-Net do. Embedding and head are those
+of the model, used twice. At the last position of a sequence the next token is unknown, and nothing is predicted there.
 
-When the trained model is used, `further` is left out, or its guess is checked by the model itself.
+When the trained model is used, `further` is left out, or the model itself checks its prediction.
 
 Shape suffixes
     B batch · T positions · D width of the stream · V vocabulary
 
-Source: DeepSeek-AI 2024, arXiv:2412.19437, section 2.2, with one further token. Relatives: `modern`, whose parts these
-are; `graph` (who takes from whom); `training.stages.Links` (what crosses).
+Source: DeepSeek-AI 2024, arXiv:2412.19437, section 2.2, with one further token. Relatives: `modern`, which has the same
+parts; `graph` (the inputs of each layer); `training.stages.Links` (the tensors between stages).
 """
 
 from dataclasses import replace
@@ -32,11 +32,11 @@ from hybridlab.training.models.model import Model
 from hybridlab.training.models.modern import Modern, Norm
 
 WEIGHT = 0.3  # of the further token's loss, as in the paper's first ten trillion tokens
-CUT = set("NKF")  # the letters by which tensor parallelism may cut inside a block
+CUT = set("NKF")  # the letters of dims that tensor parallelism may cut inside a block
 
 
 class Further(nn.Module):
-    """What is known of a position and the token that follows it, joined into one vector of this width; then a block."""
+    """A position's vector and the embedding of its next token, projected to one vector of this width; then a block."""
 
     def __init__(self, width: int, block: nn.Module):
         super().__init__()
@@ -49,7 +49,7 @@ class Further(nn.Module):
 
 
 class BothHeads(Head):
-    """The scores of all positions, and behind them those of `Further`: T of the next token, T - 1 of the one behind."""
+    """The scores of all positions, followed by those of `Further`: T for the next token, T - 1 for the one after it."""
 
     def forward(self, x_BTD, further_BTD):
         scores = super().forward
@@ -57,7 +57,7 @@ class BothHeads(Head):
 
 
 class MultiToken(Modern):
-    """The whole model.
+    """The full model.
 
     >>> shape = Shape(layers=1, width=8, heads=2, context=4, style="llama", inner=12)
     >>> MultiToken(shape)(torch.zeros(3, 4, dtype=torch.long)).shape
@@ -70,20 +70,20 @@ class MultiToken(Modern):
         self.takes = {last + 1: (last, 0), last + 2: (last, last + 1)}
 
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
-        """What it is made of: embedding, blocks and the further one, head."""
+        """Its modules: embedding, blocks and the further one, head."""
         embed, blocks, _ = super().parts(replace(shape, layers=shape.layers + 1))
         blocks[-1] = Further(shape.width, blocks[-1])
         return embed, blocks, BothHeads(shape, Norm)
 
 
 def both_loss(scores_BSV, targets_BT):
-    """The *sum* of the cross-entropy of the next token, and WEIGHT times that of the one behind it."""
+    """The *sum* of the cross-entropy of the next token, and WEIGHT times that of the one after it."""
     near = targets_BT.shape[1]
     return token_loss(scores_BSV[:, :near], targets_BT) + WEIGHT * token_loss(scores_BSV[:, near:], targets_BT[:, 1:])
 
 
 class Windows(NamedTuple):
-    """Sequences of a text, as a source of batches; a proof's go through the whole vocabulary."""
+    """Sequences of a text, as a source of batches; those for a proof use the full vocabulary."""
 
     text: Text | Spread
     context: int
@@ -102,9 +102,9 @@ class Windows(NamedTuple):
 
 
 def multi_token(shape: Shape) -> Model:
-    """The model of a shape, on the bytes of a text; its blocks may be cut along tp.
+    """The model of a shape, on the bytes of a text; its blocks may be sharded along tp.
 
-    raises  ValueError where the shape is not of style "llama", or has what this model has not
+    raises  ValueError if the shape is not of style "llama", or has a feature that this model lacks
     """
     if shape.skips or shape.parallel or shape.documents or shape.experts > 1:
         raise ValueError(

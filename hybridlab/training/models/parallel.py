@@ -3,20 +3,20 @@
     a block of GPT     x → x + attention(norm x) → that + mlp(norm of that)
     a parallel block   x → x + attention(norm x) + mlp(norm x)
 
-So attention and MLP need not wait for each other. Here they are layers of their own, two branches and a join,
-made of the modules of a block (`Shape(parallel=True)`):
+So attention and MLP need not wait for each other. Here they are separate layers, two branches and a join, made of the
+modules of a block (`Shape(parallel=True)`):
 
     ─┬─ attention, with the residual ─┬─ sum ─
      └─ MLP ──────────────────────────┘
 
-The residual goes with the attention, so the join takes two tensors and not three. Each branch has a norm of its own, as
-in GPT-NeoX; GPT-J and PaLM share one. Weights are those of a block in sequence, under names of their layers.
+The residual goes with the attention, so the join has two inputs and not three. Each branch has a separate norm, as in
+GPT-NeoX; GPT-J and PaLM share one. Weights are those of a sequential block, with the names of these layers.
 
 Shape suffixes
     those of GPT
 
 Source: GPT-J, Wang and Komatsuzaki 2021; Chowdhery et al. 2022, arXiv:2204.02311, section 2; GPT-NeoX, Black et al.
-2022, arXiv:2204.06745. Relatives: `graph` (who takes from whom); `scheduling.subgraph`.
+2022, arXiv:2204.06745. Relatives: `graph` (the inputs of each layer); `scheduling.subgraph`.
 """
 
 from torch import nn
@@ -25,7 +25,7 @@ from hybridlab.core.what.shape import PIECES
 
 
 class Attending(nn.Module):
-    """The branch of a block that attends, with the residual."""
+    """The branch of a block with its attention and the residual."""
 
     def __init__(self, block):
         super().__init__()
@@ -36,7 +36,7 @@ class Attending(nn.Module):
 
 
 class Beside(nn.Module):
-    """The branch of a block that is its MLP."""
+    """The branch of a block with its MLP."""
 
     def __init__(self, block):
         super().__init__()
@@ -47,19 +47,19 @@ class Beside(nn.Module):
 
 
 class Sum(nn.Module):
-    """The join: what the branches made, added up."""
+    """The join: the sum of the branches."""
 
     def forward(self, *branches_BTD):
         return sum(branches_BTD)
 
 
 def in_branches(block) -> nn.ModuleList:
-    """What takes the place of a block: three layers, made of its modules."""
+    """The three layers that replace a block, made of its modules."""
     return nn.ModuleList([Attending(block), Beside(block), Sum()])
 
 
 def branching(blocks: int) -> dict[int, tuple[int, ...]]:
-    """{layer: those that it takes from}, where that is not the layer before it; 0 is the embedding.
+    """{layer: its inputs}, where they are not just the previous layer; 0 is the embedding.
 
     >>> branching(2)
     {2: (0,), 3: (1, 2), 5: (3,), 6: (4, 5)}

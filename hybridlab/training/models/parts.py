@@ -1,16 +1,16 @@
 """A block with experts as three layers: the part before its experts, the experts, and the part after them.
 
-As one layer a block keeps its all-to-alls to itself. As three it has them between layers, where a schedule can put
-another microbatch's work beside them (`scheduling.dispatched`). What travels is a tuple:
+As one layer, a block has its all-to-alls inside. As three layers it has them between layers, where a schedule can
+overlap them with another microbatch's work (`scheduling.dispatched`). The layers send a tuple:
 
-    x_BTD        the residual stream, which stays at home
-    rows_AD      tokens in the order of their experts, and behind the experts what these made of them: this one travels
+    x_BTD        the residual stream, which stays on its rank
+    rows_AD      tokens in the order of their experts; after the experts, their outputs: only these are exchanged
     weights_NC   of every token's choices
-    beside_BTD   what the shared experts made of all tokens; not there where there are none
+    beside_BTD   the shared experts' outputs for all tokens; missing if there are no shared experts
     order_A      see `modes.parts.token_order.in_order`
-    counts_E     how many rows each expert has; behind the all-to-all, of the experts that are here
+    counts_E     the number of rows of each expert; after the all-to-all, of the experts on this rank
 
-The weights are those of the block: no name changes, and no number. Relatives: `modes.parts.dispatch.Exchanges`, the
+The weights are those of the block: no name and no number changes. Relatives: `modes.parts.dispatch.Exchanges`, the
 all-to-alls between them.
 """
 
@@ -27,7 +27,7 @@ def in_parts(block) -> list[nn.Module]:
 
 
 def between_parts(shape: Shape, rows: int, dtype) -> list[tuple]:
-    """What leaves the first of the three layers, and the second, as examples without memory."""
+    """The outputs of the first of the three layers, and of the second, as examples without memory."""
     tokens = rows * shape.context
     here = lambda *size, dtype=dtype: torch.empty(size, dtype=dtype, device="meta")
     x_BTD, arrivals = here(rows, shape.context, shape.width), tokens * shape.chosen
@@ -70,7 +70,7 @@ class Inside(nn.Module):
 
 
 class Behind(nn.Module):
-    """Every token with what its experts made of it."""
+    """Every token with the outputs of its experts added."""
 
     def __init__(self, block):
         super().__init__()

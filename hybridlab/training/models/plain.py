@@ -1,11 +1,11 @@
 """The third reference: a user's module called directly, on the full batch, with plain autograd.
 
-Both sides of a proof read a model through the same door: a list of layers, copies of its weights, microbatches. What
-the owner's module does beside that would be lost on both, and they would be equal. So its loss and its gradients are
-compared, once, with those of its layers, row after row: a `forward` or a hook of the whole, a gradient or a loss that
-depends on which rows come together.
+Both sides of a proof use a model in the same way: as a list of layers, copies of its weights, and microbatches.
+Anything else that the owner's module does would be missing on both sides, and they would be equal. So its loss and its
+gradients are compared, once, with those of its layers, row by row. This finds a `forward` or a hook of the full module,
+and a gradient or a loss that depends on the other rows of a batch.
 
-Read next: `training.models.examination`, which asks.
+Read next: `training.models.examination`, which uses it.
 """
 
 import copy
@@ -26,16 +26,16 @@ from hybridlab.training.models.draws import shared_draws, tensors_of
 from hybridlab.training.models.graph import in_sequence
 from hybridlab.training.models.trees import flat, mapped, rows_of
 
-SMALL = 1e-3  # of the largest of all gradients: a tensor that should be 0 is compared with this
+SMALL = 1e-3  # of the largest of all gradients: a tensor that should be 0 is compared relative to this
 
 
 def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice]):
-    """Nothing, where a model's layers, on some rows after the other, do what the owner's module does with all of them.
+    """Raise an error unless a model's layers, applied to groups of rows, give the results of the owner's module.
 
-    module  the machinery's, with the numbers to begin with, in float64
-    rows    the parts in which layers are called: microbatches, or single rows
+    module  the copy used in training, with the initial numbers, in float64
+    rows    the groups with which layers are called: microbatches, or single rows
 
-    raises  ValueError in one sentence that tells both losses, and what differs
+    raises  ValueError in one sentence with both losses, and the difference
     """
     if not strange(module):
         return
@@ -65,7 +65,7 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice])
 
 
 def owners(model, like: nn.Module) -> nn.Module:
-    """A model's module as its owner has it, with the numbers of the machinery's."""
+    """A model's module in its owner's form, with the numbers of the copy used in training."""
     original = model.original(0, torch.float64)
     owner = (copy.deepcopy(original) if original is model.whole else original).to(torch.float64)
     numbers = tensors_of(like)
@@ -78,13 +78,13 @@ def owners(model, like: nn.Module) -> nn.Module:
 
 
 def strange(module: nn.Module) -> bool:
-    """Whether a module is not of this package, whose own are proved by its tests."""
+    """Whether a module is not from this package, whose own modules are proved by its tests."""
     return not type(module).__module__.startswith("hybridlab.")
 
 
 def called_as_a_whole(model, owner: nn.Module, inputs) -> bool:
-    """Whether the owner calls the module on such inputs: one that lists its layers only has no forward, and a list has
-    one that knows nothing of skips that are told beside it."""
+    """Whether the owner can call the module on such inputs. A module that only lists its layers has no forward, and
+    that of a list does not include skips given separately."""
     if model.call is not None:
         return True
     forward = type(owner).forward
@@ -94,12 +94,12 @@ def called_as_a_whole(model, owner: nn.Module, inputs) -> bool:
 
 
 def mixes_by_design(module: nn.Module) -> bool:
-    """Whether layers count over rows, or give places to rows, and say so: in parts they do something else."""
+    """Whether layers declare that they count over rows, or give places to rows, so that groups give other results."""
     return any(isinstance(one, Tallies | Routes) for one in module.modules())
 
 
 def refuse_weights_of(loss: Callable):
-    """Nothing, where a loss carries no weights along: a rank has a copy of it, and a gradient of it reaches nobody."""
+    """Raise an error if a loss has weights: each rank has a copy of it, and their gradients would be lost."""
     for name, one in carried(loss):
         if any(x.requires_grad for x in (one.parameters() if isinstance(one, nn.Module) else flat(one))):
             raise ValueError(
@@ -108,8 +108,8 @@ def refuse_weights_of(loss: Callable):
 
 
 def carried(function: Callable) -> list[tuple[str, object]]:
-    """(name, a module or a tensor) of all that a function brings along: its own, in its closure, among the globals and
-    defaults that it names, bound to it."""
+    """(name, a module or a tensor) for all that a function refers to: its attributes, its closure, the globals and
+    defaults that it names, and the object that it is bound to."""
     found, waiting, known = [], [("itself", function)], set()
     while waiting:
         name, one = waiting.pop()
@@ -141,7 +141,7 @@ def named_in(function: types.FunctionType) -> list[tuple[str, object]]:
 
 
 class Narrowest(TorchDispatchMode):
-    """Notes the narrowest dtype that anything is computed in while it lasts: `dtype`."""
+    """A context that records the narrowest dtype of all computations in it: `dtype`."""
 
     def __init__(self):
         super().__init__()
@@ -161,8 +161,8 @@ def _by_layers(model, module):
 
 
 def _arguments(owner, x) -> tuple:
-    """The inputs as arguments of a module's forward: as one, else each by itself; none where it asks for others, such
-    as the targets too."""
+    """The inputs as arguments of a module's forward: as one argument, or each separately; none if it requires others,
+    such as the targets."""
     for given in ((x,), x if isinstance(x, tuple) else ()):
         with suppress(TypeError):
             inspect.signature(owner.forward).bind(*given)
@@ -171,7 +171,7 @@ def _arguments(owner, x) -> tuple:
 
 
 def _called(model, owner, x):
-    """A module called as its owner does."""
+    """The output of a module that is called as by its owner."""
     try:
         return owner(*_arguments(owner, x)) if model.call is None else model.call(owner, x)
     except Exception as error:
@@ -180,7 +180,7 @@ def _called(model, owner, x):
 
 
 def _gradients(module, forward, loss_of, inputs, targets, rows) -> tuple[float, dict[str, torch.Tensor]]:
-    """(the loss, {weight: its gradient}) of a batch, in parts."""
+    """(the loss, {weight: its gradient}) of a batch, computed in groups of rows."""
     losses, draws = [], draws_of(module)
     module.zero_grad()
     with torch.enable_grad():
@@ -201,7 +201,7 @@ def _largest(x) -> float:
 
 
 def _difference(one, other, near: float) -> str:
-    """What differs, in words; nothing where both are the same but for rounding, or both are no numbers."""
+    """The difference in words; empty if both are equal except for rounding, or both are nan."""
     size, its = (max(map(_largest, each[1].values()), default=0.0) for each in (one, other))
     finite = [math.isfinite(each) for each in (one[0] + size, other[0] + its)]
     if not all(finite):
@@ -216,10 +216,10 @@ def _difference(one, other, near: float) -> str:
 
 
 def refuse_borrowed(layers: dict[int, nn.Module], takes: dict, made: dict):
-    """Nothing, where every layer computes with weights that are its own, alone or with others: a rank that has the
-    layer has these, and no others.
+    """Raise an error unless every layer computes only with weights that it contains, alone or shared: a rank with the
+    layer has only these.
 
-    made  {layer: what left it}, and -1: what entered
+    made  {layer: its output}, and -1: the inputs
     """
     names = {id(weight): n for n, layer in layers.items() for weight in layer.parameters()}
     for number, layer in layers.items():
@@ -236,7 +236,7 @@ def refuse_borrowed(layers: dict[int, nn.Module], takes: dict, made: dict):
 
 
 def read_by(tensors) -> list[torch.Tensor]:
-    """The weights that autograd would give a gradient from these tensors."""
+    """The weights that would get a gradient from these tensors."""
     waiting, known, found = [x.grad_fn for x in tensors if x.grad_fn], set(), []
     while waiting:
         node = waiting.pop()

@@ -1,14 +1,13 @@
 """The layers of a model of Hugging Face: an opening, its blocks, a closing.
 
-The base model's own forward is run with something else in place of its blocks, twice:
+The base model's own forward is run twice, with replacements for its blocks:
 
-  opening   hears how each block is called: masks, positions and rotary embeddings are computed here, once for each
-            microbatch, and carried from block to block
-  a block   is called as it was heard
-  closing   is given what the last block made: final norm and head follow, with all that the forward does besides them
+  opening   records the call of each block: masks, positions and rotary embeddings are computed here, once for each
+            microbatch, and passed from block to block
+  a block   is called as recorded
+  closing   receives the output of the last block: final norm and head follow, and the rest of the forward
 
-Relatives: `huggingface` reads from the plan which these are; `examination` compares the layers with the model's own
-forward.
+Relatives: `huggingface` reads the blocks from the plan; `examination` compares the layers with the model's own forward.
 """
 
 import copy
@@ -22,9 +21,9 @@ from hybridlab.training.models.trees import flat
 
 @dataclass(frozen=True)
 class Slot:
-    """In a call, the place of a tensor: of those that travel, 0 what blocks change, others what is carried.
+    """The place of a tensor in a recorded call: 0 is the tensor that blocks change, the others are passed on unchanged.
 
-    wanted  whether a gradient goes back through it
+    wanted  whether the tensor gets a gradient
     """
 
     number: int
@@ -33,10 +32,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layers:
-    """Lists what a model does in sequence: an opening, its blocks, a closing.
+    """Lists a model's layers in sequence: an opening, its blocks, a closing.
 
-    blocks  the name of their list in the base model;  tail  of its children behind them
-    calls   of each block, its arguments and its named ones, with slots in place of tensors
+    blocks  the name of their list in the base model;  tail  the names of the children after them
+    calls   for each block, its positional and its named arguments, with slots instead of tensors
     """
 
     blocks: str
@@ -51,7 +50,7 @@ class Layers:
 
 
 class Opening(nn.Module):
-    """All before the first block: (what it takes, *what is carried)."""
+    """Everything before the first block: (the block's input, *the tensors passed on)."""
 
     def __init__(self, module, blocks: str, tail: tuple[str, ...]):
         super().__init__()
@@ -63,7 +62,7 @@ class Opening(nn.Module):
 
 
 class Block(nn.Module):
-    """One block, called as it was heard; what is carried goes on, unless this is the last."""
+    """One block, called as recorded; tensors are passed on, except by the last block."""
 
     def __init__(self, block: nn.Module, call, carries: bool):
         super().__init__()
@@ -76,7 +75,7 @@ class Block(nn.Module):
 
 
 class Closing(nn.Module):
-    """All behind the last block, as the model's own forward does it."""
+    """Everything after the last block, computed by the model's own forward."""
 
     def __init__(self, module, blocks: str, tail: tuple[str, ...]):
         super().__init__()
@@ -92,7 +91,7 @@ class Closing(nn.Module):
 
 
 class Given(nn.Module):
-    """In place of all blocks: what the last one made."""
+    """Replaces all blocks: it returns the last block's output."""
 
     def __init__(self, x):
         super().__init__()
@@ -103,14 +102,14 @@ class Given(nn.Module):
 
 
 class Through(nn.Module):
-    """In place of what is not here: hands on its first argument."""
+    """Replaces a missing module: it returns its first argument."""
 
     def forward(self, x, *_, **__):
         return x
 
 
 class Hearing(nn.Module):
-    """In place of a block: notes how it is called, and hands on what it would change, as a tensor of its own."""
+    """Replaces a block: it records the call, and returns a copy of the tensor that the block would change."""
 
     def __init__(self, calls: list):
         super().__init__()
@@ -123,13 +122,13 @@ class Hearing(nn.Module):
 
 
 def called(module, inputs, **more):
-    """What a model makes of its inputs: scores of tokens, or without a head its last states."""
+    """The output of a model: scores of tokens, or without a head its last states."""
     made = module(*(() if inputs is None else flat(inputs)), use_cache=False, **more)
     return made.logits if hasattr(made, "logits") else made.last_hidden_state
 
 
 def heard(base: nn.Module, blocks: str, number: int, inputs) -> list:
-    """How the forward of a base model calls its blocks: (what each changes, arguments, named ones, what leaves)."""
+    """The calls of a base model's blocks: (the tensor that each changes, arguments, named arguments, output)."""
     calls = []
     listening = twin(base, **{blocks: nn.ModuleList([Hearing(calls) for _ in range(number)])})
     listening(*flat(inputs), use_cache=False)
@@ -137,7 +136,7 @@ def heard(base: nn.Module, blocks: str, number: int, inputs) -> list:
 
 
 def tensors_of(calls: list) -> list[torch.Tensor]:
-    """What travels: what the first block changes, then every other tensor that any block is given, once."""
+    """The tensors sent between blocks: the first block's input, then every other tensor given to any block, once."""
     found = {id(calls[0][0]): calls[0][0]}
     changed = {id(x) for x, *_ in calls[1:]}
     for _, args, named, _ in calls:
@@ -146,19 +145,19 @@ def tensors_of(calls: list) -> list[torch.Tensor]:
 
 
 def calls_of(module: nn.Module, blocks: str, inputs) -> tuple:
-    """The calls of all blocks with slots in place of tensors.
+    """The calls of all blocks with slots instead of tensors.
 
-    raises  ValueError where the forward does anything between two blocks
+    raises  ValueError if the forward computes anything between two blocks
     """
     kind, every = type(module).__name__, getattr(module.base_model, blocks)
     calls = heard(module.base_model, blocks, len(every), inputs)
     if len(calls) != len(every):
-        raise ValueError(f"{kind} calls {len(calls)} of its {len(every)} {blocks}: give as many as it calls")
+        raise ValueError(f"{kind} has {len(every)} {blocks} and calls {len(calls)}: give as many as it calls")
     for number, ((*_, left), (enters, *_)) in enumerate(zip(calls, calls[1:])):
         if left is not enters:
             raise ValueError(
-                f"{kind} does something between {blocks}.{number} and {blocks}.{number + 1}, which no block would do: "
-                "cut it by the names of its modules, hl.Model.traced(model, loss, data, cuts=[…])"
+                f"{kind} computes something between {blocks}.{number} and {blocks}.{number + 1}, outside its blocks: "
+                "cut it at the names of its modules with hl.Model.traced(model, loss, data, cuts=[…])"
             )
     slots = {id(x): Slot(number, x.requires_grad) for number, x in enumerate(tensors_of(calls))}
     slots |= {id(x): Slot(0, True) for x, *_ in calls}
@@ -170,7 +169,7 @@ def _used(x: torch.Tensor, slot: Slot) -> torch.Tensor:
 
 
 def exchanged(x, kind: type, function):
-    """Something built of tuples, lists and dicts, with function(one) in place of everything of a kind.
+    """Nested tuples, lists and dicts, with function(one) instead of every value of a kind.
 
     >>> exchanged({"a": (1, None), "b": "c"}, int, lambda number: number + 1)
     {'a': (2, None), 'b': 'c'}
@@ -183,7 +182,7 @@ def exchanged(x, kind: type, function):
 
 
 def twin(module: nn.Module, **children) -> nn.Module:
-    """The same module with other children: its weights, and all its other children, are the same ones.
+    """The same module with other children; it shares its weights and all other children.
 
     >>> both = nn.ModuleDict({"up": nn.Linear(2, 3), "down": nn.Linear(3, 2)})
     >>> one = twin(both, down=None)

@@ -10,12 +10,12 @@ from torch.nn.utils import parametrize
 
 
 def readable(module: nn.Module, given: bool) -> nn.Module:
-    """The same module, where ranks can have parts of it.
+    """The same module, if ranks can have parts of it.
 
-    given  whether it is the module itself that was given, and no function that makes one
+    given  whether the module itself was given, and not a function that makes one
 
     raises  ValueError in one sentence for scripted or computed parts, and for weights that are lazy, on torch's meta
-            device, complex, in one another's memory, or have hooks
+            device, complex, overlap in memory, or have hooks
     """
     for name, layer in module.named_modules():
         name = name or "the model"
@@ -58,7 +58,7 @@ def _refuse_weight(name: str, weight):
 
 
 def refuse_shared_memory(module: nn.Module):
-    """Nothing, where two weights are either one or have memory of their own."""
+    """Raise an error if two weights overlap in memory without being the same weight."""
     every = [(name, weight) for name, weight in module.named_parameters() if weight.numel()]
     in_memory = sorted((*_addresses(weight), name) for name, weight in every)
     for (_, end, other), (begin, _, name) in zip(in_memory, in_memory[1:]):
@@ -70,6 +70,6 @@ def refuse_shared_memory(module: nn.Module):
 
 
 def _addresses(x) -> tuple[int, int]:
-    """From where to where a tensor lies in memory."""
+    """The first and last address of a tensor in memory."""
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride()))
     return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()

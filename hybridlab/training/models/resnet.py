@@ -1,15 +1,15 @@
-"""A residual net for digits, whose layers differ in time and in weights.
+"""A residual net for digits, whose layers differ in time and in number of weights.
 
-The first blocks are long, so they take most of the time. The last ones have many channels, so they hold most of the
-weights. Of four stages with equally many layers, one has 1.9 times as much to multiply as the slowest stage of the best
-cut; with equally many weights, 3.1 times. All others wait for it. `cut="time"` is for such a net. AmoebaNet-D, which
-GPipe and torchgpipe were measured with, is uneven too.
+The first blocks have large pictures, so they take most of the time. The last ones have many channels, so they hold most
+of the weights. Of four stages with equal numbers of layers, the slowest has 1.9× the multiplications of the slowest
+stage of the best cut; with equal numbers of weights, 3.1×. All other stages wait for it. `cut="time"` is for such a
+net. AmoebaNet-D, used in the measurements of GPipe and torchgpipe, is uneven too.
 
 Shape suffixes
     B batch · C channels · Y rows of pixels, X columns
 
 Source: He et al. 2016, arXiv:1512.03385; uneven layers in a pipeline, Kim et al. 2020, arXiv:2004.09910.
-Relatives: `conv`, whose layers these are; `predict.plans.partition` (the best cut).
+Relatives: `conv`, which has the same layers; `predict.plans.partition` (the best cut).
 """
 
 import torch
@@ -23,9 +23,9 @@ BLOCKS = ((1, 1, 3), (1, 1, 3), (1, 1, 3), (2, 2, 1), (2, 1, 1), (4, 2, 1), (4, 
 
 
 class Residual(nn.Module):
-    """Some convolutions beside a shortcut, added before the last ReLU.
+    """Some convolutions and a shortcut, added before the last ReLU.
 
-    The shortcut is what entered; where channels or pixels change in number, a convolution of 1×1 fits it to the sum.
+    The shortcut is the input; if the number of channels or pixels changes, a 1×1 convolution adapts it.
     """
 
     def __init__(self, enter: int, leave: int, stride: int, convolutions: int):
@@ -40,9 +40,9 @@ class Residual(nn.Module):
 
 
 class ResNet(Layered):
-    """A convolution, then residual blocks, then scores: nine layers, unless other blocks are given.
+    """A convolution, then residual blocks, then scores: nine layers by default.
 
-    blocks  of each, (its channels in units of width, its stride, its convolutions)
+    blocks  for each block: (its channels in units of width, its stride, its number of convolutions)
 
     >>> ResNet()(torch.zeros(3, 1, 8, 8)).shape
     torch.Size([3, 10])

@@ -1,6 +1,6 @@
 """Rotary positions: queries and keys are rotated, in pairs of features, by an angle proportional to the position.
 
-Source: Su et al. 2021, arXiv:2104.09864. Relatives: `modern`, `latent`, which turn what they turn with it.
+Source: Su et al. 2021, arXiv:2104.09864. Relatives: `modern` and `latent`, which use it.
 
 Shape suffixes
     those of GPT, and P pairs of features in a head (P = H/2)
@@ -15,15 +15,15 @@ BASE = 10_000  # the first pair turns by 1 radian per position, the last by litt
 
 
 class Rotary(nn.Module, Positions):
-    """Turns each pair of features of a head by an angle that grows with the position, for each pair at another speed.
+    """Rotates each pair of features of a head by an angle proportional to the position; each pair has another speed.
 
-    A query and a key then match by how far they are apart, not by where they are. The pairs are (0, 1), (2, 3), ….
+    A query and a key then match by their distance, not by their absolute positions. The pairs are (0, 1), (2, 3), ….
 
-    first  the position at which what comes in begins: not 0 where the sequence is cut
+    first  the position of the first input: not 0 if the sequence is sharded
 
-    Angles are computed in float64 and then take the dtype of the input: bfloat16 has no 257.
+    Angles are computed in float64 and then converted to the dtype of the input: bfloat16 cannot represent 257.
 
-    raises  ValueError when the width of a head is odd
+    raises  ValueError if the width of a head is odd
 
     >>> quarter = Rotary(width=2)
     >>> quarter.first = torch.pi / 2

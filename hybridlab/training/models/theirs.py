@@ -1,10 +1,10 @@
-"""Data as people have them: datasets, loaders and lists of PyTorch, as the batch of each step.
+"""Data in the forms of PyTorch: datasets, loaders and lists, as the batch of each step.
 
-A layout is compared with one device, so a step has one batch, whoever asks for it, on any rank, in any order.
-It is found here: a step is a place in a pass over the data, and a pass begins anew where the one before has ended. A
-short last batch of a pass is left out, as with `drop_last=True`: all steps have equally many rows.
+A layout is compared with one device, so a step must have the same batch on any rank and in any order of requests. Here
+a step is a place in a pass over the data; a new pass begins when the previous one has ended. A short last batch of a
+pass is left out, as with `drop_last=True`: all steps have the same number of rows.
 
-No worker is started. Each rank reads the rows by itself, in the order that the loader has in plain PyTorch.
+No worker is started. Each rank reads the rows itself, in the order of the loader in plain PyTorch.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,11 +17,11 @@ from hybridlab.training.models.batches import Batches, even, length
 
 
 def batches_of(data):
-    """A source of batches, as `Model` takes it, of what somebody has; what is none of these kinds, as it is.
+    """A source of batches for `Model`, made from data in one of these forms; anything else is returned unchanged.
 
     data  a DataLoader, a Dataset with numbered rows, an IterableDataset, or a list of batches
 
-    raises  ValueError in one sentence for what would not give the same batch for the same step everywhere
+    raises  ValueError in one sentence for data that would not give the same batch for the same step on all ranks
 
     >>> rows = torch.utils.data.TensorDataset(torch.arange(5.0)[:, None], torch.arange(5))
     >>> batches_of(rows).batch(step=1, rows=2)
@@ -38,13 +38,13 @@ def batches_of(data):
         return Listed(data)
     if isinstance(data, Iterator):
         raise ValueError(
-            f"data={type(data).__name__} can be read only once, and every rank reads it: give a list of batches, or an "
-            "IterableDataset whose __iter__ begins anew"
+            f"data={type(data).__name__} can be read only once, but every rank reads it: give a list of batches, or an "
+            "IterableDataset whose __iter__ starts from the first row"
         )
     if hasattr(data, "dtype") or isinstance(data, tuple | Mapping):
         raise ValueError(
-            f"data is a {type(data).__name__}: give torch.utils.data.TensorDataset(inputs, targets), or a list of "
-            "batches"
+            f"data={type(data).__name__} has no batches: give torch.utils.data.TensorDataset(inputs, targets), or a "
+            "list of batches"
         )
     if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         return Numbered(data)
@@ -52,7 +52,7 @@ def batches_of(data):
 
 
 class Numbered(Batches):
-    """A dataset whose rows have numbers: they are read in order."""
+    """A dataset with numbered rows, read in order."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -60,7 +60,7 @@ class Numbered(Batches):
     def read(self, step, rows):
         in_a_pass = len(self.dataset) // rows
         if not in_a_pass:
-            raise ValueError(f"data has {len(self.dataset)} rows, and a step takes {rows}: give a smaller batch")
+            raise ValueError(f"data has {len(self.dataset)} rows, but a step needs {rows}: give a smaller batch")
         first = step % in_a_pass * rows
         return default_collate(_rows(self.dataset, list(range(first, first + rows))))
 
@@ -70,7 +70,7 @@ class Listed(Batches):
 
     def __init__(self, batches: list):
         if not batches:
-            raise ValueError("data is an empty list: give batches, (inputs, targets) each")
+            raise ValueError("data=[] has no batches: give a list of (inputs, targets)")
         self.batches, self.rows = even(batches, [length(one) for one in batches])
 
     def read(self, step, rows):
@@ -78,7 +78,7 @@ class Listed(Batches):
 
 
 class Dealt(Batches):
-    """A loader of numbered rows: the order of each pass is drawn by its own sampler, from its own seeded generator."""
+    """A loader of numbered rows: its own sampler draws the order of each pass, from its own seeded generator."""
 
     def __init__(self, loader: DataLoader):
         self.dataset, self.collate = loader.dataset, loader.collate_fn
@@ -86,9 +86,7 @@ class Dealt(Batches):
         self.single = loader.batch_sampler is None  # then each of its rows is a batch already
         order = self.drawn.of(0)
         if not order:
-            raise ValueError(
-                "data is a DataLoader without a batch: give one with rows, and drop_last=False if they are few"
-            )
+            raise ValueError("data=DataLoader has no batches: it has too few rows; give more, or drop_last=False")
         self.rows = length(self._fetched(order[0])) if self.single else even(order, list(map(len, order)))[1]
 
     def read(self, step, rows):
@@ -101,7 +99,7 @@ class Dealt(Batches):
 
 
 class _Orders:
-    """The order of every pass of a loader, as plain PyTorch has it: each pass draws on where the one before ended."""
+    """The order of every pass of a loader, as in plain PyTorch: each pass continues the draws of the previous one."""
 
     def __init__(self, loader: DataLoader):
         sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
@@ -117,8 +115,8 @@ class _Orders:
         self.last, self.kept, self.states = -1, {}, self.begun
         if first != self.of(0):
             raise ValueError(
-                "data draws another order each time that it is read, and every rank reads it by itself: give the "
-                "DataLoader generator=torch.Generator().manual_seed(0), or a sampler that is seeded"
+                "data=DataLoader draws another order each time it is read, and every rank reads it: give the "
+                "DataLoader generator=torch.Generator().manual_seed(0), or a sampler with a seed"
             )
 
     def of(self, number: int) -> list:
@@ -131,13 +129,13 @@ class _Orders:
         return self.kept[number]
 
     def _draw(self):
-        """Draw the next pass. The generators, which are somebody's own, are then as they were."""
+        """Draw the next pass. Afterwards the generators, which belong to the user, have their earlier states."""
         before = [one.get_state() for one in self.generators]
         for one, state in zip(self.generators, self.states):
             one.set_state(state)
         self.last, self.draws = self.last + 1, self.draws + 1
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.draws)  # who draws from there gets other numbers each time, and is found out
+            torch.manual_seed(self.draws)  # a draw from torch's generator differs each time, so it is detected
             order = list(self.numbers)
         self.kept = {number: kept for number, kept in self.kept.items() if number == 0} | {self.last: order}
         self.states = [one.get_state() for one in self.generators]
@@ -145,12 +143,12 @@ class _Orders:
             one.set_state(state)
 
     def __getstate__(self):
-        """What travels: generators as states."""
+        """The object in the form in which it is sent: generators as states."""
         return vars(self) | {"kept": {}, "last": -1, "states": self.begun}
 
 
 class _Itself(Dataset):
-    """A dataset that has at each number that number."""
+    """A dataset whose row is its own number."""
 
     def __getitem__(self, number):
         return number
@@ -164,7 +162,7 @@ def _itself(x):
 
 
 class Streamed(Batches):
-    """Rows that come one after the other, or batches: read anew in each pass, and from the front to go back.
+    """Rows, or batches, that come in sequence: each pass reads them again, and so does a request for an earlier step.
 
     whole  whether each of its rows is a batch already
     """
@@ -173,8 +171,8 @@ class Streamed(Batches):
         self.dataset, self.rows, self.collate, self.whole = dataset, rows, collate, whole
         if iter(dataset) is iter(dataset):
             raise ValueError(
-                f"data={type(dataset).__name__} can be read only once: let its __iter__ begin anew each time, so that "
-                "every rank reads the same rows"
+                f"data={type(dataset).__name__} can be read only once, but every rank reads it: let its __iter__ start "
+                "from the first row each time"
             )
         if whole:
             self.rows = length(collate(next(iter(dataset))))
@@ -191,7 +189,7 @@ class Streamed(Batches):
         return self.collate(next(self.under_way))
 
     def _passes(self, rows):
-        """Batch after batch, pass after pass; what is left at the end of a pass is left out."""
+        """Batch after batch, pass after pass; the incomplete batch at the end of a pass is left out."""
         while True:
             begun, some = iter(self.dataset), 0
             taken = lambda begun=begun: next(begun, None) if self.whole else list(islice(begun, rows))
@@ -201,7 +199,7 @@ class Streamed(Batches):
                 some += 1
                 yield one
             if not some:
-                raise ValueError(f"a pass over data has no {rows} rows, and a step takes so many: give a smaller batch")
+                raise ValueError(f"data has fewer than {rows} rows, but a step needs {rows}: give a smaller batch")
 
     def __getstate__(self):
         return vars(self) | {"under_way": None}
@@ -213,19 +211,19 @@ def _of_loader(loader: DataLoader) -> Batches:
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if isinstance(sampler, DistributedSampler):
         raise ValueError(
-            "data has a DistributedSampler, which gives each rank its share of the rows, and here the layout does: "
-            "leave it out"
+            "data has a DistributedSampler: it divides the rows among ranks, but here the layout does; give the "
+            "DataLoader without it"
         )
     if getattr(sampler, "generator", loader) is None:  # torch's samplers that draw have one
         raise ValueError(
-            f"data has a {type(sampler).__name__} without a generator, so every rank would read other rows in a step: "
-            "give DataLoader(…, generator=torch.Generator().manual_seed(0))"
+            f"data has a {type(sampler).__name__} without a generator: every rank would read other rows; give "
+            "DataLoader(…, generator=torch.Generator().manual_seed(0))"
         )
     return Dealt(loader)
 
 
 def _rows(dataset, numbers: list) -> list:
-    """The rows with these numbers, as a loader gets them."""
+    """The rows with these numbers, read as a loader does."""
     if hasattr(dataset, "__getitems__"):
         return dataset.__getitems__(numbers)
     return [dataset[number] for number in numbers]

@@ -1,24 +1,25 @@
-"""Which matrices a tensor-parallel plan of Hugging Face cuts, as the names of dims that modes know.
+"""The matrices that a tensor-parallel plan of Hugging Face shards, as the names of dims that modes use.
 
-The plan (`_tp_plan`) says "colwise" of a matrix that is cut by its outputs, "rowwise" of one that is cut by its inputs.
-A module with a pair of both is cut. Other kinds gather inside a layer or cut experts: their module stays whole.
+In the plan (`_tp_plan`), "colwise" is a matrix sharded by its outputs, "rowwise" one sharded by its inputs. A module
+with a pair of both is sharded. Other kinds gather inside a layer or shard experts: their module stays unsharded.
 
-Source: transformers 5, `integrations.tensor_parallel`. Relatives: `huggingface`, which asks; `core.where.rules`.
+Source: transformers 5, `integrations.tensor_parallel`. Relatives: `huggingface`, which uses it; `core.where.rules`.
 """
 
 import math
 
 from torch import nn
 
-CUT = {"colwise": 0, "rowwise": 1}  # the dim of a weight that is cut
-ALONGSIDE = "replicated_with_grad_allreduce"  # what every rank has of a module that is cut: its gradient is a summand
+CUT = {"colwise": 0, "rowwise": 1}  # the dim of a weight that is sharded
+ALONGSIDE = "replicated_with_grad_allreduce"  # a full weight in a sharded module: its gradient is a partial sum
 
 
 def dims_of(module: nn.Module) -> tuple[dict[str, str], dict[str, int], list[str]]:
-    """What tensor parallelism may cut: ({parameter: the names of its dims}, {letter: how many}, kinds left whole).
+    """The matrices to shard: ({parameter: the names of its dims}, {letter: length}, kinds left unsharded).
 
-    Of attention whole groups are cut, each a head of keys with the queries that ask it: N. Of other modules hidden
-    units: F. Where widths differ, F is their greatest common divisor, and each has groups of its own size.
+    In attention, full groups are distributed, each a head of keys with the query heads that use it: N. In other
+    modules, hidden units: F. If widths differ, F is their greatest common divisor, and the size of a group depends on
+    the module.
     """
     styles, config = styles_of(module), module.config
     cut, left = {}, set()
@@ -45,7 +46,7 @@ def dims_of(module: nn.Module) -> tuple[dict[str, str], dict[str, int], list[str
 
 
 def styles_of(module: nn.Module) -> dict[str, str]:
-    """{module or parameter that the tensor-parallel plan names: how it is cut}, in model order."""
+    """{module or parameter in the tensor-parallel plan: how it is sharded}, in model order."""
     plan = module._tp_plan or {}
     names = [name for name, _ in (*module.named_modules(), *module.named_parameters())]
     starred = {name: ".".join("*" if part.isdigit() else part for part in name.split(".")) for name in names}

@@ -1,13 +1,14 @@
-"""Any module as layers: torch's tracer reads what it does, and names of its modules say where it is cut.
+"""Any module as layers: torch's tracer records its operations, and names of submodules say where to cut.
 
-torch.export writes down a forward as a graph of operations, each with the modules that it was done in. A cut stands
-before the first operation of a module; a *piece* is what lies between two cuts. It takes what earlier pieces made and
-it or a later one needs, and hands on what later ones need. Its weights are those of the module, under their names.
+torch.export records a forward as a graph of operations, each with the modules that it belongs to. A cut is before the
+first operation of a module; a *piece* is the part between two cuts. Its inputs are the outputs of earlier pieces that
+it or a later piece needs, and it returns the tensors that later pieces need. Its weights are those of the module, with
+the same names.
 
-Sizes do not travel: a piece that needs the number of rows reads it off a tensor that it is given.
+Sizes are not sent: a piece that needs the number of rows reads it from one of its input tensors.
 
 Source: torch.export; `torch.distributed.pipelining`, which cuts the same graphs. Relatives: `huggingface`, for modules
-whose class says how they are cut; `examination`, which compares the pieces with the module's own forward.
+with a plan in their class; `examination`, which compares the pieces with the module's own forward.
 """
 
 import copy
@@ -26,14 +27,15 @@ from hybridlab.training.models.theirs import batches_of
 from hybridlab.training.models.trees import flat, mapped
 
 FEW = 30  # names that a message lists
-ROWS = 3  # of the example that is traced: other dims rarely have this length
+ROWS = 3  # of the traced example: other dims rarely have this length
 
 
 def told(module, loss, data, cuts) -> dict:
-    """What a `Model` of a module that is cut before these of its modules is told: its arguments, by name.
+    """The arguments of `Model`, by name, for a module that is cut before these of its submodules.
 
-    raises  ValueError in one sentence for what torch cannot trace, for unknown names, and for a graph that holds for
-            one number of rows only
+    raises  ValueError in one sentence if torch cannot trace it, for unknown names, and for a graph that is valid for
+            only
+            one number of rows
     """
     example = _original(module)
     _refuse_seams(example)
@@ -57,12 +59,12 @@ def told(module, loss, data, cuts) -> dict:
 
 
 def of_form(loss, form, made, targets):
-    """The loss of an output that the module makes of several tensors, in its own form."""
+    """The loss of an output that consists of several tensors, in the module's own form."""
     return loss(pytree.tree_unflatten(flat(made), form), targets)
 
 
 def called(names: tuple[str, ...], module: nn.Module, inputs):
-    """What a module makes of its inputs, as the last piece hands it on: a tensor, or a tuple of them."""
+    """The output of a module in the form that the last piece returns: a tensor, or a tuple of tensors."""
     made = _answer(module, inputs, names)
     return made if torch.is_tensor(made) else tuple(pytree.tree_leaves(made))
 
@@ -77,7 +79,7 @@ def _arguments(inputs, names) -> tuple[tuple, dict]:
 
 
 def _original(module) -> nn.Module:
-    """A module of its own to trace."""
+    """A separate module to trace."""
     if isinstance(module, nn.Module):
         return copy.deepcopy(module)
     with torch.random.fork_rng(devices=[]):
@@ -96,9 +98,10 @@ def _refuse_seams(module: nn.Module):
 
 @dataclass
 class Pieces:
-    """Lists the pieces of a module, traced anew where it has another dtype or device, and in each process.
+    """Lists the pieces of a module, traced again for each dtype and device, and in each process.
 
-    whole  what the module is made of;  cuts  names of its modules;  inputs  an example;  names  of these, or ()
+    whole  the module, or a function that makes it;  cuts  names of submodules;  inputs  an example;  names  of these,
+    or ()
     """
 
     whole: object
@@ -110,7 +113,7 @@ class Pieces:
         self._found = {}
 
     def __getstate__(self):
-        return vars(self) | {"_found": {}}  # graphs do not travel
+        return vars(self) | {"_found": {}}  # graphs are not sent
 
     def __call__(self, module: nn.Module) -> list[nn.Module]:
         weight = next(iter(module.parameters()))
@@ -126,7 +129,7 @@ class Pieces:
 
 
 def _refuse_fixed(module, pieces: list, fewer):
-    """Nothing, where the pieces work on fewer rows than were traced."""
+    """Raise an error unless the pieces work on fewer rows than were traced."""
     try:
         with torch.no_grad():
             functools.reduce(lambda x, piece: piece(x), pieces, fewer)
@@ -158,9 +161,9 @@ def _exported(module: nn.Module, inputs, names) -> fx.GraphModule:
 
 
 def cut(graph: fx.Graph, cuts: tuple[str, ...]) -> list[fx.Graph]:
-    """The pieces of a graph, each a graph of its own: of a tensor, or of the tuple that the piece before it made.
+    """The pieces of a graph, each a separate graph: of a tensor, or of the tuple that the previous piece returns.
 
-    raises  ValueError for a name of which the graph has no operation, or that is out of order
+    raises  ValueError for a name without an operation in the graph, or in the wrong order
     """
     does = [node for node in graph.nodes if node.op == "call_function" and not _is_size(node) and not _asserts(node)]
     enters, leaves = graph.find_nodes(op="placeholder"), pytree.tree_leaves(graph.output_node().args)
@@ -199,12 +202,12 @@ def _places(does: list[fx.Node], cuts: tuple[str, ...]) -> list[int]:
 
 
 def _modules(node: fx.Node) -> list[str]:
-    """The modules in which an operation is done, from the outermost one, which is the model."""
+    """The modules of an operation, starting with the outermost one, which is the model."""
     return [name for name, _ in node.meta.get("nn_module_stack", {}).values()][1:]
 
 
 def _handed(place_of: dict, leaves: list, last: int) -> list[list[fx.Node]]:
-    """What each piece but the last hands on: tensors that are made by then, and that a later piece needs."""
+    """The outputs of each piece except the last: tensors that exist by then and that a later piece needs."""
     until = dict.fromkeys(leaves, last)
     for node, place in place_of.items():
         until |= {one: max(until.get(one, -1), place) for one in node.all_input_nodes}
@@ -212,7 +215,7 @@ def _handed(place_of: dict, leaves: list, last: int) -> list[list[fx.Node]]:
 
 
 def _piece(arriving: list[fx.Node], mine: list[fx.Node], handed: list[fx.Node]) -> fx.Graph:
-    """A graph of one argument that does these operations with what arrives."""
+    """A graph of one argument that applies these operations to its inputs."""
     piece = fx.Graph()
     arrived = piece.placeholder("arrived")
     each = (
@@ -221,7 +224,7 @@ def _piece(arriving: list[fx.Node], mine: list[fx.Node], handed: list[fx.Node]) 
     inside = dict(zip(arriving, each))
 
     def here(node: fx.Node) -> fx.Node:
-        """A weight, or a size: each piece that reads it does so itself."""
+        """A weight, or a size: each piece that needs it reads it itself."""
         if node not in inside and node.target is torch.ops.aten.sym_size.int:
             inside[node] = piece.call_function(node.target, _read_off(arriving, node, inside))
         elif node not in inside:
@@ -236,7 +239,7 @@ def _piece(arriving: list[fx.Node], mine: list[fx.Node], handed: list[fx.Node]) 
 
 
 def _read_off(arriving: list[fx.Node], size: fx.Node, inside: dict) -> tuple[fx.Node, int]:
-    """A tensor that arrives, and its dim, whose length is this size."""
+    """An input tensor and its dim whose length is this size."""
     for one in arriving:
         for dim, length in enumerate(one.meta["val"].shape):
             if str(length) == str(size.meta["val"]):
@@ -245,7 +248,7 @@ def _read_off(arriving: list[fx.Node], size: fx.Node, inside: dict) -> tuple[fx.
 
 
 def _bound(piece: fx.Graph, module: nn.Module, graph: fx.GraphModule) -> nn.Module:
-    """A piece with the weights and buffers of a module; constants are those of the graph."""
+    """A piece with the weights and buffers of a module; constants come from the graph."""
     return fx.GraphModule({name: _named(name, module, graph) for name in _reads(piece)}, piece, "Piece")
 
 

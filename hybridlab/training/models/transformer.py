@@ -17,8 +17,8 @@ from hybridlab.training.models.parts import between_parts, in_parts
 
 STYLES = {"gpt": GPT, "llama": Modern}
 BYTES = 256
-PART_BYTES, PART_SECONDS = 20_000, 2e-3  # of a layer's modules, attention or one MLP, without their numbers
-LONGEST = 60.0  # seconds until a model stands
+PART_BYTES, PART_SECONDS = 20_000, 2e-3  # for each of a layer's modules, attention or one MLP, without their numbers
+LONGEST = 60.0  # maximum seconds to create a model
 
 
 class Transformer(Model):
@@ -26,9 +26,9 @@ class Transformer(Model):
 
     data   a text file, or None for the text of the course
     parts  whether a block with experts is three layers, see `parts`
-    proving  as `for_proof` makes it; without a file it then reads tokens of the whole vocabulary
+    proving  as `for_proof` sets it; without a file the data then covers the full vocabulary
 
-    raises  ValueError when the text cannot be read
+    raises  ValueError if the text cannot be read
     """
 
     enters = targets = "B T"
@@ -79,7 +79,7 @@ class Transformer(Model):
         return {name: self.shape.dims(name) for name in parameters}
 
     def between(self, rows, dtype):
-        """x_BTD behind every layer, and scores_BTV behind the last."""
+        """x_BTD after every layer, and scores_BTV after the last."""
         shape = self.shape
         x_BTD = torch.empty((rows, shape.context, shape.width), dtype=dtype, device="meta")
         scores_BTV = torch.empty((rows, shape.context, shape.vocabulary), dtype=dtype, device="meta")
@@ -93,7 +93,7 @@ class Transformer(Model):
 
 
 def packed(windows: np.ndarray, documents) -> np.ndarray:
-    """Rows of several documents each: of every window as much as its document is long.
+    """Rows of several documents each: from every window, the length of its document.
 
     >>> packed(np.array([[1, 2, 3], [4, 5, 6]]), documents=(1, 3))
     array([[1, 4, 5, 6]])

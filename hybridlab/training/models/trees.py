@@ -4,7 +4,7 @@ import torch
 
 
 def mapped(function, x):
-    """A function done to a tensor, or to every tensor of a tuple.
+    """A function applied to a tensor, or to every tensor of a tuple.
 
     >>> mapped(lambda one: one + 1, (torch.tensor(1), torch.tensor(2)))
     (tensor(2), tensor(3))
@@ -18,7 +18,7 @@ def flat(x) -> tuple[torch.Tensor, ...]:
 
 
 def mapped_together(function, some: list):
-    """A function done to a list of tensors; of tuples, to the list of the first ones, of the second ones, …
+    """A function applied to a list of tensors; for tuples, to the list of the first ones, of the second ones, …
 
     >>> mapped_together(torch.stack, [(torch.tensor(1), torch.tensor(2)), (torch.tensor(3), torch.tensor(4))])
     (tensor([1, 3]), tensor([2, 4]))
@@ -34,5 +34,5 @@ def rows_of(x, some: slice):
 
 
 def as_computed(x, dtype: torch.dtype):
-    """The same in the dtype of the computation; whole numbers, such as tokens and labels, stay what they are."""
+    """The same in the dtype of the computation; integers, such as tokens and labels, stay unchanged."""
     return mapped(lambda one: one.to(dtype) if one.is_floating_point() else one, x)

@@ -6,15 +6,16 @@
                    ↘   ↗
   2×2               4 5
 
-On the way down, pixels are lost that are needed on the way up. So a layer that leads up takes two things and joins
-their channels: what comes from below, and what the skip brings from the same height. Cut into stages, the skip from
-layer 1 to layer 8 passes by all stages between them: the case for which torchgpipe has portals.
+On the way down, pixels are lost that are needed on the way up. So a layer on the way up has two inputs and joins their
+channels: the output of the layer below, and the skip from the same height. If the net is cut into stages, the skip from
+layer 1 to layer 8 passes all stages between them: torchgpipe has portals for this case.
 
 Shape suffixes
     B batch · C channels · Y rows of pixels, X columns
 
 Source: Ronneberger et al. 2015, arXiv:1505.04597; its skips in a pipeline, Kim et al. 2020, arXiv:2004.09910.
-Relatives: `conv`, whose layers these are; `training.data.images.Digits.noisy`; `training.stages.Links` (what crosses).
+Relatives: `conv`, which has the same layers; `training.data.images.Digits.noisy`; `training.stages.Links` (the tensors
+between stages).
 """
 
 import torch
@@ -27,7 +28,7 @@ from hybridlab.training.models.layered import Layered
 class Rise(nn.Module):
     """From the height below to this one: every pixel becomes 2×2, the skip's channels join, then a convolution.
 
-    below, skipped, leave  the channels that come from below, that the skip brings, and that leave
+    below, skipped, leave  the number of channels from below, from the skip, and in the output
     """
 
     def __init__(self, below: int, skipped: int, leave: int):
@@ -39,7 +40,7 @@ class Rise(nn.Module):
 
 
 class UNet(Layered):
-    """Ten layers on three heights, with two skips: from 8×8 noisy pixels to as many clean ones.
+    """Ten layers on three heights, with two skips: from 8×8 noisy pixels to the same number of clean ones.
 
     >>> UNet()(torch.zeros(3, 1, 8, 8)).shape
     torch.Size([3, 1, 8, 8])

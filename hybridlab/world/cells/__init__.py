@@ -1,3 +1,3 @@
-"""`%%ranks`: the cells of a notebook that run on every rank (`cells`), each rank's variables between them
-(`namespace`), and the one bar that shows how far all ranks are (`progress`).
+"""`%%ranks`: cells of a notebook that run on every rank (`cells`), the variables that each rank keeps between them
+(`namespace`), and one bar for the progress of all ranks (`progress`).
 """

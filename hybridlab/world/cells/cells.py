@@ -1,13 +1,13 @@
-"""Cells on ranks: `%%ranks` runs a notebook's cell on every rank, and variables stay for the next such cell.
+"""Cells on ranks: `%%ranks` runs a notebook's cell on every rank; variables stay for the next such cell.
 
-    %%ranks              on every rank; `comm`, `rank` and `progress` are there
+    %%ranks              on every rank; `comm`, `rank` and `progress` are defined
     %%ranks 0,2          on some ranks only
-    %ranks 8             start again with this number of ranks; %ranks dp=2 pp=2 with a mesh; four if nothing is said
+    %ranks 8             restart with this number of ranks; %ranks dp=2 pp=2 with a mesh; the default is four
     %ranks push a b      copy variables of the notebook to every rank
     %ranks stop          end the ranks
 
-A cell's last expression comes home from every rank: the values are shown sorted by rank, and `_` holds them as a list.
-This is the kernel's side; `namespace` is the rank's.
+Every rank returns the value of the cell's last expression. The notebook shows the values sorted by rank, and `_` is the
+list of them. This is the kernel's side; `namespace` is the rank's.
 """
 
 import re
@@ -25,20 +25,20 @@ GONE = "What earlier %%ranks cells defined is gone with the ranks: run those cel
 
 
 def register(shell) -> None:
-    """Teach an IPython shell the magic `ranks`, for cells and lines."""
+    """Add the magic `ranks` to an IPython shell, for cells and lines."""
     cells = Cells(shell)
     shell.register_magic_function(cells.magic, magic_kind="line_cell", magic_name="ranks")
 
 
 class Cells:
-    """The kept ranks behind `%%ranks`; `launch` tells when they had to be replaced."""
+    """The persistent ranks of `%%ranks`; `launch` reports when they had to be replaced."""
 
     def __init__(self, shell):
         self._shell = shell
         self._pool: Ranks | None = None
 
     def magic(self, line: str, cell: str | None = None):
-        """What IPython calls: with a cell for `%%ranks`, without one for `%ranks`."""
+        """The function that IPython calls: with a cell for `%%ranks`, without one for `%ranks`."""
         try:
             return self.manage(line) if cell is None else self.run(line, cell)
         except ValueError as error:
@@ -51,12 +51,12 @@ class Cells:
     def run(self, line: str, cell: str) -> "Values | None":
         """Run a cell; returns the values of its last expression, or None if no rank has one.
 
-        raises  RankError when a rank fails, or when the cell is no Python: then before any rank has it
+        raises  RankError if a rank fails, or, before any rank runs it, if the cell is not valid Python
         """
         pool = self._pool or self.start(str(DEFAULT))
         chosen = _chosen(line, pool.size)
         name = f"cell [{self._number()}]"
-        source = "\n" + cell  # the line that holds %%ranks is the cell's first one
+        source = "\n" + cell  # the line with %%ranks is the cell's first line
         _read(source, name)
         namespace.register(name, f"%%ranks {line}\n{cell}")
         with tempfile.TemporaryDirectory(prefix="hybridlab-cell-") as folder:
@@ -67,11 +67,11 @@ class Cells:
         return Values(done) if any("text" in outcome for outcome in done.values()) else None
 
     def _number(self) -> int:
-        """The number of the cell that runs; IPython's own count may be the next one's by now."""
+        """The number of the running cell; IPython's own count may already be that of the next cell."""
         return len(self._shell.history_manager.input_hist_raw) - 1
 
     def manage(self, line: str):
-        """Do what a line magic asks for; returns the ranks if it only asks how they are."""
+        """Run a line magic; returns the ranks if the line is empty."""
         match line.split():
             case []:
                 return self._pool or self.start(str(DEFAULT))
@@ -83,14 +83,14 @@ class Cells:
                 print(self.start(line.strip()))
 
     def start(self, size: str) -> Ranks:
-        """Start again with "8" ranks, or with a mesh, "dp=2 pp=2"."""
+        """Restart with "8" ranks, or with a mesh, "dp=2 pp=2"."""
         pool = ranks(_size(size))
         self.stop()
         self._pool = pool.__enter__()
         return pool
 
     def stop(self):
-        """End the ranks; the next cell starts others."""
+        """End the ranks; the next cell starts new ones."""
         if self._pool:
             self._pool.stop()
         self._pool = None
@@ -106,7 +106,7 @@ class Cells:
         self._run(namespace.store, {name: self._shell.user_ns[name] for name in names})
 
     def _run(self, function, *args) -> list:
-        """Run a function on the kept ranks, with a bar for those that tell their progress."""
+        """Run a function on the persistent ranks, with a bar for ranks that report their progress."""
         with Bar(self._pool.size) as bar:
             return self._pool.run(function, *args, on_event=bar)
 
@@ -114,7 +114,7 @@ class Cells:
 class Values(list):
     """The value of a cell's last expression on each rank that ran it, in rank order; it shows as one line per rank.
 
-    A value that cannot travel home is here as its text.
+    A value that cannot be sent is replaced by its text.
     """
 
     def __init__(self, outcomes: dict[int, dict]):
@@ -159,7 +159,7 @@ def _chosen(line: str, size: int) -> list[int]:
 
 
 def _read(source: str, name: str):
-    """See whether a cell is Python."""
+    """Check that a cell is valid Python."""
     try:
         compile(source, name, "exec")
     except SyntaxError as error:
@@ -174,7 +174,7 @@ def _read(source: str, name: str):
 
 
 def _failure(faults: dict[int, list], size: int) -> RankError:
-    """The RankError of ranks that failed one by one, while nobody waited for them: they and their variables stay."""
+    """The RankError of ranks that failed while no other rank waited for them: all ranks and their variables stay."""
     found = [fault_of(rank, "fault", tree) for rank, tree in faults.items()]
     told = failure(found, size, None, last={})
     fields = {name: getattr(told, name) for name in ("rank", "kind", "message", "where", "traceback_text")}
@@ -182,7 +182,7 @@ def _failure(faults: dict[int, list], size: int) -> RankError:
 
 
 def _brief(error: BaseException, before: str = "", after: str = "") -> BaseException:
-    """The error, with what a notebook shows of it: the lines of the ranks, if any, and its sentence."""
+    """The error in the form that a notebook shows: the lines of the ranks, if any, and its sentence."""
     sentence = f"\x1b[31m{type(error).__name__}\x1b[0m: {error}"
     error._render_traceback_ = lambda: [*filter(None, (before, sentence, after))]
     return error

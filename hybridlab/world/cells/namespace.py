@@ -1,6 +1,6 @@
 """A rank's namespace: the variables of its `%%ranks` cells, and the execution of one more cell in it.
 
-This is the rank's side of `cells`. The namespace lives as long as the process does.
+This is the rank's side of `cells`. The namespace lives as long as the process.
 """
 
 import ast
@@ -14,17 +14,17 @@ import traceback
 from hybridlab.world.cells.progress import progress
 from hybridlab.world.processes import frames
 
-CALM_SECONDS = 0.3  # after an error, for the other ranks to come to the end of the cell
+CALM_SECONDS = 0.3  # after an error, for the other ranks to reach the end of the cell
 VARIABLES = {"__name__": "__main__", "__builtins__": builtins}
 
 
 def run_cell(comm, source: str, name: str, chosen: list[int], folder: str) -> dict | None:
     """Run one cell on this rank, unless it is not among the chosen ones.
 
-    folder  a private place where the ranks of this run tell each other that they have come to the end
-    returns "text" and "value" of the last expression (the value only if it can travel), or "fault" (type, message,
+    folder  a private folder in which the ranks of this run report that they have reached the end
+    returns "text" and "value" of the last expression (the value only if it can be sent), or "fault" (type, message,
     lines of the traceback, when)
-    raises  what the cell raises, if another rank may still be waiting for this one
+    raises  the cell's exception, if another rank may still be waiting for this one
     """
     if comm.rank not in chosen:
         return None
@@ -43,7 +43,7 @@ def run_cell(comm, source: str, name: str, chosen: list[int], folder: str) -> di
 
 
 def store(comm, values: dict):
-    """Put values of the notebook under their names into this rank's namespace."""
+    """Store variables of the notebook in this rank's namespace."""
     VARIABLES.update(values)
 
 
@@ -62,7 +62,7 @@ def evaluate(source: str, name: str, variables: dict):
 
 
 def register(name: str, source: str):
-    """Let tracebacks find the text of a cell under its name."""
+    """Register the text of a cell under its name, so that tracebacks find it."""
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
 
 
@@ -77,13 +77,13 @@ def _carried(value) -> dict:
 
 
 def _arrive(comm, folder):
-    """Say that this rank has come to the end of the cell and left no operation open."""
+    """Report that this rank has reached the end of the cell and has no pending operation."""
     if 0 not in comm.ledger.end_ns:
         open(os.path.join(folder, str(comm.rank)), "w").close()
 
 
 def _everybody_arrives(folder, size) -> bool:
-    """Whether no rank is left that may be waiting for another one; then the processes, and all variables, can stay."""
+    """Whether all ranks arrive, so that none still waits for another; then the processes and all variables stay."""
     until = time.monotonic() + CALM_SECONDS
     while len(os.listdir(folder)) < size:
         if time.monotonic() > until:

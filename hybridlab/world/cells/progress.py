@@ -3,11 +3,11 @@
 import contextlib
 import time
 
-QUIET_SECONDS = 0.1  # between two signs of one rank
+QUIET_SECONDS = 0.1  # minimum time between two reports of one rank
 
 
 def progress(comm, items):
-    """Yield the items of a sequence, and tell the kernel now and then how many are done."""
+    """Yield the items of a sequence, and regularly report to the kernel how many are done."""
     told = 0.0
     for done, item in enumerate(items, start=1):
         yield item
@@ -17,9 +17,9 @@ def progress(comm, items):
 
 
 class Bar(contextlib.AbstractContextManager):
-    """One bar for all ranks, as far as the slowest of them: `with Bar(4) as bar: pool.run(f, on_event=bar)`.
+    """One bar for all ranks, at the progress of the slowest: `with Bar(4) as bar: pool.run(f, on_event=bar)`.
 
-    Events that tell no progress are ignored. The bar appears with the first sign, and goes at the end.
+    Events without progress are ignored. The bar appears with the first report, and disappears at the end.
     """
 
     def __init__(self, ranks: int):
@@ -27,7 +27,7 @@ class Bar(contextlib.AbstractContextManager):
         self._bar = None
 
     def __call__(self, rank: int, event: dict):
-        """Take in one event of one rank."""
+        """Process one event of one rank."""
         if not event.keys() >= {"done", "of"}:
             return
         if self._bar is None or self._bar.total != event["of"]:
@@ -42,7 +42,7 @@ class Bar(contextlib.AbstractContextManager):
             self._bar.close()
 
     def _restart(self, total):
-        from tqdm.auto import tqdm  # here, because ranks run without a notebook's packages too
+        from tqdm.auto import tqdm  # imported here, because ranks also run without a notebook's packages
 
         self.__exit__()
         self._done = dict.fromkeys(self._done, 0)
@@ -50,19 +50,19 @@ class Bar(contextlib.AbstractContextManager):
 
 
 class Steps(contextlib.AbstractContextManager):
-    """One line on stderr for a training: steps done, and the last one's loss. It appears with the first."""
+    """One line on stderr for a training, from its first step on: the number of steps done, and the last loss."""
 
     def __init__(self, steps: int):
         self._steps, self._bar = steps, None
 
     def __call__(self, rank: int, event: dict):
-        """Take in one event of one rank; of those that are no steps, what a run goes on from is printed."""
+        """Process one event of one rank. Among other events, the checkpoint from which a run resumes is printed."""
         if "resumed" in event:
             print(event["resumed"])
         if "loss" not in event:
             return
         if self._bar is None:
-            from tqdm.auto import tqdm  # here, because ranks run without a notebook's packages too
+            from tqdm.auto import tqdm  # imported here, because ranks also run without a notebook's packages
 
             self._bar = tqdm(total=self._steps, unit="step")
         self._bar.set_postfix_str(f"loss {event['loss']:.4f}", refresh=False)

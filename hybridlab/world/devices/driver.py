@@ -1,10 +1,10 @@
 """NVIDIA's driver: its version, the build of torch that fits it, and torch's view of its GPUs.
 
-Nothing but Python is needed to import this, so that the Makefile can ask before there is an environment, and a child
-can ask torch without anything else:
+Importing this needs only Python, so that the Makefile can call it before there is an environment, and a child process
+can query torch without loading anything else:
 
     python hybridlab/world/devices/driver.py build    cpu, cu129 or cuda: the build of torch that runs on this machine
-    python hybridlab/world/devices/driver.py torch    what torch sees, as JSON
+    python hybridlab/world/devices/driver.py torch    torch's view of the GPUs, as JSON
 """
 
 import json
@@ -15,22 +15,22 @@ import subprocess
 import sys
 import warnings
 
-FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL2's
+FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # the last one is for WSL2
 # The oldest driver that runs a release of CUDA: NVIDIA, "CUDA compatibility", minor version compatibility.
 OLDEST = {13: 580, 12: 525}
-BUILDS = ((580, "cuda"), (525, "cu129"))  # PyPI's torch is built with CUDA 13; an index of PyTorch has CUDA 12.9
+BUILDS = ((580, "cuda"), (525, "cu129"))  # PyPI's torch is built with CUDA 13; one of PyTorch's indexes has CUDA 12.9
 QUERY = "driver_version,compute_mode,mig.mode.current"
 
 
 def cards(query: str = QUERY) -> list[dict[str, str]]:
-    """The answer of nvidia-smi for each GPU, by the names of its query; [] where it does not answer."""
+    """The answer of nvidia-smi for each GPU, by the names of its query; [] if it does not answer."""
     names = query.split(",")
     rows = [line.split(", ") for line in asked(f"--query-gpu={query}", "--format=csv,noheader")]
     return [dict(zip(names, map(str.strip, row))) for row in rows if len(row) == len(names)]
 
 
 def asked(*about: str) -> list[str]:
-    """The lines that nvidia-smi answers; [] where it does not."""
+    """The output lines of nvidia-smi; [] if it does not answer."""
     if not shutil.which("nvidia-smi"):
         return []
     try:
@@ -41,7 +41,7 @@ def asked(*about: str) -> list[str]:
 
 
 def version() -> str:
-    """The driver's version, "550.54.15"; "" where there is none."""
+    """The driver's version, "550.54.15"; "" if there is none."""
     for card in cards():
         return card["driver_version"]
     if os.path.exists(FILES[0]):
@@ -62,15 +62,16 @@ def build(driver: str) -> str:
 
 
 def told() -> dict:
-    """The GPUs as this process's torch sees them; it may start CUDA to answer.
+    """The GPUs as this process's torch sees them; this call may start CUDA.
 
     torch, cuda  its version and the CUDA it was built with ("" for a CPU build);  kernels  ["sm_80", …]
-    counted      GPUs that the driver has;  gpus  those that CUDA opens: [name, bytes of memory, [major, minor], UUID]
+    counted      the number of GPUs of the driver;  gpus  those that CUDA opens: [name, bytes of memory, [major, minor],
+                 UUID]
     """
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the driver is too old, which the caller says in a sentence
+        warnings.simplefilter("ignore")  # a warning that the driver is too old; the caller reports it in a sentence
         opens = torch.cuda.is_available()
         about = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count() if opens else 0)]
         return {

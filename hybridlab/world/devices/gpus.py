@@ -1,6 +1,7 @@
 """The GPUs that torch can use on this machine, and for each of the others the reason in a sentence.
 
-Everyone who counts GPUs asks here: the placement of ranks, ranks that torchrun started, the doctor, records, make gpu.
+All code that counts GPUs calls this: the placement of ranks, ranks that torchrun started, the doctor, records, make
+gpu.
 """
 
 import functools
@@ -17,7 +18,7 @@ NEW_BUILD = "remove .venv and say make setup, which takes the build that fits"
 
 
 class Gpu(NamedTuple):
-    """A GPU that torch can use: torch's number for it, its name, bytes of memory, and its UUID."""
+    """A GPU that torch can use: its number in torch, its name, bytes of memory, and its UUID."""
 
     number: int
     name: str
@@ -29,9 +30,9 @@ class Gpu(NamedTuple):
 class Gpus:
     """The GPUs of a machine.
 
-    usable  those that torch can use;  driver  its version, "" without one
-    alone   whether a GPU lets in one process only, so that ranks cannot share it
-    why     "" or a clause that says why torch cannot use a GPU that is here, and what to do
+    usable  the GPUs that torch can use;  driver  the driver's version, "" without one
+    alone   whether a GPU accepts only one process, so that ranks cannot share it
+    why     "" or a clause with the reason why torch cannot use a GPU of this machine, and the remedy
     """
 
     usable: tuple[Gpu, ...] = ()
@@ -45,7 +46,7 @@ class Gpus:
 
 @functools.cache
 def here() -> Gpus:
-    """The GPUs of this machine, asked once, in a child: CUDA stays untouched in this process, so that it can fork."""
+    """The GPUs of this machine, queried once, in a child process: this process does not use CUDA, so it can fork."""
     if not any(os.path.exists(file) for file in driver.FILES):
         return Gpus()
     child = subprocess.run([sys.executable, driver.__file__, "torch"], capture_output=True, text=True)
@@ -56,7 +57,7 @@ def here() -> Gpus:
 
 
 def judged(told: dict, version: str, cards: list[dict[str, str]]) -> Gpus:
-    """Which GPUs can be used, and why others cannot, from the words of torch (`driver.told`) and nvidia-smi (`cards`).
+    """The usable GPUs, and the reasons against the others, from torch (`driver.told`) and nvidia-smi (`cards`).
 
     >>> old = {"torch": "2.13.0", "cuda": "13.0", "kernels": ["sm_80"], "counted": 1, "gpus": []}
     >>> judged(old, "550.54", []).why.partition(":")[0]
@@ -78,7 +79,7 @@ def judged(told: dict, version: str, cards: list[dict[str, str]]) -> Gpus:
 
 
 def _why_none(told, version, modes, cards) -> str:
-    """Why CUDA opens no GPU."""
+    """The reason why CUDA opens no GPU."""
     if not version:
         return ""
     if not told["cuda"]:
@@ -97,7 +98,7 @@ def _why_none(told, version, modes, cards) -> str:
 
 
 def has_kernels(kernels: list[str], major: int, minor: int) -> bool:
-    """Whether a GPU of this capability runs one of these builds: binaries of its own generation, up to its own minor
+    """Whether a GPU of this capability runs one of these builds: binaries of its own generation up to its own minor
     number, or code of an older generation that the driver compiles.
 
     >>> has_kernels(["sm_80", "sm_86"], 8, 9), has_kernels(["sm_75"], 7, 0), has_kernels(["compute_70"], 9, 0)
@@ -105,7 +106,7 @@ def has_kernels(kernels: list[str], major: int, minor: int) -> bool:
     """
     for one in kernels:
         kind, _, number = one.partition("_")
-        if not number.isdigit():  # sm_90a: for one GPU alone
+        if not number.isdigit():  # sm_90a: for one kind of GPU only
             if number[:-1] == f"{major}{minor}":
                 return True
             continue

@@ -1,4 +1,4 @@
-"""Connecting ranks as a placement says. After it this process is one of several ranks that can communicate."""
+"""Connecting ranks as a placement says. Afterwards this process is one of several ranks that can communicate."""
 
 import warnings
 from datetime import timedelta
@@ -8,23 +8,23 @@ import torch.distributed as dist
 
 from hybridlab.world.devices.placement import Placement
 
-SHARE = 0.9  # of a GPU's memory, for all ranks on it together
+SHARE = 0.9  # maximum fraction of a GPU's memory, for all ranks on it together
 
 
 def meet(placed: Placement, timeout: timedelta, rank: int, **where):
     """Wait for the other ranks.
 
-    where  they find each other, as `init_process_group` takes it: store and world_size
+    where  store and world_size, as `init_process_group` takes them: how the ranks find each other
     """
     dist.init_process_group(backends(placed), timeout=timeout, rank=rank, **where)
-    if placed.kind == "cpu":  # torch would tell in every backward that the driver of a GPU beside is too old
+    if placed.kind == "cpu":  # otherwise torch warns in every backward if the driver of an unused GPU is too old
         warnings.filterwarnings("ignore", "CUDA initialization", UserWarning)
     if placed.takes_at_once(rank):
         take_device(placed, rank)
 
 
 def backends(placed: Placement) -> str:
-    """What torch is asked for. A GPU's own backend has gloo beside it, for what lies in host memory, and for barriers.
+    """The backend string for torch. A GPU's backend is combined with gloo, for host memory and for barriers.
 
     >>> from hybridlab.world.devices.placement import placement
     >>> backends(placement(2, gpus=2)), backends(placement(2, gpus=1))
@@ -36,23 +36,23 @@ def backends(placed: Placement) -> str:
 
 
 def of_device(placed: Placement) -> str:
-    """The backend of the ranks' devices alone: "cuda:nccl"."""
+    """The backend of the ranks' devices only: "cuda:nccl"."""
     return f"{placed.kind}:{dist.get_default_backend_for_device(placed.kind)}"
 
 
 def take_device(placed: Placement, rank: int) -> torch.device:
-    """This rank's device, made ready; of a GPU that it shares it may fill its share only."""
+    """This rank's device, made ready. If the rank shares a GPU, it may fill only its fraction of the memory."""
     device = torch.device(placed.devices[rank])
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
         exact()
-        torch.zeros(1, device=device)  # the first memory makes a context, which takes seconds
+        torch.zeros(1, device=device)  # the first allocation creates a context, which takes seconds
     if device.type == "cuda" and placed.shared:
         torch.cuda.set_per_process_memory_fraction(SHARE / placed.devices.count(str(device)), device)
     return device
 
 
 def exact():
-    """float32 as it is. GPUs since Ampere would round factors to the ten bits of TF32, in convolutions unasked, and a
-    parallel run would differ from one device by 1e-2 where it is equal within 1e-6."""
+    """Use float32 with full precision. GPUs since Ampere may round factors to the ten bits of TF32, in convolutions
+    even by default. Then a parallel run would differ from one device by 1e-2 instead of 1e-6."""
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False

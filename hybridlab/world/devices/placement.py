@@ -1,6 +1,6 @@
 """A placement: the backend for messages and the device of each rank, with the reason in a sentence.
 
-Pure, so every case can be tested on any machine; only `gpus=None` inspects this one. `meet` applies it.
+It is pure, so every case can be tested on any machine; only `gpus=None` inspects this one. `meet` applies it.
 """
 
 import os
@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from hybridlab.signatures import typed
 from hybridlab.world.devices import gpus as found
 
-ASKED = "HYBRIDLAB_DEVICES"  # what ranks compute on, in place of what is found: "cpu", or a kind and a number, "cuda:2"
+ASKED = "HYBRIDLAB_DEVICES"  # overrides the devices found: "cpu", or a kind and a number, "cuda:2"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-# Of a pair of ranks. Each costs the receiver 10 MiB and the sender 2 MiB of a GPU's memory (NCCL 2.30, p2p.cc), and
-# behind a switch NCCL takes 32: 2.6 GiB on each of eight GPUs that greet one another. More of them carry no more, here.
+# For a pair of ranks. Each costs the receiver 10 MiB and the sender 2 MiB of a GPU's memory (NCCL 2.30, p2p.cc), and
+# with a switch NCCL takes 32: 2.6 GiB on each of eight GPUs that connect with each other. More of them are not faster
+# here.
 CHANNELS = "4"
 NOT_SPEED_UPS = "times measured here are not speed-ups"
 
-# NCCL refuses two ranks of one host on one GPU. Where each rank claims a host of its own it takes them for a cluster
-# and talks through sockets; what looks for faster ways between "hosts" is switched off. Read from NCCL's source (2.27
-# to 2.30: init.cc, utils.cc, mnnvl.cc); not yet run by us on a GPU.
+# NCCL refuses two ranks of one host on one GPU. If each rank claims a separate host, NCCL takes them for a cluster and
+# communicates through sockets; its search for faster ways between "hosts" is switched off. Read from NCCL's source
+# (2.27 to 2.30: init.cc, utils.cc, mnnvl.cc); not yet run by us on a GPU.
 HOSTS_OF_THEIR_OWN = {
     "NCCL_NET": "Socket",
     "NCCL_IB_DISABLE": "1",
@@ -33,7 +34,7 @@ HOSTS_OF_THEIR_OWN = {
 
 @dataclass(frozen=True)
 class Placement:
-    """Backend ("gloo" or "nccl"), one device name per rank, whether ranks share a GPU, and why; prints as the why."""
+    """Backend ("gloo" or "nccl"), one device name per rank, whether ranks share a GPU, and the reason, as its text."""
 
     backend: str
     devices: tuple[str, ...]
@@ -45,17 +46,17 @@ class Placement:
 
     @property
     def kind(self) -> str:
-        """What ranks compute on, as torch calls it: "cpu", "cuda"."""
+        """The kind of the devices, as torch names it: "cpu", "cuda"."""
         return self.devices[0].partition(":")[0]
 
     def takes_at_once(self, rank: int) -> bool:
-        """Whether this rank takes its device before it is ready: else what a function puts on "the GPU" would lie on
-        the first one. Ranks on the first one take it when they need it."""
+        """Whether this rank initialises its device before it is ready. Otherwise tensors on "the GPU" would be
+        allocated on the first GPU. Ranks on the first GPU initialise it when they need it."""
         return not self.devices[rank].endswith(("cpu", ":0"))
 
     @property
     def contexts(self) -> int:
-        """How many ranks take the same device before they are ready, where most of them do.
+        """The number of ranks that initialise the same device before they are ready, for the device with the most.
 
         >>> [placement(8, gpus=gpus).contexts for gpus in (0, 1, 2, 8)]
         [0, 0, 4, 1]
@@ -63,7 +64,7 @@ class Placement:
         return max(Counter(d for r, d in enumerate(self.devices) if self.takes_at_once(r)).values(), default=0)
 
     def environment(self, rank: int) -> dict[str, str]:
-        """The variables that this rank must see before it meets the others; nothing listens beyond this machine.
+        """The variables that this rank must set before it meets the others; no port is open beyond this machine.
 
         >>> placement(2, gpus=1, backend="nccl").environment(1)["NCCL_HOSTID"]
         'hybridlab-rank-1'
@@ -80,8 +81,8 @@ class Placement:
 def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -> Placement:
     """The placement of ranks on a machine with `gpus` GPUs; None inspects this machine and HYBRIDLAB_DEVICES.
 
-    ranks    how many
-    gpus     how many; 0: all ranks use the CPU
+    ranks    the number of ranks
+    gpus     the number of GPUs; 0: all ranks use the CPU
     backend  None chooses; "gloo" copies through host memory; "nccl" is also possible if ranks share a GPU (slow: a
              demonstration of the cluster's code path)
 
@@ -119,7 +120,7 @@ WHY = {  # (backend, shared)
 
 
 def _devices(ranks):
-    """(kind, torch's numbers of the devices that these ranks can have here, why a GPU that is here has none)."""
+    """(kind, torch's numbers of the usable devices for these ranks, the reason why a GPU here is not usable)."""
     kind, numbers = devices_here()
     here = found.here() if not os.environ.get(ASKED) else found.Gpus()
     if here.alone and len(numbers) < ranks:
@@ -137,9 +138,9 @@ def _on_the_cpu(ranks, backend, why=""):
 
 
 def devices_here() -> tuple[str, list[int]]:
-    """(kind, torch's numbers) of the devices for ranks: GPUs that torch can use, or what HYBRIDLAB_DEVICES says.
+    """(kind, torch's numbers) of the devices for ranks: GPUs that torch can use, or the value of HYBRIDLAB_DEVICES.
 
-    raises  ValueError when that is no device
+    raises  ValueError if that is not a device
     """
     said = os.environ.get(ASKED, "")
     if not said:

@@ -1,7 +1,7 @@
-"""The machine as seen by a process, and the placement of ranks from what all of them see.
+"""The machine as one process sees it, and the placement of ranks from the views of all processes.
 
-Some clusters show every process all GPUs of its machine, others bind one to each (Slurm's --gpus-per-task): then every
-process calls its own cuda:0. A GPU's UUID tells them apart.
+Some clusters show every process all GPUs of its machine. Others bind one GPU to each process (Slurm's --gpus-per-task):
+then every process calls its own GPU cuda:0. The UUID of a GPU distinguishes them.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ from hybridlab.world.devices import driver
 from hybridlab.world.devices.gpus import judged
 from hybridlab.world.devices.placement import ASKED, Placement, devices_here, placement
 
-BOOT = Path("/proc/sys/kernel/random/boot_id")  # another one on every machine, and after every start
+BOOT = Path("/proc/sys/kernel/random/boot_id")  # differs between machines, and after every start
 
 
 class Seen(NamedTuple):
-    """What a process has: a number for its machine, and the devices that torch can use: their kind, and for each
-    torch's number here and a name that is the same in every process that sees it; and what its machine is called."""
+    """One process's view: a number for its machine; the devices that torch can use: their kind, and for each its number
+    in torch and a name that is the same in every process; and the name of the machine."""
 
     machine: int
     kind: str
@@ -31,7 +31,7 @@ class Seen(NamedTuple):
 
 
 def seen() -> Seen:
-    """What this process has. It is a rank, so it asks CUDA itself; a GPU goes by its UUID."""
+    """The view of this process. It is a rank, so it queries CUDA itself; a GPU is identified by its UUID."""
     kind, numbers = devices_here() if os.environ.get(ASKED) else ("cuda", None)
     gpus = {gpu.number: gpu.uuid for gpu in judged(driver.told(), "", []).usable} if kind == "cuda" else {}
     numbers = gpus if numbers is None else numbers
@@ -47,7 +47,7 @@ def machine() -> int:
 
 
 def everywhere(table: list[Seen]) -> Placement:
-    """The placement of all ranks, from the view of each: those that see the same devices take them in turn.
+    """The placement of all ranks, from the view of each: ranks that see the same devices take them in turn.
 
     >>> everywhere([Seen(machine, "cuda", [(0, "a"), (1, "b")]) for machine in (1, 1, 2, 2)]).devices
     ('cuda:0', 'cuda:1', 'cuda:0', 'cuda:1')

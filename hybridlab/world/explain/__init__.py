@@ -1,5 +1,5 @@
 """Explanations of failures and hangs: from the ranks' reports to one sentence.
 
-`compare` finds what does not fit, `supervise` who is stuck and where, `faults` who failed first; `places` names lines
-of code as their author would.
+`compare` finds mismatches, `supervise` the ranks that are stuck and where, `faults` the rank that failed first;
+`places` names lines of code in the author's terms.
 """

@@ -1,13 +1,13 @@
 """The comparison of all ranks' announced operations, to find a mismatch or a deadlock.
 
-Pure: from posts (see `journal`) to a `Finding`. What must agree in a meeting of a group is what torch takes on trust:
-operation, shape, dtype, reduction, dim, lengths of parts and root. A wrong one gives wrong numbers, not an error. A
-message must have the shape of the room made for it, or one of both be flat, and the same dtype.
+It is pure: from posts (see `journal`) to a `Finding`. torch does not check the parameters that must agree within a
+group: operation, shape, dtype, reduction, dim, lengths of parts and root. A wrong one gives wrong numbers instead of an
+error. A message must have the same dtype as its receive buffer, and the same shape, unless one of both is flat.
 
-What nobody can see: two tensors of one shape, reduced in other order by one call in a loop.
+One fault cannot be found: two tensors of the same shape, reduced in different order by one call in a loop.
 
-A rank that waits needs others to announce something. A rank that needs a finished rank, or a rank in a deadlock, is in
-a deadlock too. That is a proof, and needs no time limit.
+A rank that waits needs other ranks to announce an operation. A rank that needs a finished rank, or a rank in a
+deadlock, is in a deadlock too. That is a proof, and needs no time limit.
 """
 
 from collections import Counter
@@ -29,18 +29,18 @@ class Finding(NamedTuple):
 
 
 class Comparison:
-    """The posts of one run so far, kept only as long as they have not met."""
+    """The posts of one run so far, stored only until they have met."""
 
     def __init__(self):
-        self.last: dict[int, Post] = {}  # the latest of each rank
-        self._turns: dict[tuple, int] = {}  # how far each rank has come with each group, and with each kind of message
-        self._meetings: dict[tuple, dict[int, Post]] = {}  # by group and turn: who is there
-        self._halves: dict[tuple, Post] = {}  # by source, destination, tag and turn: the half that is there
+        self.last: dict[int, Post] = {}  # the latest post of each rank
+        self._turns: dict[tuple, int] = {}  # counts each rank's calls, by group and by kind of message
+        self._meetings: dict[tuple, dict[int, Post]] = {}  # by group and turn: the ranks that have arrived
+        self._halves: dict[tuple, Post] = {}  # by source, destination, tag and turn: the half that has been posted
         self._crossed: dict[tuple, dict[int, Post]] = {}  # by group: the latest meeting, if its lines differed
-        self._misfits: list = []  # functions that give the Finding when asked: by then more ranks may have come
+        self._misfits: list = []  # functions that return a Finding: more ranks may arrive before it is reported
 
     def add(self, post: Post):
-        """Take in one announcement; those of one rank come in their order."""
+        """Process one announcement; those of one rank come in order."""
         self.last[post.rank] = post
         self._turns[_lane(post)] = post.turn
         if post.peer is None:
@@ -49,13 +49,13 @@ class Comparison:
             self._pair(post)
 
     def misfit(self) -> Finding | None:
-        """The first thing that does not fit."""
+        """The first mismatch."""
         return self._misfits[0]() if self._misfits else None
 
     def needed(self, post: Post) -> tuple[int, ...]:
-        """The ranks that have yet to announce their part before this operation can end at its rank."""
+        """The ranks that must still announce their part before this operation can end at its rank."""
         if post.op == "broadcast":
-            return self._behind(post, (post.root,))  # the root itself waits for nobody
+            return self._behind(post, (post.root,))  # the root itself waits for no rank
         return self._behind(post, post.group)
 
     def absent(self, post: Post) -> tuple[int, ...]:
@@ -82,9 +82,10 @@ class Comparison:
         return None
 
     def abandoned(self, finished) -> Finding | None:
-        """A meeting that can never be complete, because a rank has finished without it.
+        """A collective that can never be complete, because a rank has finished without it.
 
-        Those who are there may wait where nobody sees it: in torch's own C++, as the backward of DDP does.
+        The ranks that have arrived may wait where the journal does not show it: in torch's own C++, as the backward of
+        DDP does.
         """
         for there in self._meetings.values():
             left = [rank for rank in next(iter(there.values())).group if rank not in there and rank in finished]
@@ -123,7 +124,7 @@ class Comparison:
                 self._cross(there, post.group)
 
     def _cross(self, there, group):
-        """See whether two meetings that look alike were called by some ranks in the other order."""
+        """Check whether some ranks called two collectives of the same form in the opposite order."""
         before = self._crossed.pop(group, None)
         if len({(post.source, post.columns) for post in there.values()}) == 1:
             return
@@ -141,7 +142,7 @@ class Comparison:
             self._misfits.append(lambda: _unfitting(*((post, other) if post.op in SENDS else (other, post))))
 
     def _other_tag(self, post) -> Post | None:
-        """For a message that waits: one between the same two in the same direction that waits under another tag."""
+        """For a waiting message: one between the same two ranks in the same direction that waits under another tag."""
         if post.peer is None:
             return None
         mine = post.op in SENDS
@@ -163,7 +164,7 @@ def told(post: Post) -> str:
 
 
 def together(waiting: dict[int, Post]) -> str:
-    """Who waits where, alike ones together: "ranks 0, 1 wait in barrier #2 at lab.py:3"."""
+    """The waiting ranks and their operations, equal ones together: "ranks 0, 1 wait in barrier #2 at lab.py:3"."""
     places: dict[str, list[int]] = {}
     for rank, post in sorted(waiting.items()):
         places.setdefault(told(post), []).append(rank)
@@ -171,7 +172,7 @@ def together(waiting: dict[int, Post]) -> str:
 
 
 def _lane(post, other=False):
-    """What a rank counts an operation under; with `other`, its partner the other half of a message."""
+    """The key by which a rank counts an operation; with `other`, the key of the matching half of a message."""
     if post.peer is None:
         return post.rank, post.group
     sends = (post.op in SENDS) != other
@@ -185,18 +186,18 @@ def _agreed(post):
 
 
 def where_of(post: Post) -> str:
-    """The line that called it, for a sentence."""
+    """The line of the call, for a sentence."""
     return place(*post.source.rpartition(":")[::2])
 
 
 def _turned(one: str, other: str) -> bool:
-    """Whether two shapes of as many elements are others, but for dims of length 1; a flat one fits any."""
+    """Whether two shapes with the same number of elements differ beyond dims of length 1; a flat shape matches any."""
     sides = [[n for n in shape.strip("()").split(", ") if n not in ("1", "1,", "")] for shape in (one, other)]
     return sides[0] != sides[1] and min(map(len, sides)) > 1
 
 
 def _misled(there, group):
-    """(sender, receiver, what does not fit) among ranks that exchange parts."""
+    """(sender, receiver, the mismatch) among ranks that exchange parts."""
     found = unfitting({group.index(rank): post.lengths for rank, post in there.items()}, len(group))
     return found and (group[found[0]], group[found[1]], found[2])
 
@@ -210,7 +211,7 @@ def _mislaid(there, sender, receiver, what) -> Finding:
 def _differs(there) -> Finding:
     votes = Counter(_agreed(post) for post in there.values())
     first = _agreed(there[min(there)])
-    usual = max(votes, key=lambda what: (votes[what], what == first))  # of two equal parties, that of the lowest rank
+    usual = max(votes, key=lambda what: (votes[what], what == first))  # a tie goes to the lowest rank
     sides: dict[tuple, list[int]] = {}
     for rank in sorted(there):
         sides.setdefault((_agreed(there[rank]) == usual, told(there[rank])), []).append(rank)
@@ -221,7 +222,7 @@ def _differs(there) -> Finding:
 
 
 def _crosswise(before, after) -> bool:
-    """Whether every rank made the same two calls, and not all in one order; like to like in all other respects."""
+    """Whether every rank made the same two calls, but not all in the same order; the calls are otherwise alike."""
     if {_agreed(post) for post in before.values()} != {_agreed(post) for post in after.values()}:
         return False
     orders = set(_orders(before, after).values())
@@ -229,7 +230,7 @@ def _crosswise(before, after) -> bool:
 
 
 def _orders(before, after) -> dict[int, tuple[str, str]]:
-    """By rank: the text of its two calls. Branches may hold the same call on two lines, so lines say too little."""
+    """By rank: the text of its two calls. Two branches may contain the same call, so line numbers are not enough."""
     return {rank: (_code(before[rank]), _code(after[rank])) for rank in before}
 
 
@@ -272,7 +273,7 @@ def _left(comparison, waiting, left) -> Finding:
 
 
 def _ring(stuck) -> list[int]:
-    """Ranks of which each needs the next, and the last the first."""
+    """Ranks of which each needs the next one, and the last one needs the first."""
     path = [min(stuck)]
     while (after := next(rank for rank in stuck[path[-1]] if rank in stuck)) not in path:
         path.append(after)

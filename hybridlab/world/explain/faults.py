@@ -1,7 +1,7 @@
-"""Why a run failed: from the exceptions and deaths that came home, the culprit, in one sentence.
+"""The cause of a failed run: from the exceptions and deaths of ranks to the rank that caused them, in one sentence.
 
-A rank that dies takes others with it: whoever waits for it fails too, and often first. `Fault.suspicion` tells these
-victims from the culprit.
+A rank that dies takes others with it: a rank that waits for it fails too, and often first. `Fault.suspicion`
+distinguishes these victims from the culprit.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 from hybridlab.world.explain.places import is_users, names, place, title
 
-GRACE_SECONDS = 0.1  # after a failure, for others that happened at the same time
-CULPRIT_SECONDS = 1.0  # after a victim's failure, for the one that caused it
+GRACE_SECONDS = 0.1  # after a failure, to collect others that happened at the same time
+CULPRIT_SECONDS = 1.0  # after a victim's failure, to collect the one that caused it
 LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "Timed out waiting", "Wait timeout", "connectFullMesh")
-LARGE = 1 / 3  # of the memory; a process that held so much was probably killed for it
+LARGE = 1 / 3  # fraction of the memory; a process that used more was probably killed for it
 FRESH = "the next run starts fresh ranks"
 
 
 class RankError(RuntimeError):
-    """Why a run on ranks failed, in one sentence; the traceback from the rank is attached as a note.
+    """The cause of a failed run on ranks, in one sentence; the traceback from the rank is attached as a note.
 
     sentence        what went wrong
     rank            the rank that failed first, or the first that did not finish
@@ -48,14 +48,14 @@ class RankError(RuntimeError):
         if traceback_text:
             self.add_note(traceback_text)
 
-    def __reduce__(self):  # whole, through a pool of processes too
+    def __reduce__(self):  # complete, also when pickled in a process pool
         about = {name: getattr(self, name) for name in ("rank", "kind", "message", "where", "traceback_text")}
         return partial(RankError, str(self), **about), ()
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One rank's failure: an exception that came home with its traceback, or the end of its process (`died`)."""
+    """One rank's failure: an exception with its traceback, or the end of its process (`died`)."""
 
     rank: int
     kind: str
@@ -66,17 +66,17 @@ class Fault:
 
     @property
     def victim(self) -> bool:
-        """Whether it lost a peer, so that another one is to blame."""
+        """Whether it lost contact to another rank, so that the other one is to blame."""
         return any(text in self.message for text in LOST_PEER)
 
     @property
     def suspicion(self):
-        """Sorts the culprit first: not a victim, and not aborted, as gloo may when a peer vanishes; then the first."""
+        """A sort key, the culprit first: not a victim, not aborted (as gloo may be if a peer vanishes), earliest."""
         return self.victim, self.kind == "SIGABRT", self.at
 
     @property
     def alike(self):
-        """The same for ranks that failed in the same way; a death is its own."""
+        """A key that is equal for ranks that failed in the same way; each death has its own."""
         return (self.kind, self.message, self.lines) if not self.died else self.rank
 
     def __str__(self):
@@ -100,7 +100,7 @@ def shorten(line: str, room: int = 1000) -> str:
 
 
 class LastSeen(NamedTuple):
-    """How a rank was last seen: what it did, in words that end a sentence; where; what its C code said on stderr."""
+    """The last known state of a rank: its action, in words that end a sentence; its place; the stderr of its C code."""
 
     did: str
     where: str
@@ -108,9 +108,9 @@ class LastSeen(NamedTuple):
 
 
 def fault_of(rank: int, said: str, tree, memory_killings: int = 0) -> Fault:
-    """The fault that a frame tells, by its kind ("fault", or "exit" for a process that has ended) and its tree.
+    """The fault reported by a frame: its kind ("fault", or "exit" for a process that has ended) and its tree.
 
-    memory_killings  what `killed_for_memory` said before the run
+    memory_killings  the result of `killed_for_memory` before the run
     """
     if said == "fault":
         kind, message, lines, at = tree
@@ -124,7 +124,7 @@ def fault_of(rank: int, said: str, tree, memory_killings: int = 0) -> Fault:
 
 
 def killed_for_memory() -> int:
-    """How many processes Linux has killed for want of memory since it started; 0 where it does not tell."""
+    """The number of processes that Linux has killed for lack of memory since it started; 0 if it does not report it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):
@@ -133,12 +133,12 @@ def killed_for_memory() -> int:
 
 
 def patience(faults) -> float:
-    """Seconds to go on listening after the first failure."""
+    """Seconds to keep listening after the first failure."""
     return CULPRIT_SECONDS if all(fault.victim for fault in faults) else GRACE_SECONDS
 
 
 def failure(faults: list[Fault], size: int, function, last: dict[int, LastSeen]) -> RankError:
-    """The RankError of the culprits among these; last: how each rank was last seen, if it was seen."""
+    """The RankError of the culprits among these; last: the last known state of each rank, if known."""
     ordered = sorted(faults, key=lambda fault: fault.suspicion)
     culprit = ordered[0]
     parties: dict[object, list[Fault]] = {}
@@ -157,7 +157,7 @@ def failure(faults: list[Fault], size: int, function, last: dict[int, LastSeen])
 
 
 def _told(party: list[Fault], size: int, function, last) -> str:
-    """One failure and the ranks that had it."""
+    """One failure and the ranks with it."""
     fault = party[0]
     ranks = sorted(fault.rank for fault in party)
     who = f"all {size} ranks" if len(ranks) == size > 1 else names(ranks)
@@ -182,7 +182,7 @@ def _traceback(fault: Fault, last) -> str:
     if fault.died:
         words = last[fault.rank].words if fault.rank in last else ""
         return words and f"On rank {fault.rank}:\n{words}"
-    # Formatted here and not on the rank, because only the kernel knows the source of a notebook's cells.
+    # Formatted here and not on the rank, because only the kernel has the source of a notebook's cells.
     lines = [
         traceback.FrameSummary(_shown(file), number, function, line=linecache.getline(file, number))
         for file, number, function in _users(fault)
@@ -196,6 +196,6 @@ def _shown(file: str) -> str:
 
 
 def definition(function) -> str:
-    """Where a function begins, or nothing for what is no plain function."""
+    """The place where a function is defined; empty if it is not a plain function."""
     code = getattr(function, "__code__", None)
     return place(code.co_filename, code.co_firstlineno) if code else ""

@@ -11,7 +11,7 @@ LIBRARIES = (sysconfig.get_path("stdlib") + os.sep, "<frozen ")
 
 
 def place(file: str, line) -> str:
-    """A line for a sentence: "lab.py:3", in a notebook "cell [7]:3".
+    """The name of a line in a sentence: "lab.py:3", in a notebook "cell [7]:3".
 
     >>> place("/home/me/lab.py", 3)
     'lab.py:3'
@@ -20,26 +20,24 @@ def place(file: str, line) -> str:
 
 
 def title(file: str) -> str:
-    """The name of a file without its folders; of a notebook's cell, its number as the notebook shows it."""
+    """The name of a file without its folders; for a notebook's cell, its number as the notebook shows it."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     number = shell and _cell(shell, file)
     return f"cell [{number}]" if number else os.path.basename(file)
 
 
 def _cell(shell, file: str) -> str | None:
-    """The number of the cell whose code IPython has kept as this file; None: it is no cell."""
+    """The number of the cell whose code IPython has stored as this file; None if it is not a cell."""
     if says := getattr(shell.compile, "format_code_name", None):
         told = says(file)  # ("Cell", "In[7]"), or None for a file
         return told and told[1].removeprefix("In").strip("[]")
-    # IPython 7, which Colab has, keeps no number with the file: the last cell with this text
+    # IPython 7, which Colab has, stores no number with the file: use the last cell with this text
     text, cells = "".join(linecache.getlines(file)).strip(), shell.history_manager.input_hist_parsed
     return next((str(number) for number in range(len(cells) - 1, 0, -1) if cells[number].strip() == text), None)
 
 
 def code(file: str, line: int, columns: str = "") -> str:
-    """The source text there, between two columns ("4-21") or in the full line; the place itself if the file cannot be
-    read.
-    """
+    """The source text of this place, between two columns ("4-21") or the full line; if unreadable, the place."""
     begin, _, end = columns.partition("-")
     written = (
         linecache.getline(file, line).encode()[int(begin or 0) : int(end) if end else None].decode(errors="replace")

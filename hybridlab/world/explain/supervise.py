@@ -1,10 +1,11 @@
 """The supervisor: watches the ranks from the kernel, with a sentence for each kind of hang.
 
-`Watch` reads the journal of one run. Two kinds of trouble it can prove, and tells at once: operations that do not
-match, and deadlocks (`compare`). The third is a matter of patience: a rank has waited in one operation for `hang_s`
-seconds, and some rank has not come to it. Then that rank is looked at: stopped? in C code? at which line? Time that
-nobody spends in communication does not count: a breakpoint or a first compilation is not a hang. Nor does time in which
-some rank takes its device, or connects with others: eight that start on one GPU come seconds apart.
+`Watch` reads the journal of one run. It can prove two kinds of trouble, and reports them at once: operations that do
+not match, and deadlocks (`compare`). The third kind needs a time limit: a rank has waited in one operation for `hang_s`
+seconds, and some rank has not reached it. Then that rank is inspected: is it stopped? in C code? at which line? Time
+without any rank in communication does not count: a breakpoint or a first compilation is not a hang. Time in which some
+rank initialises its device, or connects with others, does not count either: eight ranks that start on one GPU arrive
+seconds apart.
 """
 
 import contextlib
@@ -21,14 +22,14 @@ from hybridlab.world.explain.faults import FRESH, LastSeen, RankError
 from hybridlab.world.explain.places import is_users, names, place
 from hybridlab.world.talk.journal import Journal
 
-LOOK_SECONDS = 0.05  # between two looks into the journal
-SETTLE_SECONDS = 0.1  # after the first misfit, for the ranks that have not come to it yet
-SURE_SECONDS = 0.2  # ranks that wait in vain have to do so for that long
-STILL_SECONDS = 1.0  # ranks that have come to a meeting, and another finished without it, stand still for that long
-LONGEST_LOOK = 0.25  # a look that comes later than this was kept from coming: the machine slept, or a handler was busy
-SILENT_SECONDS = 1.0  # without a heartbeat: Python does not run
+LOOK_SECONDS = 0.05  # between two reads of the journal
+SETTLE_SECONDS = 0.1  # after the first mismatch, for the ranks that have not arrived yet
+SURE_SECONDS = 0.2  # minimum time in a deadlock before it is reported
+STILL_SECONDS = 1.0  # ranks in a collective that another rank finished without stay unchanged for at least this long
+LONGEST_LOOK = 0.25  # a later read was prevented: the machine slept, or a handler was busy
+SILENT_SECONDS = 1.0  # without a heartbeat: Python is not running
 STOPPED = "stopped (SIGSTOP or a debugger)"
-STACK_SECONDS = 0.2  # for ranks to write down where they are
+STACK_SECONDS = 0.2  # for ranks to write their stacks
 SPEAKERS = tuple(os.path.join(WORLD, "talk", name) for name in ("comm.py", "door.py", "message.py"))
 STACK_LINE = re.compile(r'File "(.*)", line (\d+) in (.*)')
 
@@ -36,8 +37,8 @@ STACK_LINE = re.compile(r'File "(.*)", line (\d+) in (.*)')
 class Watch:
     """One run as its journal shows it.
 
-    moved      whether, between the latest two looks, any rank has announced something or gone on
-    preparing  how many devices are taken just now, and how many connections made, by all ranks together
+    moved      whether, between the latest two reads, any rank has announced an operation or continued
+    preparing  the number of devices being initialised and of connections being made, for all ranks together
     """
 
     def __init__(self, journal: Journal, run: int, size: int, hang_s: float):
@@ -45,15 +46,15 @@ class Watch:
         self._comparison = Comparison()
         self._looked = time.monotonic()
         self._heads: list = [None] * size
-        self._waited: dict[int, list] = {}  # by rank: the post it waits in, and for how many seconds of our looking
-        self._since: dict[str, tuple] = {}  # by suspicion: what it is based on, and since when it is the same
+        self._waited: dict[int, list] = {}  # by rank: the post it waits in, and the observed seconds
+        self._since: dict[str, tuple] = {}  # by suspicion: its evidence, and the time since when that is unchanged
         self._standing = Standing(hang_s)
         self.moved, self.preparing = True, 0
 
     def look(self, finished, gang) -> RankError | None:
-        """Read what is new; a RankError if that proves a fault. finished: the ranks that have given their result.
+        """Read new posts; a RankError if they prove a fault. finished: the ranks that have returned their result.
 
-        A look just after another one sees nothing.
+        A read right after another one finds nothing new.
         """
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS / 2:
@@ -75,7 +76,7 @@ class Watch:
         if longest > self._hang_s and not finding:
             finding = self._hang(waiting, finished, gang)
             return finding and error_of(finding)
-        # for a rank that is stopped, nobody need wait: it may be alone
+        # a stopped rank is reported even if no rank waits for it: it may be the only one
         alone = {} if self.moved or waiting else {r: pid for r, pid in gang.pids.items() if r not in finished}
         if still := self._standing.still(alone, seconds):
             story = f"{_are_stopped(still, self._hang_s)}; if that may take so long, give hl.ranks a larger hang_s"
@@ -83,13 +84,13 @@ class Watch:
         return None
 
     def conclude(self, over: bool) -> RankError | None:
-        """At the end of a run: what did not fit, and if it is over for all ranks, what was announced in vain."""
+        """At the end of a run: a mismatch; if all ranks have finished, also operations without a partner."""
         self._read(0.0)
         finding = self._comparison.misfit() or (over and self._comparison.unmet())
         return error_of(finding) if finding else None
 
     def last(self, folder: str) -> dict[int, LastSeen]:
-        """How each rank was last seen; asked for when some have died."""
+        """The last known state of each rank; used when some have died."""
         return {rank: self._last(rank, last_words(folder, rank)) for rank in range(self._size)}
 
     def _last(self, rank: int, words: str) -> LastSeen:
@@ -114,7 +115,7 @@ class Watch:
         self.moved, self._heads = seen != self._heads, seen
 
     def _keep(self, rank: int, number: int, seconds: float):
-        """Add to the time that a rank has waited in this operation, or begin to count."""
+        """Add to the time that a rank has waited in this operation, or start to count."""
         before = self._waited.pop(rank, None)
         if before and before[0].number == number:
             self._waited[rank] = [before[0], before[1] + seconds]
@@ -122,13 +123,13 @@ class Watch:
             self._waited[rank] = [post, 0.0]
 
     def _lasts(self, suspicion: str, state, seconds: float) -> bool:
-        """Whether a suspicion has stood on the same state for so long."""
+        """Whether the evidence of a suspicion has been unchanged for this long."""
         if self._since.get(suspicion, (None,))[0] != state:
             self._since[suspicion] = state, self._looked
         return self._looked - self._since[suspicion][1] >= seconds
 
     def _hang(self, waiting, finished, gang) -> Finding | None:
-        """The ranks for which others wait, directly or through others, and what each of them does instead."""
+        """The ranks for which others wait, directly or through others, and the action of each of them."""
         missing = {rank for post in waiting.values() for rank in self._comparison.absent(post)} - waiting.keys()
         there = {r for post in waiting.values() for r in post.group}
         if not missing and (gone := there & set(finished)):
@@ -137,7 +138,7 @@ class Watch:
         states = {rank: _state(gang.pids[rank], self._journal.head(rank).beat) for rank in meant}
         odd = {rank: state for rank, state in states.items() if state} if not missing else states
         if not odd:
-            return None  # all are there and at work: a large message, or a slow machine
+            return None  # all have arrived and are working: a large message, or a slow machine
         stacks = stacks_of({rank: gang.pids[rank] for rank in odd}, gang.folder)
         rank = next((rank for rank in odd if odd[rank]), next(iter(odd)))
         story = ", and ".join(self._does(rank, state, *whereabouts(stacks[rank])) for rank, state in odd.items())
@@ -147,7 +148,7 @@ class Watch:
         return Finding("hang", rank, where, sentence)
 
     def _forgot(self, waiting, rank: int) -> Finding:
-        """A rank that has started its part and then finished: dropped before it was over, it may never leave."""
+        """A rank that started its part and then finished: the operation was dropped early, and may never be sent."""
         last = self._comparison.last[rank]
         sentence = f"{together(waiting)}; rank {rank} has finished without a wait() for its part, after {told(last)}"
         return Finding("left", rank, where_of(last), sentence)
@@ -160,13 +161,13 @@ class Watch:
 
 
 class Standing:
-    """For how long ranks have been stopped: by SIGSTOP, or by a debugger."""
+    """The time for which ranks have been stopped, by SIGSTOP or by a debugger."""
 
     def __init__(self, hang_s: float):
         self._hang_s, self._stopped = hang_s, Counter()
 
     def still(self, pids: dict[int, int], seconds: float) -> list[int]:
-        """Those of these ranks that have been stopped for `hang_s` of our looking, which adds so many seconds."""
+        """The ranks that have been stopped for `hang_s` of observed time; this call adds so many seconds."""
         stopped = [rank for rank, pid in pids.items() if _is_stopped(pid)]
         self._stopped = Counter({rank: self._stopped[rank] + seconds for rank in stopped})
         return [rank for rank in stopped if self._stopped[rank] > self._hang_s]
@@ -177,11 +178,11 @@ def _are_stopped(ranks: list[int], hang_s: float) -> str:
 
 
 class Meeting:
-    """The start of ranks, until they have met, as their states show it: one that is stopped keeps all others waiting.
+    """The start of ranks, until they are connected: a stopped rank keeps all others waiting.
 
-    The calls are those of a `Watch`. Ranks that import, or connect, take as long as they take.
+    The methods are those of a `Watch`. Imports and connections have no time limit.
 
-    preparing  how many devices they take meanwhile, one after the other
+    preparing  the number of devices that they initialise in this time, one after another
     """
 
     moved = False
@@ -191,7 +192,7 @@ class Meeting:
         self.preparing = preparing
 
     def look(self, met, gang) -> RankError | None:
-        """A RankError if a rank has been stopped for too long of our looking."""
+        """A RankError if a rank has been stopped for too long of the observed time."""
         now = time.monotonic()
         seconds, self._looked = min(now - self._looked, LONGEST_LOOK), now
         still = self._standing.still({rank: pid for rank, pid in gang.pids.items() if rank not in met}, seconds)
@@ -201,10 +202,10 @@ class Meeting:
         return error_of(Finding("hang", still[0], "", sentence))
 
     def conclude(self, over: bool) -> None:
-        """Nothing: who has not come yet has announced nothing."""
+        """Nothing to report: ranks that have not connected have announced no operation."""
 
     def last(self, folder: str) -> dict[int, LastSeen]:
-        """Nobody was seen."""
+        """No rank has a known state yet."""
         return {}
 
 
@@ -219,7 +220,7 @@ def error_of(finding: Finding) -> RankError:
 
 
 def silence(pids: dict[int, int], folder: str, unfinished: list[int], seconds: float) -> RankError:
-    """The RankError of ranks that gave no sign in time, with the place where each of them is."""
+    """The RankError of ranks that gave no sign in time, with the place of each of them."""
     places: dict[str, list[int]] = {}
     stacks = stacks_of({rank: pids[rank] for rank in unfinished if rank in pids}, folder)
     for rank in unfinished:
@@ -234,7 +235,7 @@ def silence(pids: dict[int, int], folder: str, unfinished: list[int], seconds: f
 def stacks_of(pids: dict[int, int], folder: str) -> dict[int, str]:
     """The stacks of these ranks, by rank, written into the folder when asked; "" from a rank that does not answer."""
     for rank, pid in pids.items():
-        Path(folder, f"stack-{rank}").write_text("")  # what C code has said so far
+        Path(folder, f"stack-{rank}").write_text("")  # the stderr of its C code so far
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGUSR1)  # see `rank._join`
     time.sleep(STACK_SECONDS)
@@ -242,11 +243,11 @@ def stacks_of(pids: dict[int, int], folder: str) -> dict[int, str]:
 
 
 def last_words(folder: str, rank: int) -> str:
-    """What a rank's C code has written to stderr, and its stacks if it was asked for them or crashed."""
+    """The stderr of a rank's C code, and its stacks if they were requested or it crashed."""
     words = Path(folder, f"stack-{rank}")
     try:
         return words.read_text(errors="replace")
-    except FileNotFoundError:  # it said nothing, or its parent has just swept up
+    except FileNotFoundError:  # nothing was written, or its parent has just cleaned up
         return ""
 
 
@@ -273,7 +274,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _state(pid: int, beat: int) -> str:
-    """What keeps a process from running Python; "" if nothing does."""
+    """The reason why a process does not run Python; "" if it runs."""
     if _is_stopped(pid):
         return STOPPED
     age = (time.perf_counter_ns() - beat) / 1e9

@@ -1,8 +1,9 @@
 """The processes of ranks: their start, their input, and their end.
 
-In the kernel: `launch` (a pool of ranks), `gang` (its living processes), `parcel` (a function packed for them).
-`zygote` is the warm parent of all ranks and `handle` the kernel's hold on it; `rank` is the life of one, `home` and
-`frames` its wire to the kernel; `strays` are what it leaves behind, `gone` tells the zygote that its kernel has ended;
-`namespaces` is what Linux lets a user have alone.
-Where somebody else starts the ranks, `torchrun` takes over.
+In the kernel: `launch` (a pool of ranks), `gang` (its running processes), `parcel` (a function packed for them).
+`zygote` is the warm parent of all ranks, and `handle` the kernel's connection to it. `rank` is the life of one rank,
+`home` and `frames` its connection to the kernel. `strays` finds processes that a rank leaves running, `gone` notices
+that the kernel has ended, and `namespaces` uses Linux namespaces.
+
+If another program starts the ranks, `torchrun` takes over.
 """

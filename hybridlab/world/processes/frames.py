@@ -1,9 +1,9 @@
 """Frames: the messages between the kernel and a rank, a JSON head followed by raw bytes.
 
 On the wire a frame is the length of its head (4 bytes), the head `[kind, tree, sizes, run]` in JSON, then the bytes of
-one buffer for each size. A tree holds plain values as JSON and points at tensors by their place among the buffers.
-Nothing that comes home is ever unpickled: a rank can send wrong numbers, but no code, and no address that is followed.
-What is no frame, or no value, is `Garbled`.
+one buffer for each size. A tree contains plain values as JSON and refers to tensors by the index of their buffer.
+Nothing received is ever unpickled: a rank can send wrong numbers, but no code, and no address that is followed.
+Anything else raises `Garbled`.
 """
 
 import json
@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-MOST_RANKS = 128  # their sockets travel in one packet, and Linux passes at most 253 descriptors in it
+MOST_RANKS = 128  # their sockets are sent in one packet, and Linux passes at most 253 descriptors in it
 PLAIN = (type(None), bool, int, float, str)
 NUMPY_KINDS = "biufcSUmM"  # numbers, text and dates; objects and records would need pickle
-TORCH_DTYPES = frozenset(  # those whose bytes are all that they are; a quantised tensor has a scale beside it
+TORCH_DTYPES = frozenset(  # tensors that consist of their bytes only; a quantised tensor also has a scale
     """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex32 complex64
     complex128 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu""".split()
 )
@@ -24,9 +24,9 @@ LONGEST_HEAD = 2**30  # bytes; a list of a hundred million numbers
 
 
 class Frame(NamedTuple):
-    """One message: its kind, its tree of plain values, the bytes that the tree points at.
+    """One message: its kind, its tree of plain values, the buffers that the tree refers to.
 
-    run  the call that it answers, counted from 1; 0 where it answers none
+    run  the call that it answers, counted from 1; 0 if it answers none
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Frame(NamedTuple):
 
 
 class Garbled(ValueError):
-    """What arrived is nothing that a rank sends."""
+    """The received bytes are not a valid frame or value."""
 
 
 def encode(value) -> tuple[object, list]:
@@ -57,7 +57,7 @@ def encode(value) -> tuple[object, list]:
 def decode(tree, buffers):
     """The value that `encode` was given; tensors and arrays own the memory of their buffers.
 
-    raises  Garbled for what `encode` does not make
+    raises  Garbled for a tree that `encode` cannot produce
 
     >>> decode(*encode((1, float("inf"), {"a": []})))
     (1, inf, {'a': []})
@@ -91,7 +91,7 @@ def _decode(tree, buffers):
 
 
 def _fitting(shape, width: int, buffer) -> tuple[int, ...]:
-    """A shape that takes the whole buffer and no byte more."""
+    """A shape that uses exactly all bytes of the buffer."""
     if any(type(length) is not int or length < 0 for length in shape) or math.prod(shape) * width != len(buffer):
         raise Garbled(f"{len(buffer)} bytes do not fit the shape {shape}")
     return tuple(shape)
@@ -106,7 +106,7 @@ def send(sock, kind: str, tree=None, buffers=(), run: int = 0) -> None:
 
 
 class Inbox:
-    """Frames as they arrive on one socket, blocking or not; a half-read frame waits here for its rest."""
+    """Frames as they arrive on one socket, blocking or not; an incomplete frame stays here until the rest arrives."""
 
     def __init__(self, sock):
         self._sock = sock
@@ -116,7 +116,7 @@ class Inbox:
     def poll(self) -> Frame | None:
         """The next frame, or None when a non-blocking socket holds only a part of it.
 
-        raises  EOFError when the other process has ended
+        raises  EOFError if the other process has ended
         """
         while True:
             while self._gap:
@@ -136,7 +136,7 @@ class Inbox:
 
 
 def _read(head: bytearray) -> tuple[str, object, list[int], int]:
-    """What a head says."""
+    """The content of a head."""
     try:
         kind, tree, sizes, run = json.loads(head)
         if isinstance(kind, str) and isinstance(sizes, list) and all(type(n) is int and n >= 0 for n in [*sizes, run]):
@@ -154,7 +154,7 @@ def _room(size: int) -> bytearray:
 
 
 def _steps():
-    """For ever: the buffers to fill for the next frame, one by one, then that frame."""
+    """Endlessly: the buffers to fill for the next frame, one by one, then that frame."""
     while True:
         length = bytearray(4)
         yield length
@@ -180,7 +180,7 @@ def _encode(value, buffers):
     if (type(value) is np.ndarray or isinstance(value, np.generic)) and value.dtype.kind in NUMPY_KINDS:
         kind = "array" if type(value) is np.ndarray else "scalar"
         return {kind: [value.dtype.str, list(value.shape), _place(buffers, value.tobytes())]}
-    torch = sys.modules.get("torch")  # whoever holds a tensor has loaded torch; nobody else should have to
+    torch = sys.modules.get("torch")  # a process with a tensor has loaded torch; no other process should have to
     if torch and type(value) in (torch.Tensor, torch.nn.Parameter) and _plain(torch, value):
         dtype = str(value.dtype).removeprefix("torch.")
         return {"tensor": [dtype, list(value.shape), _place(buffers, _tensor_bytes(torch, value))]}
@@ -191,7 +191,7 @@ def _encode(value, buffers):
 
 
 def _plain(torch, x) -> bool:
-    """Whether the bytes of a tensor are all that it is."""
+    """Whether a tensor consists of its bytes only."""
     return x.layout is torch.strided and not x.is_meta and str(x.dtype).removeprefix("torch.") in TORCH_DTYPES
 
 
@@ -211,7 +211,7 @@ def _tensor_bytes(torch, x):
 
 
 def _tensor(dtype, shape, buffer):
-    import torch  # here, because the kernel may never receive a tensor
+    import torch  # imported here, because the kernel may never receive a tensor
 
     if dtype not in TORCH_DTYPES:
         raise Garbled(f"tensor of dtype {dtype}")

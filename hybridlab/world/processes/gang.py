@@ -1,4 +1,4 @@
-"""A gang: the running processes of one pool, from the kernel's side. Read next: `handle`, `zygote`, their parent."""
+"""A gang: the running processes of one pool, from the kernel's side. Read next: `handle` and `zygote`, their parent."""
 
 import atexit
 import contextlib
@@ -24,21 +24,21 @@ from hybridlab.world.processes.handle import MARK, Handle, tidy_up, unguessed
 from hybridlab.world.talk import journal
 
 START_SECONDS = 60.0  # until all ranks are ready; the first import of torch can be slow
-END_SECONDS = 5.0  # for killed processes to let go of everything
-REAP_SECONDS = 1.0  # for the zygote, if it is not busy, to have seen the last of them
-WHOLE_GROUP = 4  # Linux's PIDFD_SIGNAL_PROCESS_GROUP, since 6.9: what a rank has started ends too, if the zygote cannot
+END_SECONDS = 5.0  # for killed processes to release all resources
+REAP_SECONDS = 1.0  # for the zygote, if it is not busy, to notice their end
+WHOLE_GROUP = 4  # Linux's PIDFD_SIGNAL_PROCESS_GROUP, since 6.9: also ends the children of a rank, if the zygote cannot
 
 
 class Gang:
-    """The living processes of one pool: a socket to each rank, and the line to the zygote on which they hang.
+    """The running processes of one pool: a socket to each rank, and the line to the zygote that keeps them alive.
 
-    longest  seconds that torch may wait in one operation, before it ends a rank with less to say than we have
+    longest  seconds that torch may wait in one operation before it ends a rank; our own limits give better messages
     """
 
     def __init__(self, mesh: Mesh, placed: Placement, groups, longest: float):
-        self.folder = unguessed()  # where the ranks find each other through files; the zygote makes it
+        self.folder = unguessed()  # the folder in which ranks find each other; the zygote makes it
         self.pids: dict[int, int] = {}
-        self._handles: list[int] = []  # of the processes, in rank order; a pid may be another's by now
+        self._handles: list[int] = []  # of the processes, in rank order; a pid may belong to another process by now
         self.runs = 0
         self.memory_killings = killed_for_memory()
         self.journal: journal.Journal | None = None
@@ -53,7 +53,7 @@ class Gang:
             self._events.register(sock, selectors.EVENT_READ, (rank, frames.Inbox(sock)))
         GANGS.add(self)
         try:
-            with contextlib.ExitStack() as ends:  # the ranks have theirs
+            with contextlib.ExitStack() as ends:  # the ranks have their own copies
                 file = ends.enter_context(journal.create(mesh.size))
                 far = [ends.enter_context(end) for end in (end_of_line, *(far for _, far in pairs))]
                 self.journal = journal.Journal(file.fileno())
@@ -66,11 +66,11 @@ class Gang:
 
     @property
     def known(self) -> bool:
-        """Whether the zygote has said who the ranks are; it does so before anything else."""
+        """Whether the zygote has sent the pids of the ranks; that is its first message."""
         return bool(self.pids)
 
     def send(self, rank: int, seconds: float, kind: str, tree=None, buffers=(), run=0):
-        """Send one frame to a rank; that it has gone, or does not read, is found out by `poll` afterwards."""
+        """Send one frame to a rank; if the rank has ended, or does not read, the next `poll` notices it."""
         sock = self._socks[rank]
         sock.settimeout(seconds)
         with contextlib.suppress(ConnectionError, TimeoutError):
@@ -78,16 +78,16 @@ class Gang:
         sock.setblocking(False)
 
     def whole(self) -> bool:
-        """Whether no rank has ended between two runs, nor the zygote, and this process is still the one that asked."""
+        """Whether all ranks and the zygote are still running, and this process is not a fork of their owner."""
         if self.closed:
             return False
         hang_ups = select.poll()
         for sock in (self._line, *self._socks):
-            hang_ups.register(sock, 0)  # no events asked for: a hang-up is always told
+            hang_ups.register(sock, 0)  # no events requested: a hang-up is always reported
         return not hang_ups.poll(0)
 
     def poll(self, seconds: float):
-        """Yield (rank, frame) for what arrives within this time; how a rank ended is a frame of kind "exit"."""
+        """Yield (rank, frame) for each arrival within this time; the end of a rank is a frame of kind "exit"."""
         for key, _ in self._events.select(seconds):
             if key.fileobj is self._line:
                 yield from self._read_line()
@@ -116,13 +116,13 @@ class Gang:
                 raise RankError(f"{message}; {FRESH}", rank=None, kind="zygote", message=message)
 
     def _hear(self) -> list | None:
-        """One packet off the line: an exit as [rank, code, bytes], [] for who the ranks are, None at its end."""
+        """One packet from the line: an exit as [rank, code, bytes], [] for the pids of the ranks, None at its end."""
         packet, handles, *_ = socket.recv_fds(self._line, 4096, frames.MOST_RANKS)
         told = json.loads(packet) if packet else None
         if packet and not self.known:
             refused, pids = told
             if refused:
-                self.folder = ""  # what has its name is not ours
+                self.folder = ""  # a folder of this name belongs to another process
                 raise RuntimeError(refused)
             self.pids, self._handles = dict(enumerate(pids)), handles
             return []
@@ -135,13 +135,13 @@ class Gang:
         return len(self._ended) == len(self._socks)
 
     def kill(self):
-        """End every rank and what it started, and wait until they are gone."""
+        """End every rank and its children, and wait until they are gone."""
         if self.closed:  # by a fork: these are the ranks of its parent
             return
         try:
             with contextlib.suppress(OSError):
-                self._line.shutdown(socket.SHUT_WR)  # this is what the zygote takes as the order
-            for handle in self._handles:  # it can be importing torch just now, or be dead
+                self._line.shutdown(socket.SHUT_WR)  # the zygote takes this as the order
+            for handle in self._handles:  # the zygote may be importing torch just now, or be dead
                 _kill(handle)
             self._await_hang_ups()
             with contextlib.suppress(OSError):
@@ -156,10 +156,10 @@ class Gang:
                 shutil.rmtree(self.folder, ignore_errors=True)  # if the zygote could not
 
     def _await_hang_ups(self):
-        """Wait until no rank holds its end of its socket any more."""
+        """Wait until every rank's end of its socket is closed."""
         end, waiting = time.monotonic() + END_SECONDS, select.poll()
         for sock in self._socks:
-            waiting.register(sock, 0)  # no events asked for: a hang-up is always told
+            waiting.register(sock, 0)  # no events requested: a hang-up is always reported
         left = len(self._socks)
         while left and time.monotonic() < end:
             for fd, _ in waiting.poll(END_SECONDS * 1000):
@@ -167,7 +167,7 @@ class Gang:
                 left -= 1
 
     def let_go(self):
-        """Close this process's side; whoever still holds another side decides about the ranks."""
+        """Close this process's side; processes that still hold another side decide about the ranks."""
         self.closed = True
         self._events.close()
         for sock in (self._line, *self._socks):
@@ -179,20 +179,20 @@ class Gang:
 
 
 def _kill(handle: int):
-    """End a process, and those of its group, whoever has its pid now."""
+    """End a process and its group; the handle is safe even if its pid has been reused."""
     for flags in (WHOLE_GROUP, 0):
         try:
             signal.pidfd_send_signal(handle, signal.SIGKILL, None, flags)
-        except OSError as error:  # it has gone, or this Linux knows no groups here
+        except OSError as error:  # it has ended, or this Linux does not support groups here
             if error.errno not in (errno.ESRCH, errno.EINVAL):
                 raise
 
 
 def _end_marked(folder: str):
-    """End what ranks of this pool have started, in place of a zygote that was killed."""
+    """End the children of ranks of this pool, if the zygote was killed and cannot do it."""
     mark = os.fsencode(f"{MARK}={folder}")
     for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
-        with contextlib.suppress(OSError):  # it has gone, or is somebody else's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             handle = os.pidfd_open(int(pid))
             if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 _kill(handle)
@@ -204,7 +204,7 @@ GANGS: weakref.WeakSet[Gang] = weakref.WeakSet()
 
 
 def _after_fork():
-    """A forked child starts its own zygote; holding on to the parent's sockets would keep the parent's ranks alive."""
+    """A forked child starts a separate zygote, and closes the parent's sockets, which would keep its ranks alive."""
     ZYGOTE.forget()
     for gang in list(GANGS):
         gang.let_go()

@@ -1,4 +1,4 @@
-"""The kernel's handle of its zygote, the warm parent of all ranks: starting it, requesting pools, ending it."""
+"""The kernel's connection to its zygote, the warm parent of all ranks: starting it, requesting pools, ending it."""
 
 import contextlib
 import importlib.util
@@ -13,17 +13,17 @@ from pathlib import Path
 
 from hybridlab.lazily import how_to_install
 
-RETIRE = b"retire"  # on the control: leave as soon as the last pool is gone
-MARK = "HYBRIDLAB_RANKS"  # in the surroundings of all that a rank starts: the folder of its pool
+RETIRE = b"retire"  # on the control socket: leave as soon as the last pool is gone
+MARK = "HYBRIDLAB_RANKS"  # an environment variable of all processes that a rank starts: the folder of its pool
 COMMAND = ("-m", "hybridlab.world.processes.zygote")
 PACKAGE = __package__.partition(".")[0]
-END_SECONDS = 5.0  # for the zygote to leave; it can be importing torch when it is told to
+END_SECONDS = 5.0  # for the zygote to leave; it may be importing torch at that time
 
 
 class Handle:
-    """The kernel's hold on its zygote: started when first needed, and again when it has died or the package changed.
+    """The kernel's connection to its zygote, which starts when needed, and again after it died or the package changed.
 
-    A zygote that is out of date lives on with the ranks it has, and forks no more.
+    An outdated zygote lives on with its ranks, but forks no more.
     """
 
     def __init__(self):
@@ -33,7 +33,7 @@ class Handle:
         self._retired: list[tuple] = []
 
     def fork(self, folder: str, fds: list[int]):
-        """Ask for a pool: its folder, the far end of its line, its journal, the far ends of one socket per rank."""
+        """Request a pool: its folder, the far end of its line, its journal, the far ends of one socket per rank."""
         with self._turn:
             if self._process is not None and self._edition != edition():
                 with contextlib.suppress(OSError):  # it may have died
@@ -50,9 +50,9 @@ class Handle:
                 socket.send_fds(self._control, *request)
 
     def expect(self, module: str):
-        """Name a module that ranks import: one of this package their parent imports once, and what training needs.
+        """Name a module that ranks import. The zygote imports this package's modules once, and all that training needs.
 
-        Modules of others stay out of it: they may change between two runs, start threads, or touch a GPU.
+        It does not import modules of others: they may change between two runs, start threads, or use a GPU.
         """
         with self._turn, contextlib.suppress(OSError):  # it may have died
             if module.partition(".")[0] == PACKAGE and module not in self._named:
@@ -72,7 +72,7 @@ class Handle:
         self._process, self._retired = None, []
 
     def forget(self):
-        """In a forked child: this zygote belongs to the parent, and the next request starts another."""
+        """In a forked child: this zygote belongs to the parent, and the next request starts another one."""
         for _, control in self._all():
             control.close()
         self.__init__()
@@ -91,7 +91,7 @@ class Handle:
         with end:
             self._process = subprocess.Popen(
                 [sys.executable, "-X", "utf8", *COMMAND, str(end.fileno())],
-                cwd=Path(__file__).parents[3],  # where -m looks first; the driver's folder may hold a file torch.py
+                cwd=Path(__file__).parents[3],  # -m looks here first; the driver's folder may contain a file torch.py
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[end.fileno()],
@@ -106,9 +106,9 @@ def edition() -> int:
 
 
 def unguessed() -> str:
-    """A name for the folder of a pool that nobody can foresee; whole, because ranks go elsewhere.
+    """An unpredictable name for the folder of a pool, as a full path, because ranks have other working directories.
 
-    torch opens files by names that are text (UTF-8) and by no others.
+    torch opens only files whose names are text (UTF-8).
     """
     place = os.path.abspath(tempfile.gettempdir())
     try:
@@ -119,9 +119,9 @@ def unguessed() -> str:
 
 
 def tidy_up():
-    """Remove the folder that torch's optimizers make for what is compiled, if nobody has compiled anything.
+    """Remove the folder that torch's optimizers make for compiled code, if nothing was compiled.
 
-    Where its name is not known, a kernel that was killed may have made it.
+    If its name is unknown, a kernel that was killed may have made it.
     """
     named = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     for folder in [named] if named else Path(tempfile.gettempdir()).glob("torchinductor_*"):

@@ -1,9 +1,10 @@
 """The connection from a rank to the kernel: output becomes frames, and a request for user input raises an error.
 
-What a rank has forked says nothing in its name: it prints on descriptor 1, as C code and other programs do, and the
-rank passes that on (`Aside`).
-Printing is limited, so that a loop that prints cannot drown a notebook: to `FLOOD` characters a second, where every
-line counts for at least `LINE`, and a notice of what was cut.
+A child that a rank has forked does not send frames: it prints on descriptor 1, as C code and other programs do, and the
+rank passes its output on (`Aside`).
+
+Output is limited, so that a loop that prints cannot flood a notebook: to `FLOOD` characters per second, where every
+line counts as at least `LINE`. A notice reports how much was cut.
 """
 
 import builtins
@@ -19,16 +20,16 @@ import time
 
 from hybridlab.world.processes import frames
 
-FLOOD = 1_000_000  # characters a second, and at once, of each stream of a rank
+FLOOD = 1_000_000  # characters per second, and at once, for each stream of a rank
 LINE = 250
-PIPE = 2**20  # bytes that C code can print while it keeps Python's lock
-GREETING = "[Gloo] Rank "  # a line of each rank and group, which older versions of torch print when ranks have met
+PIPE = 2**20  # bytes that C code can print while it holds Python's lock
+GREETING = "[Gloo] Rank "  # a line that older versions of torch print for each rank and group when ranks have met
 NO_KEYBOARD = "a rank has no keyboard: ask in the notebook and hand the answer over, pool.run(function, answer)"
 NO_DEBUGGER = "a debugger cannot reach a rank: print there, or call the function here with a stand-in for comm"
 
 
 class Home:
-    """The way home to the kernel: one frame at a time, whichever thread of the rank speaks."""
+    """The connection to the kernel: one frame at a time, from any thread of the rank."""
 
     def __init__(self, sock: socket.socket):
         self._sock = sock
@@ -48,14 +49,14 @@ class Home:
             frames.send(self._sock, kind, tree, buffers, run)
 
     def event(self, event: dict):
-        """Send a live event; its values are those that may be returned."""
+        """Send a live event; its values are those that a rank may return."""
         self.send("event", *frames.encode(event))
 
 
 class Lines(io.TextIOBase):
-    """A text stream that goes home line by line, as "output" frames [stream name, line].
+    """A text stream that is sent to the kernel line by line, as "output" frames [stream name, line].
 
-    unheard  how lines begin that nobody asked for: they are dropped
+    unheard  beginnings of unwanted lines, which are dropped
     """
 
     def __init__(self, name: str, home: Home, unheard: tuple[str, ...] = ()):
@@ -67,7 +68,7 @@ class Lines(io.TextIOBase):
         return True
 
     def write(self, text):
-        """Send every line that is complete now; the rest waits for its end. Output that comes too fast is truncated."""
+        """Send every complete line; the rest waits for its end. Output that comes too fast is truncated."""
         if self._home.forked:
             os.write(1, text.encode("utf-8", "replace"))
             return len(text)
@@ -88,7 +89,7 @@ class Lines(io.TextIOBase):
         return len(text)
 
     def _add(self, piece: str):
-        """Go on with a line; what a carriage return has gone back over is not seen any more."""
+        """Append to the current line; a carriage return overwrites earlier text."""
         if not piece:
             return
         if self._rest and self._rest[-1].endswith("\r"):
@@ -100,7 +101,7 @@ class Lines(io.TextIOBase):
         self._rest.append((over if back else seen) + piece[len(seen) :])
 
     def finish(self):
-        """Send a last line that has no end, and what was cut."""
+        """Send a last line without an end, and the notice of cut text."""
         if self._cut:
             self._tell_of_the_cut()
         if self._rest:
@@ -125,22 +126,22 @@ class Lines(io.TextIOBase):
 
 
 class Aside:
-    """What C code, other programs and forked children print on this process's descriptor 1: lines like the others.
+    """Output of C code, other programs and forked children on this process's descriptor 1, as lines like the others.
 
-    fd  readable when there is something to pass on
+    fd  readable when there is output to pass on
     """
 
     def __init__(self, home: Home):
         self.fd, self._open = os.pipe()
         os.set_blocking(self.fd, False)
-        with contextlib.suppress(OSError, AttributeError):  # a user may have so many pipes only, macOS has no such call
+        with contextlib.suppress(OSError, AttributeError):  # a user's pipes are limited, and macOS has no such call
             fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, PIPE)
         os.dup2(self._open, 1)
         self._lines, self._turn = Lines("stdout", home, unheard=(GREETING,)), threading.Lock()
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
 
     def pass_on(self, finish=False):
-        """Send what is there; to finish, also a line without an end."""
+        """Send the available output; with `finish`, also a line without an end."""
         with self._turn, contextlib.suppress(BlockingIOError):
             while data := os.read(self.fd, PIPE):
                 self._lines.write(self._text.decode(data))
@@ -149,7 +150,7 @@ class Aside:
 
 
 def settle_in(home: Home) -> Aside:
-    """Let everything that this process prints go home, and refuse what would wait for a person for ever."""
+    """Send all output of this process to the kernel, and raise an error for calls that wait for user input."""
     sys.stdout, sys.stderr = Lines("stdout", home), Lines("stderr", home)
     builtins.input = _refusing(EOFError, NO_KEYBOARD)
     sys.breakpointhook = _refusing(RuntimeError, NO_DEBUGGER)

@@ -1,7 +1,8 @@
 """The pool of ranks in the calling process: real processes that run functions, with an explanation of every failure.
 
-Works from scripts without a `__main__` guard, notebooks, threads and forked processes, and leaves no running process.
-The calling process does not load torch here. Read next: `gang`, the processes of a pool; `supervise`, the explanations.
+It works from scripts without a `__main__` guard, notebooks, threads and forked processes, and leaves no running
+process. The calling process does not load torch here. Read next: `gang`, the processes of a pool; `supervise`, the
+explanations.
 """
 
 import os
@@ -23,9 +24,9 @@ from hybridlab.world.processes.parcel import module_of, pack
 __all__ = ["RankError", "Ranks", "ranks"]
 
 HANG_S = 10.0
-SILENCE = 60.0  # seconds without a sign from any rank, after which a run ends
-PREPARING = 10.0  # seconds more, for each device that is just being taken and each connection that NCCL makes
-CROWD = 4  # ranks on a core
+SILENCE = 60.0  # seconds without any report from any rank, after which a run ends
+PREPARING = 10.0  # additional seconds for each device being initialised and each connection that NCCL makes
+CROWD = 4  # ranks per core
 GONE = "the former ranks have ended: what earlier runs left in them is gone"
 
 
@@ -43,12 +44,13 @@ def ranks(
     """A pool of real ranks, for use in a `with`.
 
     n_or_mesh  a mesh, or a number n, which means Mesh(world=n)
-    timeout    seconds in which at least one rank must report something (operation, event, output, result); else the run
-               ends. More while ranks take GPUs and NCCL connects them: ten seconds for each
+    timeout    seconds in which at least one rank must report something (operation, event, output, result); otherwise
+               the
+               run ends. Ten seconds more for each GPU that is initialised and each connection that NCCL makes
     hang_s     seconds that a rank may wait in one operation for a rank that has not reached it; None: 10, and more if
                more than 4 ranks share a core
     on_event   called as on_event(rank, event) for every `comm.emit(…)`, while the ranks run
-    groups     tuples of axes, besides the single axes and all ranks, along which the ranks will communicate
+    groups     tuples of axes along which the ranks will communicate, in addition to single axes and all ranks
     start      "kept": the ranks stay for the next run; "fresh": every run starts new ranks
     placement  backend and device of each rank; None: chosen by `hl.placement`
 
@@ -75,16 +77,16 @@ def ranks(
 
 
 def foresee(module: str):
-    """The ranks that start next run functions of this module: their parent imports for all of them, before they start.
+    """Announce that the next ranks run functions of this module: their parent imports it before they start.
 
-    Else each would by itself: seconds, where there are more ranks than cores.
+    Otherwise each rank would import it: that takes seconds if there are more ranks than cores.
     """
     if not torchrun.present():
         ZYGOTE.expect(module)
 
 
 def refuse_crowd(mesh: Mesh):
-    """Raise ValueError for more ranks than one machine is asked for."""
+    """Raise ValueError for more ranks than one machine can run."""
     if mesh.size > MOST_RANKS:
         raise ValueError(f"{mesh.size} ranks are too many for one machine: ask for {MOST_RANKS} or fewer")
 
@@ -111,8 +113,9 @@ class Ranks:
     def run(self, function, *args, on_event=None, **kwargs) -> list:
         """Run `function(comm, *args, **kwargs)` on every rank; returns their results in rank order.
 
-        raises  RankError when a rank fails, when the ranks' operations do not match or deadlock, or when all are silent
-                for the timeout; TypeError when the call cannot be sent; RuntimeError when another run is going on
+        raises  RankError if a rank fails, if the ranks' operations do not match or deadlock, or if all are silent for
+                the
+                timeout; TypeError if the call cannot be sent; RuntimeError if another run is in progress
         """
         call = pack(function, args, kwargs, self.size)
         if not self._turn.acquire(blocking=False):
@@ -156,7 +159,7 @@ class Ranks:
         return self._gang
 
     def _await(self, wanted, seconds, on_event, function, watch: Watch | Meeting) -> dict[int, frames.Frame]:
-        """One frame of the wanted kind from every rank; other frames are dealt with as they come."""
+        """One frame of the wanted kind from every rank; other frames are processed as they come."""
         gang, answers, faults = self._gang, {}, {}
         since = time.monotonic()
         while len(answers.keys() | faults.keys()) < self.size:
@@ -166,7 +169,7 @@ class Ranks:
                 break
             for rank, frame in gang.poll(min(left, LOOK_SECONDS)):
                 since = since if faults else time.monotonic()
-                if frame.run not in (0, gang.runs):  # of a process that a rank forked in an earlier run
+                if frame.run not in (0, gang.runs):  # from a process that a rank forked in an earlier run
                     continue
                 if frame.kind == wanted:
                     answers[rank] = frame
@@ -191,9 +194,9 @@ class Ranks:
 
 
 def _value(rank: int, frame: frames.Frame):
-    """What a frame brings.
+    """The value in a frame.
 
-    raises  RankError when no rank can have meant it
+    raises  RankError if a rank cannot have sent it
     """
     try:
         return frames.decode(frame.tree, frame.buffers)

@@ -1,7 +1,7 @@
 """Linux namespaces that a user can have without root: a network, mounts, a process table.
 
-With HYBRIDLAB_NETWORK=own ranks meet on a loopback of their own, which no other user of the machine reaches; nor do
-they then reach anything else. Source: namespaces(7), user_namespaces(7).
+With HYBRIDLAB_NETWORK=own, ranks meet on a separate loopback, which no other user of the machine can reach; the ranks
+then cannot reach any other network. Source: namespaces(7), user_namespaces(7).
 """
 
 import ctypes
@@ -19,14 +19,14 @@ SIOCSIFFLAGS, LO_UP = 0x8914, struct.pack("16sh", b"lo", 1)
 
 
 def split(kinds: int) -> bool:
-    """Step into namespaces of these kinds with the rights that this process has; False where these do not suffice."""
+    """Enter namespaces of these kinds with the rights of this process; False if they are not sufficient."""
     return sys.platform == "linux" and not ctypes.CDLL(None, use_errno=True).unshare(kinds)
 
 
 def own(kinds: int, called: int | None = None) -> bool:
-    """Step into namespaces of these kinds; False where the system does not let users do so.
+    """Enter namespaces of these kinds; False if the system does not allow it to users.
 
-    the user's number inside, instead of its own; programs that begin there have no rights over it
+    called  the user's number inside, instead of the real one; programs started there have no rights over the namespaces
     """
     if sys.platform != "linux":
         return False
@@ -42,15 +42,15 @@ def own(kinds: int, called: int | None = None) -> bool:
 
 
 def open_loopback():
-    """Let what is in this network talk to itself."""
+    """Enable the loopback of this network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, LO_UP)
 
 
 def own_network():
-    """What HYBRIDLAB_NETWORK asks for.
+    """Enter a separate network if HYBRIDLAB_NETWORK asks for it.
 
-    raises  SystemExit in one sentence where the system does not let users have it
+    raises  SystemExit with one sentence if the system does not allow it
     """
     asked = os.environ.get(ASKED, "shared")
     if asked not in ("own", "shared"):
@@ -62,7 +62,7 @@ def own_network():
 
 
 def possible() -> bool:
-    """Whether this system lets this user have a network of its own; tried in a child."""
+    """Whether this system allows this user a separate network; tested in a child process."""
     child = os.fork()
     if child == 0:
         try:

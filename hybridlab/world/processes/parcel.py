@@ -9,15 +9,15 @@ import sys
 
 from hybridlab.lazily import needed
 
-LARGE = 100e6  # bytes; every rank gets a parcel of its own
+LARGE = 100e6  # bytes; every rank gets a separate copy of the parcel
 
 
 def pack(function, args, kwargs, ranks: int) -> bytes:
-    """The bytes of one call; warns on stderr when they are many.
+    """The bytes of one call; warns on stderr if there are many.
 
-    raises  TypeError naming the variable that cannot travel
+    raises  TypeError naming the variable that cannot be sent
     """
-    cloudpickle = needed("cloudpickle")  # here, because importing hybridlab should stay quick
+    cloudpickle = needed("cloudpickle")  # imported here, because importing hybridlab should stay quick
 
     name = getattr(function, "__name__", repr(function))
     try:
@@ -37,13 +37,13 @@ def pack(function, args, kwargs, ranks: int) -> bytes:
 
 
 def module_of(function) -> str:
-    """The module that ranks import for a function that travels by its name; "" for one that travels whole."""
+    """The module that ranks import for a function that is sent by name; "" for one that is sent with its code."""
     by_name = "<" not in getattr(function, "__qualname__", "<")  # as in <lambda> and <locals>
-    return (by_name and function.__module__) or ""  # what exec defines is of no module
+    return (by_name and function.__module__) or ""  # a function defined by exec has no module
 
 
 def _parts(function, args, kwargs) -> dict[str, object]:
-    """What travels, by how a person calls it: arguments, and the variables that the function uses from outside."""
+    """The variables to send, by name: arguments, and the variables that the function uses from outside."""
     parts = {f"argument {place}": value for place, value in enumerate(args, start=1)}
     parts |= {f"argument {name}": value for name, value in kwargs.items()}
     if inspect.isfunction(function):
@@ -53,7 +53,7 @@ def _parts(function, args, kwargs) -> dict[str, object]:
 
 
 def _reason(parts: dict[str, object]) -> str:
-    """The first part that cannot travel, if one alone is the reason."""
+    """The first variable that cannot be sent, if one alone is the reason."""
     cloudpickle = needed("cloudpickle")
 
     for what, value in parts.items():

@@ -1,7 +1,7 @@
-"""The life of one rank, from the fork to `os._exit`: join the others, then run function after function for the kernel.
+"""The life of one rank, from the fork to `os._exit`: connect with the others, then run functions for the kernel.
 
-Read `zygote` before and `comm` after. What goes home goes as frames: "ready", "output", "event", and for each call one
-"result" or one "fault".
+Read `zygote` before and `comm` after. A rank sends frames to the kernel: "ready", "output", "event", and for each call
+one "result" or one "fault".
 """
 
 import ctypes
@@ -33,14 +33,14 @@ from hybridlab.world.talk.overheard import Overheard
 
 PR_SET_PDEATHSIG = 1
 BEAT_SECONDS = 0.2
-LAST_WORDS = 1_000_000  # bytes of what C code has said on stderr
-LONGEST_MESSAGE = 10_000  # letters of an exception
+LAST_WORDS = 1_000_000  # bytes of the stderr of C code
+LONGEST_MESSAGE = 10_000  # characters of an exception
 
 
 def live(sock: socket.socket, journal: int, folder: str, parent: int):
     """Be a rank until the kernel closes the other side of `sock`; `parent` is the zygote's pid.
 
-    journal  the file of it, open;  folder  the pool's own
+    journal  its open file;  folder  the private folder of the pool
     """
     _detach(parent)
     home, inbox = Home(sock), frames.Inbox(sock)
@@ -59,11 +59,11 @@ def live(sock: socket.socket, journal: int, folder: str, parent: int):
         os._exit(0)
     except Exception as error:
         home.send("fault", _fault(error))
-        signal.pause()  # the kernel ends the whole pool; leaving now would only turn the others into victims
+        signal.pause()  # the kernel ends the full pool; leaving now would only turn the others into victims
 
 
 def _detach(parent: int):
-    """Stand alone, out of reach of Ctrl-C, but killed when the zygote dies; children of children that end come here."""
+    """Run independently, out of reach of Ctrl-C, but killed when the zygote dies; orphaned descendants come here."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
@@ -75,12 +75,12 @@ def _detach(parent: int):
 
 
 def _beat(sock: socket.socket, pen: Pen, aside: Aside, stack: int):
-    """Show that Python runs, until the kernel closes its side; then end this rank in any case.
+    """Report that Python runs, until the kernel closes its side; then end this rank in any case.
 
-    Meanwhile pass on what others print here, and keep short what C code says on stderr.
+    It also passes on the output of other programs, and limits the stderr of C code.
     """
     closed = select.poll()
-    closed.register(sock, 0)  # no events asked for: a hang-up is always told
+    closed.register(sock, 0)  # no events requested: a hang-up is always reported
     closed.register(aside.fd, select.POLLIN)
     while sock.fileno() not in dict(closed.poll(BEAT_SECONDS * 1000)):
         pen.beat()
@@ -91,16 +91,16 @@ def _beat(sock: socket.socket, pen: Pen, aside: Aside, stack: int):
 
 
 def _join(hello: dict, home: Home, pen: Pen, stack, folder: str) -> Comm:
-    """Take over the driver's surroundings, then meet the other ranks and open the groups."""
+    """Take over the driver's environment, then meet the other ranks and open the groups."""
     os.environ.clear()
     placed = Placement(**hello["placed"])
     os.environ.update(hello["environ"], **placed.environment(hello["rank"]), **{MARK: folder})
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "compiled"))  # else it stays behind
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "compiled"))  # else its folder would remain
     os.chdir(hello["cwd"])
     sys.path[:] = hello["path"]
     faulthandler.register(signal.SIGUSR1, stack)
     faulthandler.enable(stack)
-    os.dup2(stack.fileno(), 2)  # what C code says before it aborts: told with the fault, and not without one
+    os.dup2(stack.fileno(), 2)  # the stderr of C code before it aborts is reported with the fault, and only then
     mesh = Mesh(**dict(hello["axes"]))
     timeout = timedelta(seconds=hello["longest"])
     store = dist.FileStore(os.path.join(folder, "store"), mesh.size)
@@ -113,9 +113,9 @@ def _join(hello: dict, home: Home, pen: Pen, stack, folder: str) -> Comm:
 
 
 def _serve(call: frames.Frame, comm: Comm, home: Home, pen: Pen, aside: Aside):
-    """Run one function and send home its result, or how it failed, with the number of the run.
+    """Run one function and send its result, or its failure, with the number of the run.
 
-    What a rank has forked may return here too. It is no rank: it ends.
+    A forked child of the rank may return here too. It is not a rank, so it ends.
     """
     try:
         function, args, kwargs = cloudpickle.loads(call.buffers[0])
@@ -139,7 +139,7 @@ def _serve(call: frames.Frame, comm: Comm, home: Home, pen: Pen, aside: Aside):
 
 
 def _fault(error: BaseException) -> list:
-    """What went wrong, in plain values: type, message, every line of the traceback, and when (seconds, monotonic)."""
+    """The failure as plain values: type, message, every line of the traceback, and the time (seconds, monotonic)."""
     lines = [[line.filename, line.lineno, line.name] for line in traceback.extract_tb(error.__traceback__)]
     message = str(error)
     cut = f" … [cut: {len(message)} characters]" if len(message) > LONGEST_MESSAGE else ""

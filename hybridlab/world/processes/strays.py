@@ -4,12 +4,12 @@ import contextlib
 import os
 from pathlib import Path
 
-PR_SET_CHILD_SUBREAPER = 36  # of prctl: orphans among the descendants come here
+PR_SET_CHILD_SUBREAPER = 36  # for prctl: orphaned descendants become children of this process
 
 
 def strays(own: set[int]) -> list[int]:
     """The children of this process, without its own: their parents have ended."""
-    with contextlib.suppress(OSError):  # where the system does not list them, nobody came either
+    with contextlib.suppress(OSError):  # if the system does not list them, there are none either
         listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
         return [pid for pid in map(int, listed.split()) if pid not in own]
     return []

@@ -1,14 +1,14 @@
-"""Under torchrun this process is already a rank, possibly on one of several machines, so nothing is started.
+"""Under torchrun this process is already a rank, possibly on one of several machines, so it starts no processes.
 
-`torchrun --nnodes=2 --nproc-per-node=4 … -m hybridlab check --dp 2 --pp 4` runs the same command in every process.
-Where it opens ranks, each process gets `TorchrunRanks` instead of `Ranks`: `run` calls the function right here, and all
-processes then tell each other their results, so that each goes on with the same list. Only rank 0 prints; what the
-function itself prints is shown by every rank, with its number.
+`torchrun --nnodes=2 --nproc-per-node=4 … -m hybridlab check --dp 2 --pp 4` runs the same command in every process. When
+the command opens ranks, each process gets `TorchrunRanks` instead of `Ranks`. `run` calls the function in this process,
+and then all processes exchange their results, so that each continues with the same list. Only rank 0 prints the
+command's output; output of the function itself is printed by every rank, with its number.
 
-Before they meet, the processes tell each other through torchrun's store which GPUs they see (`seen`).
+Before they connect, the processes exchange through torchrun's store which GPUs they see (`seen`).
 
-torchrun ends all processes when one fails. What else watches over ranks (the journal, the names of faults) works within
-one machine and is not here. torchrun's own store listens on all interfaces of the first machine.
+torchrun ends all processes when one fails. The journal and the explanations of faults work only within one machine, so
+they are not available here. torchrun's own store listens on all interfaces of the first machine.
 """
 
 import atexit
@@ -30,7 +30,7 @@ from hybridlab.world.explain.faults import Fault, RankError, failure
 from hybridlab.world.processes import frames
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-LONGEST = 30 * 24 * 3600.0  # seconds; what torch accepts as a timeout has an end
+LONGEST = 30 * 24 * 3600.0  # seconds; torch accepts no timeout beyond some limit
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 
 
@@ -40,11 +40,11 @@ def present() -> bool:
 
 
 class TorchrunRanks:
-    """The ranks that torchrun started, seen from one of them; the same surface as `launch.Ranks`.
+    """The ranks that torchrun started, seen from one of them; the same interface as `launch.Ranks`.
 
-    A mesh of one rank runs on rank 0 alone, and the others are told its result.
+    A mesh of one rank runs only on rank 0, which sends its result to the others.
 
-    raises  ValueError when torchrun has started another number of processes than the mesh has ranks
+    raises  ValueError if torchrun has started another number of processes than the mesh has ranks
     """
 
     def __init__(self, mesh: Mesh, timeout: float = 60.0, on_event=None, groups=()):
@@ -72,9 +72,10 @@ class TorchrunRanks:
     def run(self, function, *args, on_event=None, **kwargs) -> list:
         """Run `function(comm, *args, **kwargs)` on every rank; returns their results in rank order, on every rank.
 
-        on_event hears the events of this process's own rank.
+        on_event receives the events of this process's own rank.
 
-        raises  RankError when the function fails here, or another process has ended; torchrun then ends those left
+        raises  RankError if the function fails here, or another process has ended; torchrun then ends the remaining
+                ones
         """
         self._meet()
         mine = None
@@ -83,14 +84,14 @@ class TorchrunRanks:
             mine = self._call(comm, on_event or self._on_event, function, args, kwargs)
         try:
             return [_told(mine if self.rank == source else None, source) for source in range(self.size)]
-        except RuntimeError as error:  # gloo's, of a process that has ended
+        except RuntimeError as error:  # from gloo, if a process has ended
             raise self._failure(error, function, ("the exchange of results", tuple(range(self.started)))) from error
 
     def stop(self):
-        """Nothing: these ranks live as long as their program."""
+        """Nothing to do: these ranks live as long as their program."""
 
     def _call(self, comm, handler, function, args, kwargs):
-        """The result as it travels: a tree and its buffers."""
+        """The result in the form in which it is sent: a tree and its buffers."""
         comm.ledger.clear()
         comm.on_event = handler and _heard_by(handler, self.rank, sys.stdout)
         try:
@@ -100,7 +101,7 @@ class TorchrunRanks:
                 lines.finish()
             return frames.encode(result)
         except Exception as error:
-            comm.ledger.failed = True  # what it left on its way is nobody's mistake
+            comm.ledger.failed = True  # pending operations are then not a mistake
             raise self._failure(error, function, comm.ledger.unended()) from error
 
     def _failure(self, error, function, unended=("", ())) -> RankError:
@@ -120,7 +121,7 @@ class TorchrunRanks:
         )
 
     def _meet(self):
-        """Connect all processes, for any mesh; done by the first who needs it."""
+        """Connect all processes, for any mesh; done at the first use."""
         import torch.distributed as dist
 
         from hybridlab.world.devices.meet import meet
@@ -134,7 +135,7 @@ class TorchrunRanks:
 
 
 def lost_sentence(rank: int, operation: str, ranks: tuple[int, ...], hosts: list[str]) -> str:
-    """What a rank says that waits in an operation with ranks of which one has ended, or cannot be reached any more.
+    """The sentence for a rank that waits in an operation with ranks of which one has ended, or is unreachable.
 
     >>> lost_sentence(0, "all_reduce (loop.py:183)", (0, 2), ["a", "a", "b", "b"])
     'rank 0 on a lost a rank that it was talking to: rank 2 on b, in all_reduce (loop.py:183)'
@@ -152,7 +153,7 @@ def lost_sentence(rank: int, operation: str, ranks: tuple[int, ...], hosts: list
 def _leave():
     """End the groups while the interpreter lives: gloo's threads would outlive it, and abort the process.
 
-    A group ends when nobody holds it: torch and the Comms that were made let go of it together.
+    A group ends when nothing refers to it: torch and the Comms release it together.
     """
     import torch.distributed as dist
 
@@ -163,7 +164,7 @@ def _leave():
 
 
 def _heard_by(handler, rank: int, stdout):
-    """What hears a rank's events: the handler, which prints where the program does and not where the function does."""
+    """The receiver of a rank's events: the handler, with its output printed where the program prints."""
 
     def hear(event):
         with contextlib.redirect_stdout(stdout):
@@ -179,7 +180,7 @@ class Tagged(io.TextIOBase):
         self._tag, self._rest = tag, ""
 
     def write(self, text):
-        """Print every line that is complete now; the rest waits for its end."""
+        """Print every complete line; the rest waits for its end."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             # In one write: torchrun starts Python unbuffered, and other ranks could print between a line and its end.
@@ -194,9 +195,9 @@ class Tagged(io.TextIOBase):
 
 
 def interfaces(environment, on_one_machine: dict) -> dict[str, str]:
-    """The variables that say where ranks listen: on one machine its loopback, else where its people say.
+    """The variables with the network interface of the ranks: the loopback on one machine, otherwise the user's choice.
 
-    raises  ValueError when they have not said
+    raises  ValueError if the user has not chosen one
     """
     if environment["LOCAL_WORLD_SIZE"] == environment["WORLD_SIZE"] or environment["MASTER_ADDR"] in THIS_MACHINE:
         return on_one_machine
@@ -220,13 +221,13 @@ def _store():
 
 @functools.cache
 def _placed() -> Placement:
-    """Where all ranks run."""
+    """The placement of all ranks."""
     return everywhere(_seen_by_all())
 
 
 @functools.cache
 def _seen_by_all() -> list[Seen]:
-    """What each process sees: it tells that, and reads what the others do."""
+    """The devices that each process sees: this process publishes its own and reads those of the others."""
     rank, started = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     _store().set(f"seen by {rank}", json.dumps(seen()))
     told = _store().multi_get([f"seen by {each}" for each in range(started)])
@@ -235,7 +236,8 @@ def _seen_by_all() -> list[Seen]:
 
 @functools.cache
 def _results():
-    """The group by which results are told. It waits as long as others compute, and a failure is torchrun's to see."""
+    """The group for the exchange of results. It has no timeout, since others may compute for long; torchrun sees
+    failures."""
     import torch.distributed as dist
 
     return dist.new_group(backend="gloo", timeout=timedelta(seconds=LONGEST))
@@ -243,14 +245,14 @@ def _results():
 
 @functools.cache
 def _comm(mesh, rank, placed, groups, timeout):
-    """One door for each mesh: its groups stay open, and all processes open them in the same order."""
+    """One communicator for each mesh: its groups stay open, and all processes open them in the same order."""
     from hybridlab.world.talk.comm import Comm
 
     return Comm(mesh, rank, placed=placed, groups=groups, timeout=timedelta(seconds=timeout))
 
 
 def _told(mine, source: int):
-    """The value of the process `source`, on all of them; as at home, JSON and raw bytes, and nothing that could run."""
+    """The value of the process `source`, on all of them; sent as JSON and raw bytes, without executable content."""
     import torch
     import torch.distributed as dist
 

@@ -1,20 +1,20 @@
-"""The zygote, the one warm parent of all ranks of a kernel. Read before: `handle`, the kernel's hold on it.
+"""The zygote, the one warm parent of all ranks of a kernel. Read before: `handle`, the kernel's connection to it.
 
 Started as `python -m hybridlab.world.processes.zygote FD`, it imports torch once and forks ranks from that state, so
-four ranks are ready in a fraction of a second. It keeps no thread and never touches CUDA: both would be broken in its
-children. Only a parent can wait for a process, so the zygote also tells how each rank ended, whatever it is doing:
-while it imports, it listens to its signals. And only a parent can be sure of a pid, so what a rank has started is ended
-here: processes whose rank has died go to the zygote (`strays`).
+four ranks are ready in a fraction of a second. It has no threads and never touches CUDA: neither would work in its
+children. Only a parent can wait for a process. So the zygote also reports how each rank ended, even during an import:
+then it handles signals. And only a parent can be sure that a pid is still that of its child. So the zygote ends the
+children of ranks: processes whose rank has died become its children (`strays`).
 
-Two kinds of socket lead here, both SOCK_SEQPACKET:
-  control   the kernel asks for a pool: one packet that names the pool's folder, with the pool's line, its journal and
-            one end per rank; or it names a module that ranks import: one packet, and nothing with it
-  line      one per pool, which lives as long as the kernel keeps its side open; back on it come first why there is no
-            folder, or the pids, with a handle for each process where the system has such, then exits: [rank, code,
-            bytes of memory held], then its end
-The folder is made and removed here, so that nothing is left of it when the kernel dies; the kernel has named it, so
-that nothing is left when the zygote does, at whatever moment. When the control socket closes, however the kernel ended,
-every rank is killed and the zygote leaves.
+It has two kinds of socket, both SOCK_SEQPACKET:
+  control   the kernel requests a pool: one packet with the name of the pool's folder, together with the pool's line,
+            its journal and one end per rank; or it names a module that ranks import: one packet alone
+  line      one per pool, which lives as long as the kernel keeps its side open. The zygote first sends the reason why
+            there is no folder, or the pids, with a handle for each process if the system has them; then exits: [rank,
+            code, bytes of memory used]; then its end
+The zygote makes and removes the folder, so that nothing remains when the kernel dies. The kernel chooses its name, so
+that it can remove the folder if the zygote dies at any moment. When the control socket closes, however the kernel
+ended, the zygote kills every rank and leaves.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ from hybridlab.world.processes.namespaces import own_network
 from hybridlab.world.processes.strays import PR_SET_CHILD_SUBREAPER, strays
 
 IDLE_SECONDS = 0.1  # without any request, before the zygote uses the time
-FILES = 2**16  # that a rank may have open, if the system lets it
+FILES = 2**16  # limit of a rank's open files, if the system allows it
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 
 @dataclass
 class Pool:
-    """Ranks that started together: their line to the kernel, their private folder, and the rank of each living pid.
+    """Ranks that started together: their line to the kernel, their private folder, and the rank of each running pid.
 
     wanted  whether the kernel keeps its side of the line open
     """
@@ -57,9 +57,9 @@ class Pool:
 
 
 class Zygote:
-    """A loop over the three things that can happen: a pool is asked for, a pool is given up, a rank ends.
+    """A loop over three kinds of events: a pool is requested, a pool is given up, a rank ends.
 
-    `live(sock, journal, folder, parent)` is what a forked rank does with its life.
+    A forked rank calls `live(sock, journal, folder, parent)`.
     """
 
     def __init__(self, control: socket.socket, live):
@@ -67,13 +67,13 @@ class Zygote:
         self.live = live
         self.warm = self.retired = self.importing = self.reaping = False
         self.pools: list[Pool] = []
-        self.bell, self.ringer = os.pipe()  # the ringer is written to when a child ends, which wakes the loop
+        self.bell, self.ringer = os.pipe()  # a child's end writes to the ringer, which wakes the loop
         self.events = selectors.DefaultSelector()
         self.events.register(control, selectors.EVENT_READ, self.answer)
         self.events.register(self.bell, selectors.EVENT_READ, self.reap)
 
     def serve(self):
-        """Answer until the kernel has gone."""
+        """Serve requests until the kernel has gone."""
         os.set_blocking(self.ringer, False)
         signal.set_wakeup_fd(self.ringer)
         signal.signal(signal.SIGCHLD, lambda *_: self.importing and self.collect())
@@ -85,38 +85,38 @@ class Zygote:
                 self.warm_up()
 
     def warm_up(self):
-        """Import what ranks would otherwise import, each of them, with their first optimizer."""
-        with contextlib.suppress(OSError):  # its folder for what is compiled may lie where nobody may write
+        """Import all modules that ranks need, and create a first optimizer, so that no rank has to."""
+        with contextlib.suppress(OSError):  # its folder for compiled code may be in a place that is not writable
             self.bring_in("torch._dynamo")
         tidy_up()
         self.warm = True
 
     @contextlib.contextmanager
     def busy(self):
-        """While something takes long: a rank's end is told at once, and at the kernel's end this process leaves."""
+        """A context for long work: a rank's end is reported at once, and when the kernel ends, this process leaves."""
         self.importing = True
         try:
-            self.collect()  # whoever ended just before
+            self.collect()  # ranks that ended just before
             with when_gone(self.control, lambda: self.reaping or self.leave()):
                 yield
         finally:
             self.importing = False
 
     def bring_in(self, module: str):
-        """Import a module for all ranks to come, who share its pages too."""
+        """Import a module for all later ranks, which share its memory pages too."""
         with self.busy():
             importlib.import_module(module)
         gc.freeze()
 
     def answer(self):
-        """Do what the kernel asks for: a pool, a module, or an end."""
+        """Serve a request of the kernel: a pool, a module, or an end."""
         request, fds, *_ = socket.recv_fds(self.control, 4096, MOST_RANKS + 2)
         if fds:
             self.start_pool(request, fds)
         elif request not in (b"", RETIRE):
-            if not self.warm:  # once here, not in each rank of the pool that is asked for next
+            if not self.warm:  # once here, instead of in each rank of the next pool
                 self.warm_up()
-            with contextlib.suppress(Exception):  # the rank that needs it says what is wrong with it
+            with contextlib.suppress(Exception):  # the rank that needs it reports the error
                 self.bring_in(request.decode())
         else:
             self.retired = True
@@ -147,7 +147,7 @@ class Zygote:
             os.close(end)
 
     def introduce(self, pool: Pool):
-        """Tell the kernel who its ranks are; a handle stays with its process when the pid has gone to another."""
+        """Send the pids of a pool's ranks to the kernel; a handle stays valid when its pid has been reused."""
         handles = [os.pidfd_open(pid) for pid in pool.living] if hasattr(os, "pidfd_open") else []
         with contextlib.suppress(OSError):  # the kernel may have gone before
             socket.send_fds(pool.line, [json.dumps(["", list(pool.living)]).encode()], handles)
@@ -155,7 +155,7 @@ class Zygote:
             os.close(handle)
 
     def become_rank(self, end: int, journal: int, folder: str, received: list[int], parent: int):
-        """In the child: let go of all that is the zygote's, then live as a rank. Never returns."""
+        """In the child: close everything that belongs to the zygote, then live as a rank. Never returns."""
         try:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGIO):
@@ -171,7 +171,7 @@ class Zygote:
             os._exit(1)
 
     def kill(self, pool: Pool):
-        """The kernel has closed its side of the line: end every rank of the pool."""
+        """End every rank of a pool, after the kernel has closed its side of the line."""
         self.events.unregister(pool.line)
         pool.wanted = False
         for pid in pool.living:
@@ -179,7 +179,7 @@ class Zygote:
         self.forget_the_unwanted()
 
     def reap(self):
-        """The bell has rung: tell of the ranks that have ended, and end what they leave behind."""
+        """After the bell: report the ranks that have ended, and end the processes that they leave running."""
         os.read(self.bell, 4096)
         self.collect()
         for pid in strays({pid for pool in self.pools for pid in pool.living}):
@@ -188,8 +188,8 @@ class Zygote:
         self.forget_the_unwanted()
 
     def collect(self):
-        """Tell the exit of every rank that has ended, and end its process group, while the pid is still its own."""
-        if self.reaping:  # in a signal, in the middle of this: the bell rings again
+        """Report the exit of every rank that has ended, and end its process group, while the pid is still its own."""
+        if self.reaping:  # in a signal handler, during this function: the bell rings again
             return
         self.reaping = True
         for pool in self.pools:
@@ -206,7 +206,7 @@ class Zygote:
         self.reaping = False
 
     def forget_the_unwanted(self):
-        """Let go of pools of which nothing is left and nobody wants to know."""
+        """Remove pools without any process whose kernel has closed the line."""
         for pool in [pool for pool in self.pools if not (pool.living or pool.wanted)]:
             self.pools.remove(pool)
             pool.line.close()
@@ -215,8 +215,8 @@ class Zygote:
             self.leave()
 
     def leave(self):
-        """End every rank, what they have started, and this process."""
-        self.importing = False  # whoever ends now is waited for here, and in no signal
+        """End every rank, its children, and this process."""
+        self.importing = False  # from now on, ended ranks are waited for here, and not in a signal handler
         for pool in self.pools:
             for pid in pool.living:
                 _kill_group(pid)
@@ -231,7 +231,7 @@ class Zygote:
 
 
 def _kill_group(pid: int):
-    """Kill a rank and its children; a rank just forked leads no group yet, a rank that has ended may leave none."""
+    """Kill a rank and its children; a rank just forked has no group yet, a rank that has ended may leave none."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)
@@ -244,16 +244,16 @@ def main(fd: int):
     with when_gone(control, lambda: os._exit(tidy_up() or 0)):
         import torch
 
-        from hybridlab.world.processes import rank  # brings torch.distributed, cloudpickle and numpy
+        from hybridlab.world.processes import rank  # imports torch.distributed, cloudpickle and numpy
 
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a rank that aborts should not write gigabytes to disk
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     room = FILES if most == resource.RLIM_INFINITY else min(most, FILES)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (room, most))  # who connects to a rank and says nothing takes one
+    resource.setrlimit(resource.RLIMIT_NOFILE, (room, most))  # a silent connection to a rank takes one
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a rank has started comes here when it is an orphan
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphaned processes of a rank come here
     gc.freeze()  # the collector would touch, and so copy, every page that the ranks share
     Zygote(control, rank.live).serve()
 

@@ -4,12 +4,12 @@
     y = x @ a                                             # meanwhile
     z = y @ coming.wait()                                 # needed here
 
-Gradients take the same way back, from `wait` to the beginning: the backward of `wait` begins the transposed move, the
-backward of the beginning waits for it. Autograd works through what came later first. So whatever the forward does
-between the two, the backward does between the two as well: a collective *prefetched* in the forward is *deferred* in
-the backward, without further code.
+Gradients take the same way back, from `wait` to the start: the backward of `wait` starts the transposed move, and the
+backward of the start waits for it. Autograd runs in reverse order. So work between the two in the forward is also
+between the two in the backward: a collective *prefetched* in the forward is *deferred* in the backward, without further
+code.
 
-Each function takes what its namesake in `typed` takes. Begun and waited for at once, it gives the same bits.
+Each function has the arguments of its namesake in `typed`. Started and waited for at once, it gives the same bits.
 """
 
 import torch
@@ -21,7 +21,7 @@ from hybridlab.world.talk.windows import Windows
 
 
 class Coming:
-    """A tensor on its way."""
+    """A tensor in transit."""
 
     def __init__(self, token, way):
         self._token, self._way = token, way
@@ -32,7 +32,7 @@ class Coming:
 
 
 class _Way:
-    """What the two ends of a move share: how it goes, and the message that is under way, there and back."""
+    """The shared state of the two ends of a move: the move, and its message in transit, in both directions."""
 
     def __init__(self, comm, axis, move, cut, joined):
         self.comm, self.axis, self.move, self.cut, self.joined = comm, axis, move, cut, joined
@@ -45,7 +45,7 @@ class _Way:
         self._begin(transposed(self.move), gradient, self.joined, self.cut)
 
     def over(self):
-        """What came; the message, with all that it carried, is let go."""
+        """Return the tensor that arrived, and free the message with all its tensors."""
         message, self.message = self.message, None
         return message.wait()
 
@@ -58,7 +58,7 @@ class _Way:
 
 
 class _Start(torch.autograd.Function):
-    """The beginning of a move; it hands on an empty token, by which autograd knows the order."""
+    """The start of a move; it returns an empty token, from which autograd derives the order."""
 
     @staticmethod
     def forward(ctx, x, way):
@@ -110,6 +110,6 @@ def fold(comm, x, axis, dim: int, *, have, want) -> Coming:
 
 
 def start(comm, x, axis, move: str, cut=WHOLE, joined=None) -> Coming:
-    """Begin a move by its name, as `typed.MOVES` has it."""
+    """Start a move, given by its name in `typed.MOVES`."""
     way = _Way(comm, axis, move, cut, cut if joined is None else joined)
     return Coming(_Start.apply(x, way), way)

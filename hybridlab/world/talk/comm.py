@@ -1,9 +1,9 @@
 """The communicator: every message between ranks goes through a `Comm`, whose ledger records it.
 
-Operations are raw: they move numbers and know nothing of gradients (`typed` does). An axis is a name of the mesh
-("dp"), a tuple of names, a tuple of ranks that `open` was told, or None for all ranks. Along an axis of one rank there
-is no other rank: the call returns at once and is not counted. An operation whose name begins with i only starts: it
-returns a `Message`, whose `wait` gives what the operation without i would have returned.
+Operations are raw: they move numbers without gradients (`typed` adds those). An axis is a name of the mesh ("dp"), a
+tuple of names, a tuple of ranks that was given to `open`, or None for all ranks. Along an axis with one rank there is
+no other rank: the call returns at once and is not counted. An operation whose name begins with i only starts: it
+returns a `Message`, whose `wait` returns the result of the operation without i.
 
 Here are the collectives; messages from one rank to another are in `door`, with four facts that shape a program.
 """
@@ -29,20 +29,20 @@ COMPARING = ("max", "min")  # gloo loses a nan
 
 
 class Comm(Door):
-    """This rank's door to the others: `rank`, `size`, `mesh`, `coordinates` (a dict), `ledger`, and the operations.
+    """This rank's communicator: `rank`, `size`, `mesh`, `coordinates` (a dict), `ledger`, and the operations.
 
-    purpose  what this door's operations are for, in the ledger's words; "" where nobody has said: see `for_purpose`
+    purpose  the purpose of its operations in the ledger; "" if none was given: see `for_purpose`
 
     Every rank opens the same groups in the same order when the Comm is made: each axis alone, all ranks, and the
     further tuples of axes in `groups`. The default process group must exist (see `meet`). Tensors may be on the CPU or
-    on `device`, the one that the placement gives this rank; those that are not contiguous are copied on the way.
-    Impossible operations raise ValueError before anything is sent.
+    on `device`, the one that the placement gives this rank; non-contiguous tensors are copied first. Impossible
+    operations raise ValueError before anything is sent.
     """
 
     # collectives: every rank of the group calls the same one with the same shape
 
     def all_reduce(self, x, axis=None, op="sum"):
-        """Combine x over the group, in place; returns x. `op` is sum, max, min or product."""
+        """Combine x over the group, in place; returns x. `op` is `sum`, `max`, `min` or `product`."""
         return self.iall_reduce(x, axis, op).wait()
 
     def iall_reduce(self, x, axis=None, op="sum") -> Message:
@@ -64,7 +64,7 @@ class Comm(Door):
     def all_gather(self, x, axis=None, dim=0, sizes=None):
         """A new tensor: the x of every rank of the group, in group order, joined along `dim`.
 
-        sizes  the length of every rank's x along `dim`, where they differ; all then travel as long as the longest
+        sizes  the length of every rank's x along `dim`, if they differ; all are then padded to the longest
         """
         return self.iall_gather(x, axis, dim, sizes).wait()
 
@@ -90,7 +90,7 @@ class Comm(Door):
     def reduce_scatter(self, x, axis=None, dim=0, sizes=None):
         """A new tensor: this rank's part along `dim` of the sum of x over the group.
 
-        sizes  the length of every rank's part, where they differ; all then travel as long as the longest
+        sizes  the length of every rank's part, if they differ; all are then padded to the longest
         """
         return self.ireduce_scatter(x, axis, dim, sizes).wait()
 
@@ -111,10 +111,10 @@ class Comm(Door):
         return self._started(work, row, parts, self._came(row, lambda: mine.narrow(dim, 0, length).contiguous()))
 
     def all_to_all(self, x, axis=None, cut=0, join=0, sent=None, received=None):
-        """A new tensor: x is cut along the dim `cut`, part k goes to the k-th rank, what comes is joined along `join`.
+        """A new tensor: x is cut along the dim `cut`, part k is sent to rank k, received parts are joined along `join`.
 
-        sent      the length along `cut` of the part for each rank, where they differ
-        received  the length along `join` of the part from each rank, where they differ
+        sent      the length along `cut` of the part for each rank, if they differ
+        received  the length along `join` of the part from each rank, if they differ
         """
         return self.iall_to_all(x, axis, cut, join, sent, received).wait()
 
@@ -149,7 +149,7 @@ class Comm(Door):
         return self._started(work, row, flat, self._came(row, together))
 
     def broadcast(self, x, source=0, axis=None):
-        """Fill x everywhere with the x of the group's rank number `source` (0 is the group's first); returns x."""
+        """Fill x on all ranks with the x of the group's rank number `source` (0 is the group's first); returns x."""
         group = self.group(axis)
         if not 0 <= source < group.size:
             raise ValueError(
@@ -164,7 +164,7 @@ class Comm(Door):
         return self._started(work, row, flat, lambda: settle(flat, x)).wait()
 
     def _together(self, x, group, post):
-        """What `post` returns, which hands an operation of a group on x to torch."""
+        """The result of `post`, a function that passes a group operation on x to torch."""
         return self._posted(x, group.handle, group.ranks, post)
 
     def barrier(self, axis=None):
@@ -177,12 +177,12 @@ class Comm(Door):
 
 
 def _along(dim: int, before: str = "") -> str:
-    """A dim, where it is not the usual one: what all ranks of a group must agree on."""
+    """A dim as text, if it is not the default: all ranks of a group must agree on it."""
     return f"{before}dim {dim}" if dim else ""
 
 
 def _uneven(sizes) -> str:
-    """The lengths of all parts, where they differ: what all ranks of a group must agree on."""
+    """The lengths of all parts as text, if they differ: all ranks of a group must agree on them."""
     return said_lengths.told(sizes) if len(set(sizes)) > 1 else ""
 
 

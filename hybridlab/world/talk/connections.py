@@ -1,10 +1,10 @@
-"""Connections: NCCL connects ranks at their first operation together, and keeps the host of each until all have come.
+"""Connections: NCCL connects ranks at their first common operation, and blocks the host of each until all have come.
 
-A program that posts ahead could stand still there: two ranks that each post a receive would keep each other from the
-sends. So the first operation of those who have not met is posted by a thread, behind what the device was told to do
-before it, and the rank goes on. Nothing is connected before a tensor on the device needs it, nor anybody who does not
-talk. The thread waits until all the others have come, without NCCL: from then on it takes as long as NCCL does, and no
-rank is late.
+A program that posts ahead could then deadlock: two ranks that each post a receive would keep each other from their
+sends. So a thread posts the first operation of ranks that have not met, after the device's earlier work, and the rank
+continues. A connection is made only when a tensor on the device needs it, and only between ranks that communicate. The
+thread waits without NCCL until all the others have come. From then on it takes as long as NCCL does, and no rank is
+late.
 """
 
 import threading
@@ -18,18 +18,18 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 ASIDE = -2  # the priority of streams on which such an operation is posted: those of marks wait for messages
-LOOK_SECONDS = 0.002  # between two looks whether the others have come
-SHARE = 0.05  # of the time that a rank has looked for others already: it may look so much later
+LOOK_SECONDS = 0.002  # between two checks whether the others have come
+SHARE = 0.05  # fraction of the time already waited: the next check may be this much later
 
 
 class Late:
-    """torch's hold on an operation that a thread will post, or has posted."""
+    """torch's handle of an operation that a thread will post, or has posted."""
 
     def __init__(self):
         self.posted, self._notes, self._turn = Future(), [], threading.Lock()
 
     def when_posted(self, note: Callable):
-        """Call note(torch's hold on it): now, or from the thread that posts it, before anybody sees that it did."""
+        """Call note(torch's handle of it): now, or from the posting thread before others see that it is posted."""
         with self._turn:
             if not self.posted.done():
                 self._notes.append(note)
@@ -37,7 +37,7 @@ class Late:
         note(self.posted.result())
 
     def is_here(self, work):
-        """Say that it is posted."""
+        """Report that it is posted."""
         with self._turn:
             for note in self._notes:
                 note(work)
@@ -48,31 +48,31 @@ class Late:
         self.posted.result().wait()
 
     def is_completed(self) -> bool:
-        """Whether it is over, or could not be posted: then `wait` raises why."""
+        """Whether it is over, or could not be posted: then `wait` raises the error."""
         return self.posted.done() and (bool(self.posted.exception()) or self.posted.result().is_completed())
 
 
 def when_posted(work, note: Callable):
-    """Call note(torch's hold on an operation) when torch has it."""
+    """Call note(torch's handle of an operation) when torch has it."""
     work.when_posted(note) if isinstance(work, Late) else note(work)
 
 
 def until_posted(work):
-    """Keep the host until torch has an operation, or cannot have it."""
+    """Block the host until torch has an operation, or cannot have it."""
     if isinstance(work, Late):
         work.posted.exception()
 
 
 class Connections:
-    """Who is connected with whom, on the device of this rank; one record for all doors of a rank."""
+    """The connected ranks on the device of this rank; one record for all communicators of a rank."""
 
     def __init__(self, rank: int):
         self.rank, self.made, self._turn = rank, set(), threading.Lock()
-        self._waiting: dict[tuple, deque] = {}  # by those who connect: what their thread will post, in order
+        self._waiting: dict[tuple, deque] = {}  # by ranks: the operations that their thread will post
 
     def post(self, ledger, group, ranks: tuple[int, ...], device: torch.device, call: Callable):
-        """What `call` returns, which posts an operation of these ranks in a group of torch's; of ranks that have not
-        been connected there, a `Late`."""
+        """The result of `call`, which posts an operation of these ranks in one of torch's groups; for ranks that have
+        not been connected there, a `Late`."""
         key = group.group_name, ranks
         with self._turn:
             if key not in self.made:
@@ -85,8 +85,8 @@ class Connections:
         return call()
 
     def _connect(self, ledger, key, device):
-        """In a thread: wait for the others, then post what is waiting, and what comes meanwhile."""
-        torch.accelerator.set_device_index(device.index)  # every thread begins at the first one
+        """In a thread: wait for the others, then post the waiting operations, and those that come meanwhile."""
+        torch.accelerator.set_device_index(device.index)  # every thread starts with device 0
         self._meet(*key)
         with ledger.preparing():  # the first one connects
             self._post_next(key, device)
@@ -102,7 +102,7 @@ class Connections:
             time.sleep(LOOK_SECONDS + SHARE * (time.monotonic() - begin))
 
     def _post_next(self, key, device) -> bool:
-        """Post one operation; False when there is none, and they are connected."""
+        """Post one operation; False if there is none, and the ranks are connected."""
         with self._turn:
             if not self._waiting[key]:
                 self.made.add(key)

@@ -1,8 +1,9 @@
 """The base of `Comm`, without collectives: groups, point-to-point messages, and the start of operations.
 
-Four facts shape a program. A send of any size may wait until its receive is posted (gloo). A message must be waited for
-before its tensor is touched. NCCL knows no tags: what one rank sends another must be received in that order. And ranks
-that NCCL lets talk for the first time hold up each other's hosts until all are there: see `connections`.
+Four facts shape a program. A send of any size may wait until its receive is posted (gloo). A program must wait for a
+message before it touches its tensor. NCCL has no tags: messages from one rank to another must be received in the order
+in which they were sent. And when ranks communicate through NCCL for the first time, it blocks the host of each until
+all have come: see `connections`.
 
 Relatives: `comm`, which adds the collectives; `groups`, `ledger`, `message`.
 """
@@ -31,9 +32,9 @@ from hybridlab.world.talk.parts import tensor_of
 
 
 class Door:
-    """A `Comm` without its collectives; told there."""
+    """A `Comm` without its collectives; documented there."""
 
-    net = network  # who carries it
+    net = network  # the functions that send
 
     def __init__(
         self,
@@ -54,27 +55,27 @@ class Door:
         self._handles = {tuple(range(self.size)): dist.group.WORLD}  # by the ranks that meet
         every = tuple(self.mesh.axes)
         self._open([(), *((axis,) for axis in every), every, *groups])
-        # NCCL's messages between two ranks wait for one another unless each direction has a group of its own.
+        # NCCL's messages between two ranks wait for each other unless each direction has a separate group.
         two = self._on_streams and self.size > 1  # a mesh of one rank may be opened by that rank alone
         on_device = {"backend": of_device(self._placed), "timeout": timeout} if two else {}
         self._lanes = [self.net.new_group(**on_device) for _ in "↓↑"] if two else [None, None]
         self._pairs = [Group(self._path(peer), (rank, peer), None) for peer in range(mesh.size)]
         self._connections, self._greeted = Connections(rank), set()
         self._streaming = deque()  # messages that are work for the device
-        self._turn = threading.Lock()  # receivers post from threads of their own: see `runtime.message_driven`
+        self._turn = threading.Lock()  # receivers post from separate threads: see `runtime.message_driven`
 
     def __repr__(self):
         return f"{type(self).__name__}(rank {self.rank} of {self.mesh})"
 
     @functools.cached_property
     def device(self) -> torch.device:
-        """Where this rank computes; taken when first asked for, because on a GPU that costs time and memory."""
+        """The device of this rank; initialised at the first use, because on a GPU that costs time and memory."""
         with self.ledger.preparing():
             return take_device(self._placed, self.rank)
 
     @property
     def placed(self) -> Placement:
-        """Which backend carries messages, and the device of each rank."""
+        """The backend for messages, and the device of each rank."""
         return self._placed
 
     # messages: from one rank to another, both by their global numbers
@@ -88,7 +89,7 @@ class Door:
         return self._recv("recv", x, source, tag).wait()
 
     def isend(self, x, to, tag=0) -> Message:
-        """Start to send x to the rank `to`; x must stay as it is until the message's `wait`."""
+        """Start to send x to the rank `to`; x must not change until the message's `wait`."""
         return self._send("isend", x, to, tag)
 
     def irecv(self, x, source, tag=0) -> Message:
@@ -110,15 +111,15 @@ class Door:
         return self._started(work, row, arriving, self._came(row, lambda: settle(arriving, x)))
 
     def greet(self, pairs, device: torch.device):
-        """Let pairs of ranks connect before they talk about tensors on this device; each rank sees to its own pairs.
+        """Connect pairs of ranks before they exchange tensors on this device; each rank connects its own pairs.
 
-        Else they connect at their first message, which takes NCCL a second or so: in the first step of a pipeline.
-        Where messages are no work for the device, nothing is sent.
+        Otherwise they connect at their first message, in the first step of a pipeline; NCCL takes about a second for
+        that. If messages are not work for the device, nothing is sent.
         """
         if self._works_on(device):
             peers = {peer for pair in pairs if self.rank in pair for peer in pair} - {self.rank} - self._greeted
             door, token = self.for_purpose("report"), torch.zeros(1, device=device)
-            for peer in sorted(peers):  # in one order for all
+            for peer in sorted(peers):  # in the same order on all ranks
                 self._greeted.add(peer)
                 for message in (door.isend(token, peer), door.irecv(token.clone(), peer)):
                     message.over()
@@ -126,47 +127,47 @@ class Door:
     def settle(self):
         """Wait, on the host, until the device has finished all messages that it waits for.
 
-        For use before numbers are read from the device: a rank that waits in vain has then said what for.
+        Call it before numbers are read from the device: a rank in a deadlock has then announced its operation.
         """
         with self._turn:
             messages = list(self._streaming)
-            self._streaming.clear()  # the same one in every door of this rank
+            self._streaming.clear()  # the same one in every communicator of this rank
         for message in messages:
             if message.waited:
                 message.over()
 
     def clock(self, device: torch.device):
-        """The clock by which to note what happens on a device: this rank's, or the CPU."""
+        """The clock for times on a device: this rank's device, or the CPU."""
         return clock_of(device, self._on_streams)
 
     def emit(self, **event):
-        """Send a live event home, where it reaches `on_event(rank, event)`; values are those that may be returned."""
+        """Send a live event to the kernel, which calls `on_event(rank, event)`; it may hold any returnable values."""
         if self.on_event:
             self.on_event(event)
 
     def for_purpose(self, purpose: str) -> Self:
-        """The same door, which says what it is used for: the ledger writes it beside every operation.
+        """The same communicator for a given purpose: the ledger records it with every operation.
 
-        A typed move keeps the door it was given, so what its backward sends has the same purpose.
+        A typed move keeps the communicator that it was given, so its backward sends with the same purpose.
         """
         door = copy.copy(self)
         door.purpose = purpose
         return door
 
     def _came(self, row, deliver):
-        """What delivers an operation's tensor, and shows it to whoever looks for the first nan."""
+        """The function that delivers an operation's tensor, and reports it to the watch for the first nan."""
         ledger = self.ledger
         return lambda: ledger.came(row, deliver())
 
     def _begin(self, *about, **more) -> int:
         return self.ledger.begin(*about, purpose=self.purpose, **more)
 
-    # who meets whom
+    # groups
 
     def open(self, *groups: tuple[int, ...]):
-        """Open further groups, each the global numbers of its ranks in order, which may then be named as an axis.
+        """Open further groups, each the global numbers of its ranks in order; they can then be used as an axis.
 
-        Every rank calls this with the same groups in the same order, also those it is not in.
+        Every rank must call this with the same groups in the same order, also for groups that it is not in.
         """
         every = Group("", tuple(range(self.size)), None)
         for ranks in groups:
@@ -213,7 +214,7 @@ class Door:
         return self._placed.backend == "nccl"
 
     def _via_host(self, x) -> bool:
-        """Whether a message must go through host memory: gloo would take an address on the GPU for one on the host."""
+        """Whether a message must go through host memory: gloo would read an address on the GPU as one on the host."""
         return x.device.type != "cpu" and not self._on_streams
 
     def _works_on(self, device: torch.device) -> bool:
@@ -221,11 +222,11 @@ class Door:
         return self._on_streams and device.type not in ("cpu", "meta")
 
     def _lane(self, x, up: bool):
-        """The group that carries messages to higher ranks, or to lower ones; None is the one of all ranks."""
+        """The group for messages to higher ranks, or to lower ones; None is the group of all ranks."""
         return self._lanes[up] if self._works_on(x.device) else None
 
     def _posted(self, x, handle, ranks, post):
-        """What `post` returns, which hands an operation of these ranks on x to torch."""
+        """The result of `post`, a function that passes an operation of these ranks on x to torch."""
         if not self._works_on(x.device):
             return post()
         return self._connections.post(self.ledger, handle, tuple(sorted(ranks)), x.device, post)

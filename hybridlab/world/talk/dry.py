@@ -1,8 +1,8 @@
 """The communicator of a dry run: one rank of a mesh without the other ranks. It writes the ledger as in a real run.
 
-Tensors live on torch's meta device: they have a shape and a dtype, and no numbers. So it does not matter what arrives.
+Tensors are on torch's meta device: they have a shape and a dtype, but no numbers. So the received values do not matter.
 
-Relatives: `comm`, whose buffers, checks and ledger these are; `training.dry.one_rank`, who stands behind this door.
+Relatives: `comm`, whose buffers, checks and ledger it uses; `training.dry.one_rank`, which uses this communicator.
 """
 
 from functools import cached_property
@@ -18,8 +18,7 @@ META = torch.device("meta")
 
 
 class Nobody:
-    """A network without others: nothing moves. Where the ranks compare what they say on the host, all are taken to have
-    said the same."""
+    """A network without other ranks: nothing is sent. Announcements on the host count as equal on all ranks."""
 
     @staticmethod
     def all_reduce(*_, **__):
@@ -35,7 +34,7 @@ class Nobody:
 
 
 class DryComm(Comm):
-    """The door of one rank of a mesh of any size, in one process and without a process group.
+    """The communicator of one rank of a mesh of any size, in one process and without a process group.
 
     >>> door = DryComm(Mesh(dp=384, tp=8), rank=17)
     >>> door.all_gather(torch.empty(5, device="meta"), "tp").shape, door.ledger.total("all_gather")
@@ -49,13 +48,13 @@ class DryComm(Comm):
 
     @cached_property
     def device(self) -> torch.device:
-        """Where nothing is computed."""
+        """The meta device, on which nothing is computed."""
         return META
 
     def _via_host(self, x) -> bool:
         return False
 
     def _started(self, work, row, travelling, deliver) -> Message:
-        """A message that is over; what travels is kept until somebody waits for it, as in a real run."""
+        """A message that is over; its tensors are kept until `wait`, as in a real run."""
         self.ledger.end(row)
         return Message(deliver, None, travelling)

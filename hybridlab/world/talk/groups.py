@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 from hybridlab.core.where.mesh import Mesh
 
-COURSE_AXES = ("dp", "pp", "tp", "cp", "ep")  # may be named on any mesh: one that lacks them has one rank there
+COURSE_AXES = ("dp", "pp", "tp", "cp", "ep")  # may be used on any mesh: an axis that the mesh lacks has one rank
 
 
 class Group(NamedTuple):
-    """The ranks that this rank meets along some axes: their label, global numbers, and torch's handle on them."""
+    """The ranks that this rank meets along some axes: their label, global numbers, and torch's handle of them."""
 
     label: str
     ranks: tuple[int, ...]
@@ -20,9 +20,9 @@ class Group(NamedTuple):
 
 
 def axes_of(mesh: Mesh, axis: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The axes named, without those of one rank, in mesh order: the same group has the same name.
+    """The named axes, without those of one rank, in mesh order: the same group has the same name.
 
-    raises  ValueError for a name that is neither of the mesh nor of the course
+    raises  ValueError for a name that is neither an axis of the mesh nor one of `COURSE_AXES`
 
     >>> axes_of(Mesh(dp=2, pp=1, tp=4), ("tp", "pp", "dp"))
     ('dp', 'tp')

@@ -1,9 +1,9 @@
 """The journal: the current operation of every rank, in memory shared by rank and kernel.
 
-A rank writes down each operation before it calls torch; the kernel reads along. What is written stays readable when the
-rank is killed, stopped, or stuck in C code. The memory is one file without a name, mapped by everybody. Each rank has
-one slot in it: a head, and a ring of `RING` posts. A post is overwritten only after the kernel has read it, so nothing
-is lost: a rank that is a whole ring ahead waits for its reader.
+A rank writes each operation before it calls torch; the kernel reads it. The record stays readable when the rank is
+killed, stopped, or stuck in C code. The memory is one file without a name, mapped by all processes. Each rank has one
+slot in it: a head, and a ring of `RING` posts. A post is overwritten only after the kernel has read it, so nothing is
+lost: a rank that is a full ring ahead waits for its reader.
 
 Groups of ranks are written as bit masks. Times are nanoseconds of `time.perf_counter_ns`, one clock for all processes.
 """
@@ -16,26 +16,26 @@ import tempfile
 import time
 from typing import NamedTuple
 
-RING = 2048  # posts of one rank that can wait for the reader
-RUN, WRITTEN, WAITING, READ, BEAT, PREPARING = range(6)  # words of the head, each read and written in one piece
+RING = 2048  # maximum number of one rank's posts that wait for the reader
+RUN, WRITTEN, WAITING, READ, BEAT, PREPARING = range(6)  # words of the head, each read and written atomically
 WORD = 8  # bytes
-MASK = 16  # bytes of a group: a bit for each of 128 ranks
+MASK = 16  # bytes of a group: one bit for each of 128 ranks
 POST = struct.Struct(f"=Q{MASK}sQQqqqH")  # number, group, turn, bytes, root, peer, tag, bytes of text
-ENTRY = 328  # bytes of one post, its text included
+ENTRY = 328  # bytes of one post, including its text
 HEAD_ROOM = 256
 SLOT = HEAD_ROOM + RING * ENTRY
 TEXT = ENTRY - POST.size
-NONE = -(2**62)  # in place of a root, peer or tag that an operation has not
-FULL_SECONDS = 0.001  # between two looks of a rank that is a ring ahead of its reader
+NONE = -(2**62)  # instead of a root, peer or tag that an operation does not have
+FULL_SECONDS = 0.001  # between two checks of a rank that is a ring ahead of its reader
 
 
 class Post(NamedTuple):
     """One operation as its rank announced it.
 
-    number counts the rank's posts from 1. group: the ranks that meet, for a message the two. turn counts from 1 within
-    the group, for messages within direction, peer and tag: posts with the same turn belong together. shape, dtype and
-    how (the reduction) are text, and so are lengths (of the parts, see `lengths`) and columns (where the call stands in
-    its line: "4-21"). source is "file:line", with the whole path of the file.
+    number counts the rank's posts from 1. group: the ranks that meet, for a message the two ranks. turn counts from 1
+    within the group, for messages within direction, peer and tag: posts with the same turn belong together. shape,
+    dtype and how (the reduction) are text, and so are lengths (of the parts, see `lengths`) and columns (of the call in
+    its line: "4-21"). source is "file:line", with the full path of the file.
     """
 
     rank: int
@@ -56,8 +56,8 @@ class Post(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The head of a slot: the run it is in, posts written, the post it waits in (0: none), the last heartbeat in ns,
-    and how many things the rank prepares just now: its device, connections with others."""
+    """The head of a slot: the current run, the number of posts, the post that the rank waits in (0: none), the last
+    heartbeat in ns, and the number of things that the rank is preparing: its device, connections with others."""
 
     run: int
     written: int
@@ -67,9 +67,9 @@ class Head(NamedTuple):
 
 
 def create(size: int):
-    """Make the file for this many ranks, which ends with its last descriptor.
+    """Make the file for this many ranks; it disappears when its last descriptor is closed.
 
-    Its room is taken now, so that no rank meets a full disk later. On Linux it lies in memory and needs no disk.
+    Its space is allocated now, so that no rank finds a full disk later. On Linux it is in memory and needs no disk.
     """
     nameless = open(os.memfd_create("journal"), "w+b") if sys.platform == "linux" else tempfile.TemporaryFile()
     nameless.write(bytes(size * SLOT))
@@ -91,7 +91,7 @@ def ranks_of(mask: bytes) -> tuple[int, ...]:
 
 
 class Pen:
-    """A rank's own slot, to write in."""
+    """A rank's own slot, for writing."""
 
     def __init__(self, file: int, rank: int):
         self._memory, self._words = _mapped(file)
@@ -122,24 +122,24 @@ class Pen:
         self._memory[place : place + len(data)] = data
         if waits:
             self._set(WAITING, number)
-        self._set(WRITTEN, number)  # last: what is counted is complete
+        self._set(WRITTEN, number)  # last: a counted post is complete
         self._written = number
         return number
 
     def wait(self, number: int):
-        """Say that the rank goes on only when this operation is over; 0 takes it back."""
+        """Announce that the rank continues only when this operation is over; 0 cancels it."""
         self._set(WAITING, number)
 
     def prepare(self, things: int):
-        """Say how many things the rank prepares just now: its device, connections with others."""
+        """Announce how many things the rank is preparing: its device, connections with others."""
         self._set(PREPARING, things)
 
     def beat(self):
-        """Say that this process still runs Python."""
+        """Report that this process still runs Python."""
         self._set(BEAT, time.perf_counter_ns())
 
     def _set(self, field: int, value: int):
-        # Not by struct, which writes zeros first: a reader saw them, and read everything again.
+        # Not with struct, which writes zeros first: a reader saw them, and read everything again.
         self._words[self._slot // WORD + field] = value
 
     def _await_reader(self, number: int):
@@ -151,13 +151,13 @@ class Pen:
 
 
 class Journal:
-    """All slots, to read; each post is handed out once."""
+    """All slots, for reading; each post is returned once."""
 
     def __init__(self, file: int):
         self._memory, self._words = _mapped(file)
 
     def close(self):
-        """Let go of the memory; nothing can be read any more."""
+        """Free the memory; nothing can be read afterwards."""
         self._words.release()
         self._memory.close()
 
@@ -177,7 +177,7 @@ class Journal:
         return posts
 
     def post(self, rank: int, number: int) -> Post | None:
-        """A rank's post by its number; None when a later one has taken its place."""
+        """A rank's post by its number; None if a later one has replaced it."""
         place = rank * SLOT + HEAD_ROOM + number % RING * ENTRY
         found, group, turn, size, *who, length = POST.unpack_from(self._memory, place)
         if found != number:
@@ -198,7 +198,7 @@ def _mapped(file: int) -> tuple[mmap.mmap, memoryview]:
 
 
 def _shortened(data: bytes) -> bytes:
-    """Text that fits: what is long loses its middle, and no field is lost."""
+    """Text that fits: long text loses its middle, but no field is lost."""
     fields = data.split(b"\n")
     longest = max(fields, key=len)
     room = max(TEXT - len(data) + len(longest), 60)

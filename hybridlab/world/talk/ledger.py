@@ -17,9 +17,9 @@ from hybridlab.world.talk.groups import Group, axes_of, label_of
 from hybridlab.world.talk.journal import Pen, mask_of
 from hybridlab.world.talk.nans import UNWATCHED, Unwatched
 
-THEIRS = "torch.distributed"  # the purpose of what passed no door: see `overheard`
-READ_ONLY = (*SENDS, "all_gather")  # what is handed over comes back as it was
-PLACES, PIECE = 4, 512  # of a tensor on its way, which are compared when it has arrived; and bytes of each
+THEIRS = "torch.distributed"  # the purpose of operations that bypassed the communicator: see `overheard`
+READ_ONLY = (*SENDS, "all_gather")  # the given tensor is not changed
+PLACES, PIECE = 4, 512  # places of a tensor in transit that are compared when it has arrived; and bytes of each
 LIBRARY = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -28,32 +28,32 @@ class Ledger:
 
     op, axis ("dp", "dp+tp"; for a message the axes on which the two ranks differ), group (number of ranks), bytes (of
     the full tensor: gathered for all_gather, unscattered for reduce_scatter), peer and tag (None for collectives),
-    source ("file:line" of the caller), purpose (what for, as the sender said: see `Comm.for_purpose`), begin_ns and
-    end_ns (perf_counter; for what is waited for later, from posting to the return of wait). An end of 0 means that it
-    has not ended. Each run starts with an empty ledger.
+    source ("file:line" of the caller), purpose (as given to `Comm.for_purpose`), begin_ns and end_ns (perf_counter;
+    with a later `wait`, from posting to its return). An end of 0 means that it has not ended. Each run starts with an
+    empty ledger.
 
-    pen  writes the same into the journal, where the kernel reads along; None where nobody does
+    pen  writes the same into the journal, where the kernel reads it; None without a kernel
     """
 
     COLUMNS = ("op", "axis", "group", "bytes", "peer", "tag", "source", "purpose", "begin_ns", "end_ns")
 
     def __init__(self, mesh: Mesh, pen: Pen | None = None):
         self._mesh, self._pen = mesh, pen
-        self._turn = threading.Lock()  # backward may speak from another thread
-        self._preparing = 0  # how many things at once
+        self._turn = threading.Lock()  # the backward may call from another thread
+        self._preparing = 0  # the number of things in preparation
         self._speaker: str | None = None
         self._masks: dict[tuple[int, ...], int] = {}
         self.clear()
 
     def clear(self):
         """Start again, with no operation."""
-        self._turns: dict[object, int] = {}  # how often each group has met, and each pair in each direction and tag
+        self._turns: dict[object, int] = {}  # counts, by group, or by pair, direction and tag
         self._numbers: list[int] = []  # of each row in the journal
-        self.forgotten = 0  # rows that were here, before the first that is
-        self._open: dict[int, tuple[int, ...]] = {}  # by row: the ranks of what has begun and not ended
-        self.failed = False  # whether the run has, so that what it left behind is no mistake
-        self._lent: dict[int, tuple] = {}  # by row: a tensor on its way, its version when it left, some of its numbers
-        self.nans: Unwatched = UNWATCHED  # who looks for the first nan, for the rest of this run
+        self.forgotten = 0  # the number of removed rows before the first one
+        self._open: dict[int, tuple[int, ...]] = {}  # by row: the ranks of operations that have begun and not ended
+        self.failed = False  # whether the run has failed: then pending operations are not a mistake
+        self._lent: dict[int, tuple] = {}  # by row: a tensor in transit, its version when it left, some of its numbers
+        self.nans: Unwatched = UNWATCHED  # the watch for the first nan, for the rest of this run
         for column in self.COLUMNS:
             setattr(self, column, [])
 
@@ -61,11 +61,11 @@ class Ledger:
         return len(self.op)
 
     def forget(self, before: int):
-        """Forget the operations before this one of the run, counted from 0; not while any is on its way."""
+        """Remove the operations before this one of the run, counted from 0; not while any of them is in transit."""
         cut = before - self.forgotten
         if cut <= 0 or self._lent or 0 in self.end_ns:
             return
-        for column in self.COLUMNS:  # new lists, as of another run: messages of before know theirs
+        for column in self.COLUMNS:  # new lists, as for a new run: earlier messages keep the old ones
             setattr(self, column, getattr(self, column)[cut:])
         self._numbers, self.forgotten = self._numbers[cut:], before
 
@@ -73,12 +73,12 @@ class Ledger:
         self, op, group: Group, size: int, x=None, *, purpose="", how="", shape=None, lengths="", root=None, peer=None,
         tag=None, waits=True,
     ) -> int:  # fmt: skip
-        """Write down an operation that starts now; returns its row.
+        """Record an operation that starts now; returns its row.
 
-        size  bytes of the full tensor;  x  the tensor that is handed over, or None where shapes may differ
-        how  the reduction, or what else all ranks of the group must agree on;  root  a global number
-        shape  in place of that of x;  lengths  of the parts, see `lengths`
-        waits  whether the rank waits here for its end; if not, `waiting` says when it does
+        size  bytes of the full tensor;  x  the tensor that is sent, or None if shapes may differ
+        how  the reduction, or other text on which all ranks of the group must agree;  root  a global number
+        shape  replaces that of x;  lengths  of the parts, see `lengths`
+        waits  whether the rank waits here for the end; if not, `waiting` announces it later
         """
         source, columns = (self._speaker, "") if self._speaker else called()
         with self._turn:
@@ -87,7 +87,7 @@ class Ledger:
                 about = "" if x is None else _dtype(x.dtype, x.device.type), how, lengths, columns
                 shape = shape or ("" if x is None else str(tuple(x.shape)))
                 self._announce(op, group, size, (shape, *about), root, peer, tag, waits and not _beside(), source)
-            if x is not None and not waits and x.device.type == "cpu":  # gloo counts its own writes on a GPU as changes
+            if x is not None and not waits and x.device.type == "cpu":  # on a GPU, gloo's own writes count too
                 self._lent[row] = x, x._version, op in READ_ONLY and x.is_contiguous() and _some(x)
             self._open[row] = group.ranks if peer is None else (peer,)
             self.op.append(op)
@@ -105,19 +105,19 @@ class Ledger:
         return row
 
     def came(self, row: int, x):
-        """The tensor that an operation has brought; returns it."""
+        """Check the tensor that an operation has received; returns it."""
         self.nans.came(lambda: self._told(row), x)
         return x
 
     def waiting(self, row: int):
-        """Say that the rank now waits for this operation."""
+        """Announce that the rank now waits for this operation."""
         if self._pen and not _beside():
             self._pen.wait(self._numbers[row])
 
     @contextlib.contextmanager
     def preparing(self):
-        """While this lasts, nobody waits for this rank in vain: it takes its device, or connects with ranks that are
-        there. Either can last for seconds; several threads may do it at once."""
+        """A context in which waiting for this rank is not a deadlock: it initialises its device, or connects with ranks
+        that have arrived. Either can take seconds; several threads may do it at once."""
         self._prepare(+1)
         try:
             yield
@@ -131,19 +131,19 @@ class Ledger:
                 self._pen.prepare(self._preparing)
 
     def end(self, row: int):
-        """Write down that the operation has ended now; tells on stderr when its tensor was changed on the way."""
+        """Record that the operation has ended now; warns on stderr if its tensor was changed in transit."""
         self.end_ns[row] = time.perf_counter_ns()
         self._open.pop(row, None)
         if self._pen and not _beside():
             self._pen.wait(0)
         if row in self._lent:
             x, version, before = self._lent.pop(row)
-            # Parts of one storage share one version, and x.data has none: what counts there is whether numbers differ.
+            # Parts of one storage share one version, and x.data has none: then only changed numbers count.
             if x._version != version and not _part_of_more(x) or before and before != _some(x):
                 print(f"the tensor of {self._name(row)} was changed before wait(): wait first", file=sys.stderr)
 
     def when_over(self, row: int):
-        """A function that notes the end of an operation, whatever its rank does then, even in another run."""
+        """A function that records the end of an operation, even if its rank is in another run by then."""
         ends, lent, begun = self.end_ns, self._lent, self._open  # of this run: `clear` makes new ones
 
         def note():
@@ -154,9 +154,10 @@ class Ledger:
         return note
 
     def dropped(self, row: int, run: list):
-        """Tell on stderr that nobody can wait for this operation any more: what it returned is gone.
+        """Warn on stderr that no code can wait for this operation any more: its message was dropped.
 
-        run  `end_ns` when it was written down: an earlier run's has been told by `close`, and its row is another one's
+        run  `end_ns` when it was recorded: `close` has already warned about earlier runs, and the row now belongs to
+             another one
         """
         if run is self.end_ns and not run[row] and not self.failed:
             self._lent.pop(row, None)
@@ -169,21 +170,21 @@ class Ledger:
             )
 
     def unended(self) -> tuple[str, tuple[int, ...]]:
-        """The operation that began last and has not ended, and its ranks; ("", ()) where all have."""
+        """The latest operation that has not ended, and its ranks; ("", ()) if all have ended."""
         if not self._open:
             return "", ()
         row = max(self._open)
         return self._name(row), self._open[row]
 
     def close(self):
-        """At the end of a run: tell on stderr what nobody waited for."""
+        """At the end of a run: warn on stderr about operations without a `wait`."""
         for row, ended in enumerate(self.end_ns):
             if not ended and self.purpose[row] != THEIRS:
                 print(f"nobody waited for {self._name(row)}: call wait() on what it returned", file=sys.stderr)
 
     @contextlib.contextmanager
     def said_at(self, source: str):
-        """While this lasts, operations are written down as said at this "file:line": backward speaks for forward."""
+        """A context in which operations are recorded with this "file:line": a backward uses the line of its forward."""
         before, self._speaker = self._speaker, source
         try:
             yield
@@ -216,7 +217,7 @@ class Ledger:
         self._numbers.append(self._pen.post(mask, turn, size, root, peer, tag, text, waits))
 
     def _told(self, row: int) -> str:
-        """An operation in words, for who looks for the first nan."""
+        """An operation in words, for the report of the first nan."""
         axis = f" along {self.axis[row]}" if self.axis[row] and self.peer[row] is None else ""
         purpose = f", for {self.purpose[row]}" if self.purpose[row] else ""
         return f"the tensor of {self._name(row)}{axis}{purpose}"
@@ -229,12 +230,12 @@ class Ledger:
 
 _sources: dict[tuple[str, int], str] = {}
 _columns: dict[tuple[str, int, int], str] = {}  # of a call in its line, by file, line and instruction
-_paths: dict[str, str] = {}  # the same with its whole path, by which the kernel knows a notebook's cell
+_paths: dict[str, str] = {}  # the same with the full path, by which the kernel finds a notebook's cell
 _dtypes: dict[tuple, str] = {}
 
 
 def _beside() -> bool:
-    """Whether a thread of the program's own speaks: while it waits, the rank goes on. Autograd has none of those."""
+    """Whether a thread of the program calls: while it waits, the rank continues. Autograd's threads do not count."""
     return type(threading.current_thread()) is threading.Thread
 
 
@@ -244,7 +245,7 @@ def caller() -> str:
 
 
 def called() -> tuple[str, str]:
-    """The same, and from which column to which one the call stands in its line: "4-21"."""
+    """The same, and the columns of the call in its line: "4-21"."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith((WORLD, LIBRARY)) and frame.f_back:
         frame = frame.f_back
@@ -264,9 +265,9 @@ def _part_of_more(x) -> bool:
 
 
 def _some(x) -> bytes:
-    """Some of a tensor's bytes, which lie in one piece: of a small one all, of a large one those of some places."""
+    """Some of a contiguous tensor's bytes: all bytes of a small one, those of some places of a large one."""
     if x.untyped_storage().nbytes() < x.storage_offset() * x.element_size() + x.nbytes:
-        return b""  # its memory has been given back
+        return b""  # its memory has been freed
     if x.nbytes <= PLACES * PIECE:
         return ctypes.string_at(x.data_ptr(), x.nbytes)
     between = (x.nbytes - PIECE) // (PLACES - 1)
@@ -274,7 +275,7 @@ def _some(x) -> bytes:
 
 
 def _dtype(dtype, device: str) -> str:
-    """A dtype in a word, and where it lies if that is not the CPU: what ranks must agree on."""
+    """A dtype as a word, with its device if that is not the CPU: ranks must agree on both."""
     if (dtype, device) not in _dtypes:
         where = "" if device == "cpu" else f" on {device}"
         _dtypes[dtype, device] = str(dtype).removeprefix("torch.") + where

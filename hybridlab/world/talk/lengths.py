@@ -1,6 +1,6 @@
 """The lengths of exchanged parts that ranks announce, as text, and the pair of ranks that do not match.
 
-A backend takes lengths on trust: where one rank sends other lengths than another expects, numbers land in wrong places,
+A backend does not check lengths: if one rank sends other lengths than another expects, numbers arrive in wrong places,
 or the process aborts. Written in `comm`, compared in `explain.compare`; torch is not needed here.
 """
 
@@ -8,7 +8,7 @@ import functools
 from itertools import permutations
 from typing import NamedTuple
 
-MOST = 60  # characters, which no post cuts; of longer texts only the sum is told
+MOST = 60  # characters, which no post truncates; of longer texts only a hash is announced
 PRIMES = 1_000_003, 998_244_353, (1 << 61) - 1
 
 
@@ -17,7 +17,7 @@ class Exchanged(NamedTuple):
 
     sent      the length, along the dim that is cut, of its part for each rank
     received  the length, along the dim that is joined, of the part that it expects from each
-    joining   its own length along the dim that is joined, where that is another one; else None
+    joining   its own length along the dim that is joined, if it differs; else None
     """
 
     sent: tuple[int, ...]
@@ -26,7 +26,7 @@ class Exchanged(NamedTuple):
 
 
 def told(lengths) -> str:
-    """Lengths in short.
+    """Lengths as a short text.
 
     >>> told([3, 4]), told([4, 4, 4])
     ('3,4', '4×3')
@@ -39,7 +39,8 @@ def told(lengths) -> str:
 def exchanged(sent, received, joining: int | None, place: int, leaving, coming) -> str:
     """The lengths that a rank announces for an exchange; place is its own in the group.
 
-    leaving, coming  numbers of elements, rank by rank: where all lengths would be too long, their sums are told
+    leaving, coming  numbers of elements, rank by rank: if the list of lengths would be too long, their sums are
+                     announced
 
     >>> exchanged([1, 2], [1, 5], None, 0, [4, 8], [4, 20])
     '1,2>1,5>'
@@ -53,7 +54,7 @@ def exchanged(sent, received, joining: int | None, place: int, leaving, coming) 
 
 
 def unfitting(said: dict[int, str], size: int) -> tuple[int, int, str] | None:
-    """(the place of a sender, that of a receiver, what does not fit) in a group of this size; some have spoken.
+    """(the place of a sender, that of a receiver, the mismatch) in a group; not all ranks have announced yet.
 
     >>> unfitting({0: "1,2>1,5>", 1: "4,2>2,2>"}, size=2)
     (1, 0, 'sends 4 and 5 are expected')
@@ -91,5 +92,5 @@ def _lengths(text: str) -> tuple[int, ...]:
 
 
 def _mixed(sender: int, receiver: int, length: int) -> int:
-    """A number that says who sends whom how much."""
+    """A number that identifies sender, receiver and length."""
     return (sender * PRIMES[0] + receiver + 1) * PRIMES[1] * (length + 1) ** 3

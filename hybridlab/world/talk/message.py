@@ -1,11 +1,11 @@
-"""A message in transit, waited for by the host or by the device; and the synchronisation on the host that gloo needs.
+"""A message in transit, for which the host or the device waits; and the synchronisation on the host that gloo needs.
 
 gloo's operations are over when the host has waited for them. NCCL's are work for the device: `wait` makes its stream
-wait, and the host goes on; where the host has to know, it asks `over`.
+wait, and the host continues; if the host itself must wait, it calls `over`.
 
-gloo's send and receive read and write host memory and do not look where a tensor lives: given one on a GPU, they hand
-its address to a socket. So such a tensor goes by way of a twin in pinned host memory, and never reaches gloo itself.
-(gloo's collectives make that detour themselves; NCCL needs none.)
+gloo's send and receive access host memory without checking the device of a tensor: for a tensor on a GPU they would
+give its address to a socket. So such a tensor is copied to a twin in pinned host memory, and gloo never sees it.
+(gloo's collectives make this copy themselves; NCCL needs none.)
 """
 
 import queue
@@ -17,15 +17,15 @@ import torch
 
 from hybridlab.world.talk.connections import until_posted, when_posted
 
-LOOK_SECONDS = 20e-6  # between two looks of a host that waits for the device
+LOOK_SECONDS = 20e-6  # between two checks of a host that waits for the device
 
 
 class Message:
-    """A tensor on its way; leave the tensor alone until `wait` has returned.
+    """A tensor in transit; do not touch the tensor until `wait` has returned.
 
-    deliver     called once it is over; what it returns, `wait` returns
-    work        torch's hold on the operation; None where there is nobody to exchange anything with
-    travelling  what torch reads or writes, kept alive until it is over
+    deliver     called once it is over; `wait` returns its result
+    work        torch's handle of the operation; None if there is no other rank
+    travelling  the tensors that torch reads or writes, kept alive until it is over
     """
 
     def __init__(self, deliver, work=None, travelling=None, ledger=None, row=None):
@@ -38,7 +38,7 @@ class Message:
             self._ledger.dropped(self._row, self._run)
 
     def _forgotten(self) -> bool:
-        """Whether a wait was still missing, without an observer."""
+        """Whether a wait was missing, without an observer."""
         return bool(self._work) and not self._watched
 
     def wait(self):
@@ -51,26 +51,26 @@ class Message:
         return self._delivered()
 
     def then(self, change) -> "Message":
-        """The same message; `wait` returns what `change` makes of its tensor."""
+        """The same message, with a `wait` that returns change(its tensor)."""
         deliver = self._deliver
         self._deliver = lambda: change(deliver())
         return self
 
     def over(self):
-        """`wait`, by the host in any case."""
+        """Like `wait`, but the host waits in any case."""
         return self.wait()
 
     def done(self) -> bool:
-        """Whether `over` would return at once; asking takes no time.
+        """Whether `over` would return at once; this takes no time.
 
-        Some of gloo's operations (sends, receives, reduce-scatters) say "not completed" however long ago they were
-        over, at least until somebody has waited (torch 2.13): so a thread waits.
+        Some of gloo's operations (sends, receives, reduce-scatters) report "not completed" even long after their end,
+        until some thread has waited (torch 2.13): so a thread waits.
         """
         return not self._work or self._work.is_completed() or self._watch().done()
 
     def when_over(self, note, clock=None):
-        """Call note(mark) when it is over: from a thread that waits for it, with the host's time in ns; at once where
-        nothing travels, or where the `clock` of the device can mark what is to come."""
+        """Call note(mark) when it is over: from a thread that waits for it, with the host's time in ns; at once if
+        nothing is sent, or if the device's `clock` can mark a future event."""
         if not self._work:
             note(clock.mark() if clock else time.perf_counter_ns())
         else:
@@ -95,13 +95,13 @@ class Message:
 class StreamMessage(Message):
     """A message of a backend that works on the device's streams, as NCCL does.
 
-    `wait` makes the current stream wait, and not the host: what the stream is given from then on finds the tensor. The
-    ledger's row ends when the host learns that it is over.
+    `wait` makes the current stream wait, but not the host: later work on that stream finds the tensor. The ledger's row
+    ends when the host sees that it is over.
     """
 
     def __init__(self, *given, **named):
         super().__init__(*given, **named)
-        self.waited, self._turn = False, threading.Lock()  # who posts the next message may end this one
+        self.waited, self._turn = False, threading.Lock()  # the thread that posts the next message may end this one
 
     def _forgotten(self):
         return super()._forgotten() and not self.waited
@@ -138,20 +138,20 @@ class StreamMessage(Message):
 
 
 def looked_after(work):
-    """Keep the host until a device's operation is over, without a stream that waits for it."""
+    """Block the host until a device's operation is over, without a stream that waits for it."""
     until_posted(work)
     while not work.is_completed():
         time.sleep(LOOK_SECONDS)
 
 
 class _Watchers:
-    """Threads that wait for something; one that has nothing to do is used again."""
+    """Threads that wait for something; an idle thread is reused."""
 
     def __init__(self):
         self._tasks, self._idle, self._turn = queue.SimpleQueue(), 0, threading.Lock()
 
     def put(self, task):
-        """Have a thread call `task`."""
+        """Run `task` in a thread."""
         with self._turn:
             start, self._idle = not self._idle, max(0, self._idle - 1)
         if start:
@@ -176,7 +176,7 @@ def _settle(future: Future, wait):
 
 
 def outgoing(x, via_host: bool):
-    """x as the network can read it: outside autograd, in one piece, on the host where it must be."""
+    """x in a form that the network can read: outside autograd, contiguous, on the host where necessary."""
     x = x.detach()
     return twin(x).copy_(x) if via_host else x.contiguous()
 
@@ -187,12 +187,12 @@ def incoming(x, via_host: bool):
 
 
 def settle(arrived, x):
-    """Bring what arrived to x, unless it is there; returns x."""
+    """Copy the arrived tensor to x, unless it is there already; returns x."""
     if arrived.untyped_storage()._cdata != x.untyped_storage()._cdata:
         x.detach().copy_(arrived)
     return x
 
 
 def twin(x, dtype: torch.dtype | None = None):
-    """A buffer for x on the host; pinned where x is on a GPU, which then copies by itself, several times as fast."""
+    """A buffer for x on the host; pinned if x is on a GPU, which then copies by itself, several times as fast."""
     return torch.empty(x.shape, dtype=dtype or x.dtype, pin_memory=x.is_cuda)

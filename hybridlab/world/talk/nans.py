@@ -1,7 +1,7 @@
 """Nans: the rank of the first one, and a maximum of numbers that may include nans.
 
-`FirstNan` notes a sum of every tensor that a rank makes or is given, in order; a sum that is no number tells of one.
-Read at the end of a step, the notes say which tensor was the first, and whether the rank had it from another.
+`FirstNan` records a sum of every tensor that a rank computes or receives, in order; a sum that is nan reveals one. At
+the end of a step the records show which tensor was the first, and whether the rank received it from another.
 """
 
 import time
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import torch
 
-WHOLE = {2: torch.int32, 4: torch.int32, 8: torch.int64}  # by the size of a float: numbers as wide, or as gloo has them
+WHOLE = {2: torch.int32, 4: torch.int32, 8: torch.int64}  # by the size of a float; gloo has no int16
 
 
 class First(NamedTuple):
-    """The first tensor of a rank that is not all numbers: what it is, whether it came from others, and when (ns)."""
+    """The first tensor of a rank with a nan: its name, whether it came from other ranks, and the time (ns)."""
 
     what: str
     came: bool
@@ -21,16 +21,16 @@ class First(NamedTuple):
 
 
 class Unwatched:
-    """Nobody asks. What a tensor is called is told when somebody wants to know: what() is its name."""
+    """No watch. A tensor's name is given as a function, `what`, which is called only when the name is needed."""
 
     def made(self, what, x):
-        """A tensor that this rank has made."""
+        """A tensor that this rank has computed."""
 
     def came(self, what, x):
-        """A tensor that others had a part in."""
+        """A tensor to which other ranks contributed."""
 
     def decides(self, what, x):
-        """A tensor that has to be numbers, which this rank has made."""
+        """A tensor that this rank has computed and that must not contain a nan."""
 
 
 class FirstNan(Unwatched):
@@ -58,7 +58,7 @@ class FirstNan(Unwatched):
             self._notes.append((what, came, time.perf_counter_ns(), x.detach().sum()))
 
     def well(self) -> bool:
-        """Whether all tensors that decide are numbers. A sum alone may be too large, and its summands numbers."""
+        """Whether all deciding tensors are free of nans. A sum may overflow although its terms are finite."""
         by_device: dict[torch.device, list] = {}
         for total, _ in self._deciding:
             by_device.setdefault(total.device, []).append(total.double())
@@ -67,7 +67,7 @@ class FirstNan(Unwatched):
         return all(bool(x.isfinite().all()) for _, x in self._deciding)
 
     def first(self) -> First | None:
-        """The first tensor with a nan; where there is none, with a sum without bounds."""
+        """The first tensor with a nan; if there is none, the first with an infinite sum."""
         for wrong in (torch.isnan, torch.isinf):
             for what, came, at, total in self._notes:
                 if wrong(total):
@@ -79,9 +79,9 @@ UNWATCHED = Unwatched()
 
 
 def ordered(x, op: str) -> torch.Tensor:
-    """Floats as whole numbers in the same order, in which nan is the largest for op="max", the smallest for "min".
+    """Floats as integers in the same order, in which nan is the largest for op="max", the smallest for "min".
 
-    gloo compares, and loses a nan: every comparison with it is false. Read them with `floats`.
+    gloo compares, and loses a nan: every comparison with it is false. Convert them back with `floats`.
 
     >>> x = torch.tensor([1.5, -0.5, float("nan"), float("-inf")])
     >>> torch.equal(ordered(x, "max").argsort(), x.argsort()), int(ordered(x, "min").argmin())
@@ -94,7 +94,7 @@ def ordered(x, op: str) -> torch.Tensor:
 
 
 def floats(bits, dtype: torch.dtype) -> torch.Tensor:
-    """What `ordered` was made of."""
+    """The floats from which `ordered` was computed."""
     high = torch.iinfo(bits.dtype).max
     wide = torch.float64 if bits.itemsize == 8 else torch.float32
     return (bits ^ (bits >> bits.itemsize * 8 - 1 & high)).view(wide).to(dtype)

@@ -1,6 +1,6 @@
 """The network: the functions of torch that `door` uses, under names that hold in every version.
 
-A dry run puts another in its place, in which nobody else is there (`dry`).
+A dry run replaces it with a network without other ranks (`dry`).
 """
 
 import functools
@@ -16,7 +16,7 @@ ABOVE = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)  # where `
 
 
 def _unheard(call):
-    """The same, passing below those who listen: the door has written it down already."""
+    """The same call, below the level of `overheard`: the communicator has recorded it already."""
 
     @functools.wraps(call)
     def below(*given, **named):

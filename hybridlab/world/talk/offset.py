@@ -1,9 +1,9 @@
 """The offset of a rank's clock to that of rank 0, to put their times on one axis.
 
 `time.perf_counter_ns` counts from the start of a machine, and is one clock for all its processes. Two machines differ
-by days. So a rank on another machine asks rank 0 for the time, again and again: the answer was given somewhere between
-question and reply, and half-way is off by half that trip at most. The shortest trip counts. That is how NTP sets
-clocks (RFC 5905, section 8).
+by days. So a rank on another machine asks rank 0 for the time, many times. The answer was given somewhere between
+question and reply; assuming the middle is wrong by at most half of that trip. The shortest trip is used. NTP sets
+clocks in the same way (RFC 5905, section 8).
 """
 
 import time
@@ -12,14 +12,14 @@ import torch
 
 from hybridlab.world.devices.surroundings import machine
 
-ASKED = 50  # times: where programs share cores, few trips are short
+ASKED = 50  # times: if programs share cores, few trips are short
 
 
 def offset(comm) -> int:
-    """Nanoseconds to add to a time on this rank's clock, so that it is one on rank 0's. All ranks call this.
+    """Nanoseconds to add to a time on this rank's clock to convert it to rank 0's clock. All ranks call this.
 
-    0 for ranks on the machine of rank 0, who ask nothing. The error is at most half of a message's round trip. Clocks
-    also run apart, by some µs in a second where nobody sets them: measure close to what is timed.
+    0 for ranks on the machine of rank 0, which send nothing. The error is at most half of a message's round trip.
+    Clocks also drift apart, by some µs per second if nothing corrects them: measure the offset close to the timed work.
     """
     machines = comm.all_gather(torch.tensor([machine()])).tolist()
     mine = 0

@@ -1,12 +1,12 @@
 """Recording of messages that a program sends directly through `torch.distributed`, in the ledger and the journal.
 
-Every collective and message of torch, whoever asks for it (a program, DDP, FSDP, DTensor, functional collectives,
-pipelining), is one of torch's operators c10d.… . A kernel above the backend's writes it down and calls the backend.
-What `Comm` sends passes below (`network`), since it has said so already.
+Every collective and message of torch is one of torch's operators c10d.…, for any caller (a program, DDP, FSDP, DTensor,
+functional collectives, pipelining). A kernel above the backend's records it and calls the backend. Messages of `Comm`
+pass below it (`network`), since they are recorded already.
 
 The bytes are those of the full tensor, as everywhere in the ledger; the purpose is `THEIRS`; the source is the line
-that called torch: of DDP's all-reduces, the line of the backward. Not overheard: receives from any source, and tensors
-made in inference mode; ranks that torchrun started, for which no journal is kept.
+that called torch: for DDP's all-reduces, the line of the backward. Not recorded: receives from any source, tensors made
+in inference mode, and ranks that torchrun started, for which there is no journal.
 """
 
 import sys
@@ -23,7 +23,7 @@ from hybridlab.world.talk.ledger import LIBRARY, THEIRS
 from hybridlab.world.talk.message import WATCHERS, looked_after
 from hybridlab.world.talk.network import ABOVE
 
-# operator: what the ledger calls it, and the argument that is the full tensor, or of which each rank has a part
+# operator: its name in the ledger, and the argument that is the full tensor, or of which each rank has a part
 COLLECTIVES = {
     "allreduce_": ("all_reduce", "tensors"),
     "allreduce_coalesced_": ("all_reduce", "tensors"),
@@ -43,18 +43,18 @@ COLLECTIVES = {
     "barrier": ("barrier", None),
 }
 PARTS = ("scatter", "gather")  # only the root has the full tensor: every rank counts its part for each
-UNEQUAL = ("all_gather", "all_to_all", *PARTS)  # ranks may hand over tensors of different shapes
-MOST = 10_000  # messages under way
-OURS = (WORLD, LIBRARY)  # where the code lies that stands between the network and a program
+UNEQUAL = ("all_gather", "all_to_all", *PARTS)  # ranks may pass tensors of different shapes
+MOST = 10_000  # messages in transit
+OURS = (WORLD, LIBRARY)  # the code between the network and a program
 MESSAGES = ("send", "recv_")
 
 
 class Overheard:
-    """The kernels of one rank, in force as long as this exists. They write into the ledger that `comm` has."""
+    """The kernels of one rank, active as long as this object exists. They write into the ledger of `comm`."""
 
     def __init__(self, comm):
         self._comm = comm
-        self._under_way = deque(maxlen=MOST)  # torch holds what is written in C++ of a Watched, and not the rest
+        self._under_way = deque(maxlen=MOST)  # torch keeps the C++ part of a Watched alive, but not the rest
         self._library = torch.library.Library("c10d", "IMPL")
         for name in (*COLLECTIVES, *MESSAGES):
             operator = getattr(torch.ops.c10d, name).default
@@ -85,7 +85,7 @@ class Overheard:
         result = call()
         work = dist.Work.unbox(result[-1] if isinstance(result, tuple) else result)
         if waits:
-            if work:  # NCCL has none for a collective that the current stream waits for
+            if work:  # NCCL gives none for a collective that the current stream waits for
                 work.wait()
             ledger.end(row)
         else:
@@ -121,7 +121,7 @@ class Overheard:
 
 
 class Watched(dist.Work):
-    """A message of theirs on its way: who waits for it is known to wait. gloo's may be waited for only once."""
+    """Another program's message in transit: a rank that waits for it is recorded as waiting. gloo allows one wait."""
 
     def __init__(self, work, ledger, row):
         super().__init__()
@@ -144,8 +144,8 @@ def _waited(work):
 
 
 def _on_streams(group, tensors) -> bool:
-    """Whether the device waits for these tensors and not the host. Then nobody may wait from another thread: its stream
-    is the default one, so that whatever is computed there would wait too."""
+    """Whether the device waits for these tensors and not the host. Then no other thread may wait: its stream is the
+    default one, so all work there would wait too."""
     devices = {x.device for x in tensors} - {torch.device("cpu")}
     return any(dist.ProcessGroup.unbox(group)._get_backend(one).name() != "gloo" for one in devices)
 
@@ -165,7 +165,7 @@ def _tensors(nested):
 
 
 def _calls():
-    """The frames of torch.distributed's own functions that led here, the innermost first."""
+    """The frames of torch.distributed's own functions in the current call, the innermost first."""
     frame = sys._getframe(1)
     while frame and frame.f_code.co_filename.startswith(OURS):
         if frame.f_code.co_filename == distributed_c10d.__file__:
@@ -174,11 +174,11 @@ def _calls():
 
 
 def _waits(function: str) -> bool:
-    """Whether a message was asked for by `send` or `recv`, which wait for it, or by `isend`, `irecv`, a pipeline."""
+    """Whether a message comes from `send` or `recv`, which wait for it, or from `isend`, `irecv`, a pipeline."""
     return any(frame.f_code.co_name == function for frame in _calls())
 
 
 def _how() -> str:
-    """The reduction in a word; "" where there is none, or it cannot be known: torch does not let Python read it."""
+    """The reduction as a word; "" if there is none, or it is unknown: torch does not let Python read it."""
     op = next((frame.f_locals["op"] for frame in _calls() if "op" in frame.f_locals), None)
     return str(op).rpartition(".")[2].lower() if isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType) else ""

@@ -1,7 +1,7 @@
 """Parts: splitting a tensor over the ranks of a group and joining it again.
 
-A part is as long as `sizes` says, or all are equal. Backends move parts of one length only, so uneven ones are filled
-up with zeros to the longest while they travel.
+`sizes` gives the length of each part; without it all are equal. Backends send parts of equal length only, so uneven
+parts are padded with zeros to the longest in transit.
 """
 
 import torch
@@ -10,7 +10,7 @@ import torch
 def dimension(op: str, x, dim: int) -> int:
     """`dim` counted from the front.
 
-    raises  ValueError when x has no such dim
+    raises  ValueError if x has no such dim
     """
     if not -x.dim() <= dim < x.dim():
         raise ValueError(
@@ -22,7 +22,7 @@ def dimension(op: str, x, dim: int) -> int:
 def lengths(op: str, length: int, dim: int, ranks: int, sizes=None) -> list[int]:
     """The length of every rank's part of a dim of this length.
 
-    raises  ValueError when the dim cannot be cut like that
+    raises  ValueError if the dim cannot be cut like that
 
     >>> lengths("split", 6, 0, 2), lengths("split", 5, 0, 2, (3, 2))
     ([3, 3], [3, 2])
@@ -43,16 +43,16 @@ def lengths(op: str, length: int, dim: int, ranks: int, sizes=None) -> list[int]
 
 
 def stacked(x, dim: int, sizes: list[int]):
-    """The parts of x one after another, in one contiguous tensor: (ranks, …); each is filled up to the longest."""
+    """The parts of x one after another, in one contiguous tensor: (ranks, …); each is padded to the longest."""
     longest = max(sizes)
     if min(sizes) == longest and dim == 0:
         return x.contiguous().view(len(sizes), longest, *x.shape[1:])
     parts = torch.stack([filled(part, dim, longest) for part in x.split(sizes, dim)])
-    return parts.contiguous()  # of parts with four dims whose memory runs the other way, torch keeps that order
+    return parts.contiguous()  # for four dims in reversed memory order, torch would keep that order
 
 
 def filled(x, dim: int, length: int):
-    """x padded with zeros along `dim`, up to this length; x itself where none are needed."""
+    """x padded with zeros along `dim` to this length; x itself if no padding is needed."""
     missing = length - x.shape[dim]
     return torch.cat([x, zeros(x, dim, missing)], dim) if missing else x
 
@@ -72,21 +72,21 @@ def resized(shape, dim: int, length: int) -> tuple[int, ...]:
 
 
 def joined(room, dim: int, sizes: list[int]):
-    """The parts in `room`, as `stacked` lays them, joined along `dim` without what filled them up."""
+    """The parts in `room`, in the form of `stacked`, joined along `dim` without their padding."""
     if dim == 0 and min(sizes) == max(sizes):
         return room.flatten(0, 1)
     return torch.cat([part.narrow(dim, 0, length) for part, length in zip(room, sizes)], dim)
 
 
 def flat_of(x):
-    """x as a collective can read it: outside autograd, in one piece; the tensor's own memory where possible."""
+    """x in a form that a collective can read: outside autograd, contiguous; the tensor's own memory where possible."""
     return tensor_of(x).detach().contiguous()
 
 
 def tensor_of(x) -> torch.Tensor:
     """x, which must be a tensor.
 
-    raises  TypeError naming what it is
+    raises  TypeError naming its type
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"ranks exchange tensors, and this is {'None' if x is None else f'a {type(x).__name__}'}")

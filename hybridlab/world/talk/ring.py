@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One step of one rank: the chunk that goes to the right, the one that comes from the left, and whether it is
-    added."""
+    """One step of one rank: the chunk sent to the right, the chunk received from the left, whether that is added."""
 
     sends: int
     gets: int
@@ -33,7 +32,7 @@ def route(ranks: int, here: int) -> list[Step]:
     0 2 False
     """
     steps = []
-    for sent in range(2 * (ranks - 1)):  # in each step every chunk moves on by one rank
+    for sent in range(2 * (ranks - 1)):  # in each step every chunk moves to the next rank
         chunk = (here - sent) % ranks
         steps.append(Step(sends=chunk, gets=(chunk - 1) % ranks, adds=sent < ranks - 1))
     return steps
@@ -46,8 +45,8 @@ def all_reduce(comm, x, axis=None):
     x     this rank's partial sum; it holds the sum afterwards
     axis  of the mesh, along which the ranks are; None: all ranks
 
-    x may have any shape. If its length is not a multiple of the ranks, some chunks are longer by one; a rank then sends
-    2n bytes minus two of the chunks, and all ranks together exactly 2n(p-1).
+    x may have any shape. If its length is not a multiple of the number of ranks, some chunks are longer by one; a rank
+    then sends 2n bytes minus two of the chunks, and all ranks together exactly 2n(p-1).
     """
     group = comm.group(axis)
     here = group.ranks.index(comm.rank)

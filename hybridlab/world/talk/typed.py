@@ -8,7 +8,7 @@ Along one axis of the mesh a tensor has one of these types:
   P  partial     each rank has a partial sum of the true value; the gradient is the same everywhere
   W  window      each rank has the span of a dim that it needs; windows may overlap, so gradients are partial sums (see
      `windows`)
-  S  summands    each rank has partial sums for the span that it needs: the gradient of a W
+  S  sums        each rank has partial sums for the span that it needs: the gradient of a W
 
 A gradient has a type too, and only one is correct: `CONJUGATE` in `core.where.states`. So the backward of R → V is V →
 P, without a choice. If a choice remains, the caller must make it: `to=` and `of=` have no default, because a wrong one
@@ -47,7 +47,7 @@ from hybridlab.world.talk.windows import Windows
 
 
 class Parts(NamedTuple):
-    """How a tensor is cut over the ranks of a group: along which dim, and how long each part is (None: all equal)."""
+    """How a tensor is cut over the ranks of a group: along which dim, and the length of each part (None: all equal)."""
 
     dim: int = 0
     sizes: tuple[int, ...] | None = None
@@ -174,7 +174,7 @@ def stated(call: str, name: str, kind: str) -> str:
 
 
 def _typed(comm, x, axis, move, cut=WHOLE, joined=None):
-    if comm.group(axis).size == 1 and not isinstance(cut, Windows):  # who is alone may still want less than it has
+    if comm.group(axis).size == 1 and not isinstance(cut, Windows):  # a single rank may still need less than it has
         return x
     return _Moved.apply(x, comm, axis, move, cut, cut if joined is None else joined, caller())
 
@@ -229,7 +229,7 @@ def _part(comm, x, axis, cut, joined):
 
 
 def _pad(comm, x, axis, cut, joined):
-    """This rank's part in its place, among zeros: a summand of the whole."""
+    """This rank's part at its position, with zeros elsewhere: a partial sum of the full tensor."""
     group = comm.group(axis)
     here = group.ranks.index(comm.rank)
     sizes = joined.sizes or [x.shape[joined.dim]] * group.size
@@ -239,9 +239,9 @@ def _pad(comm, x, axis, cut, joined):
 class Move(NamedTuple):
     """A way to move a tensor along an axis.
 
-    do     do(comm, x, axis, cut, joined) -> what is there afterwards;  arrow  what x is before, and after
-    back   the name of the move that gradients take back, where arrows do not tell: several moves go from V to V
-    begin  the same as `do`, only begun: it gives a message; None for what is done at once
+    do     do(comm, x, axis, cut, joined) -> the tensor afterwards;  arrow  the type of x before, and after
+    back   the name of the move of the gradients, if arrows do not determine it: several moves go from V to V
+    begin  the same as `do`, only started: it returns a message; None for a move without a message
     """
 
     do: Callable
@@ -250,7 +250,7 @@ class Move(NamedTuple):
     begin: Callable | None = None
 
     def start(self, *about):
-        """Begin it; what comes has a `wait`."""
+        """Start it; the result has a `wait`."""
         return self.begin(*about) if self.begin else Message(lambda: self.do(*about))
 
 
@@ -258,7 +258,7 @@ def _begun(begin, arrow) -> Move:
     return Move(lambda *about: begin(*about).wait(), arrow, begin=begin)
 
 
-MOVES = {  # by name; the usual move of an arrow bears the arrow's
+MOVES = {  # by name; the default move of an arrow has the arrow's name
     "I->R": Move(_same, "I->R"),
     "P->I": _begun(_sum, "P->I"),
     "P->R": _begun(_sum, "P->R"),
@@ -286,7 +286,7 @@ def transposed(move: str) -> str:
 def register(name: str, move: Move, back: str, backwards: Move):
     """Add a move and its transpose.
 
-    raises  ValueError where the gradient would have another type than the one that is right, or a name is taken
+    raises  ValueError if the gradient would have a wrong type, or a name is taken
 
     >>> turned = lambda by: lambda comm, x, axis, cut, joined: x.roll(by, 0)
     >>> register("turn", Move(turned(1), "V->V", "turn back"), "turn back", Move(turned(-1), "V->V", "turn"))

@@ -59,7 +59,7 @@ def widened(spans, before: int, after: int) -> tuple[Span, ...]:
 
 
 class Flight:
-    """Pieces under way: `wait` gives what they make together."""
+    """Pieces in transit: `wait` returns the tensor that they form together."""
 
     def __init__(self, arriving: dict[int, Message], leaving: list[Message], deliver):
         self._arriving, self._leaving, self._deliver = arriving, leaving, deliver
@@ -121,7 +121,7 @@ def fold(comm, x, axis, windows: Windows) -> Flight:
 
 
 def _exchange(comm, x, axis, dim, span, sent, taken, deliver) -> Flight:
-    """Send every rank its part of x, which covers `span`; a rank's piece for itself does not travel."""
+    """Send every rank its part of x, which covers `span`; a rank's piece for itself is not sent."""
     ranks = comm.group(axis).ranks
     here = ranks.index(comm.rank)
     x = x.detach()
@@ -141,7 +141,7 @@ def _exchange(comm, x, axis, dim, span, sent, taken, deliver) -> Flight:
 
 
 def _here(op, comm, x, axis, windows, held) -> int:
-    """This rank's place in the group, once all fits: x covers what it holds, its span in `held`."""
+    """This rank's place in the group, after a check that all fits: x covers its own span in `held`."""
     dim, have, want = windows
     group = comm.group(axis)
     for name, spans in (("have", have), ("want", want)):
@@ -168,7 +168,7 @@ def _here(op, comm, x, axis, windows, held) -> int:
 
 
 def _part(x, dim, span, origin):
-    """The view of x, which covers `origin`, of a span inside it."""
+    """The view of a span inside x; x covers `origin`."""
     return x.narrow(dim, span[0] - origin[0], _length(span))
 
 
