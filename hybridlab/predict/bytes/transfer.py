@@ -16,7 +16,7 @@ from hybridlab.predict.bytes.collectives import cost
 class Transfer(NamedTuple):
     """Ranks that do one operation together; for a message, the sender and the receiver.
 
-    what   the name of the tensor;  axis  the axis or axes along which the ranks differ: "dp+tp";  op  as in the ledger
+    what   name of the tensor;  axis  the axis or axes along which the ranks differ: "dp+tp";  op  as in the ledger
     bytes  of the full tensor, summed over a step
     """
 

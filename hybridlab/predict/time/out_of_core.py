@@ -90,7 +90,7 @@ def mixed(schedule: Schedule, choice: Choice, room: Room, costs: Costs) -> Mixtu
 
 
 def _costs(mixture):
-    """What is better is shorter, or as long with more that simply stays."""
+    """The sort key of a mixture: shorter is better; of equal lengths, more activations that stay."""
     return mixture.length, _moved(mixture.choice)
 
 
