@@ -743,7 +743,7 @@ def memory(
     redone: float | None = None,
     offload: bool | None = None,
 ) -> Footprint:
-    """Bytes on the fullest device while a model trains with one plan.
+    """Bytes on the device that needs most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
 
