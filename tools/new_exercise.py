@@ -1,5 +1,4 @@
-"""Write the stubs of a new exercise into the files of its room: a task, its solution with a wrong answer, cells and a
-test.
+"""Write the stubs of a new exercise: a task, its solution with a wrong answer, cells and a test.
 
     python -m tools.new_exercise gpipe.idle            asks for one number
     python -m tools.new_exercise matmul.sum --ranks    asks for a program on ranks, tried beside one device

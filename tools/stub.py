@@ -1,10 +1,10 @@
-"""Write the stub of the package, hybridlab/__init__.pyi, from which editors know the names that are loaded when first
-used.
+"""Write the stub of the package, hybridlab/__init__.pyi, for editors.
 
     python -m tools.stub
 
-Names are imported from their modules. Functions with arguments from a table (`hybridlab.signatures`) are written with
-their signature and docstring, since editors do not run the code that makes these.
+Editors know names that are loaded when first used only from a stub. Names are imported from their modules. Functions
+with arguments from a table (`hybridlab.signatures`) are written with their signature and docstring, since editors do
+not run the code that makes these.
 """
 
 import inspect

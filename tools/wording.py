@@ -1,5 +1,4 @@
-"""Find the words that docs/wording.toml forbids in the course's texts, and write the section of the glossary that lists
-them.
+"""Find the words that docs/wording.toml forbids in the course's texts, and list them in the glossary.
 
 python -m tools.wording                      each use: file, line, the word, the term to write
 python -m tools.wording notebooks/11*        only these files

@@ -1,5 +1,6 @@
-"""Measure a machine, and record the results. Read `record` and `row` first, then a suite; `doctor` examines a machine
-and gives advice.
+"""Measure a machine, and record the results.
+
+Read `record` and `row` first, then a suite. `doctor` examines a machine and gives advice.
 
 Suites: `cpu_suite`, `gpu_suite` (`gpu_rank` and `gpu_answers` are its processes), `course_suite` (the notebooks);
 `recorded` reads their records. The clocks of `timed` measure work on the device of a rank, and each row of a record

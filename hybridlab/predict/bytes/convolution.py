@@ -1,5 +1,6 @@
-"""Compute the elements that each rank of a grid sends and holds for a convolution with sharded samples, space, channels
-or filters.
+"""Compute what each rank of a grid sends and holds for a convolution, in elements.
+
+Samples, space, channels or filters may be sharded.
 
 Y = X∗W, of samples, C channels, F filters, rows and columns of pixels. A grid has the axes dp (samples), h and w (rows
 and columns), c (channels) and f (filters). Ranks that differ only in c or f shard the channels of X and the filters of

@@ -1,5 +1,4 @@
-"""Compute the elements that each rank of a parallel matmul sends, forward and backward, for sizes that need not divide
-evenly.
+"""Compute the elements that each rank of a parallel matmul sends, for sizes that need not divide evenly.
 
 The algorithms and grids are those of `matmul`, which has equal blocks and counts the busiest rank. Here blocks are as
 even as possible. Each rank sends the parts of its blocks that others need; shifts and panels are not padded. Gathers

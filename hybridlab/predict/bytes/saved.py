@@ -1,5 +1,4 @@
-"""Compute the bytes that the layers of the reference model save for their backward, tensor by tensor, and the paper's
-count of the same tensors.
+"""Compute the bytes that the reference model's layers save for their backward, and the paper's count of the same.
 
 Our numbers differ from the paper's for four reasons. Numbers have four bytes, not two. Without dropout there is no
 mask. Attention is one fused operation and saves no scores between positions: with one number for each head and

@@ -1,5 +1,4 @@
-"""Compute the bytes that a layout sends in one step to reduce gradients, also among several groups of owners, and to
-gather weights.
+"""Compute the bytes that a step sends to reduce gradients, also among groups of owners, and to gather weights.
 
 Only this module has the formula: `modes.data_parallel` sums it for the ledgers, and the labs show it by name, by axis
 and by node.

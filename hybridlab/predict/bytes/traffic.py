@@ -1,6 +1,4 @@
-"""Count the messages and bytes that a schedule sends over each link, and the collectives inside a stage: along tp, and
-along x on a grid.
-"""
+"""Count the messages and bytes of a schedule over each link, and the collectives inside a stage, along tp and x."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,5 +1,6 @@
-"""Read the published runs of Megatron-LM, NeMo, Megatron-Bridge and Meta's Llama 3: tables that print p, t, cp, ep and
-v.
+"""Read the published runs of Megatron-LM, NeMo, Megatron-Bridge and Meta's Llama 3.
+
+Their tables print p, t, cp, ep and v.
 
 The programs' documented defaults replace settings that are not printed: ZeRO 1 (the distributed optimizer), sequence
 parallelism together with tp, fused attention, zigzag order along cp.

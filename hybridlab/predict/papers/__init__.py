@@ -1,3 +1,6 @@
-"""Published results: tables as printed (`published`); SC'21's rows as shapes and plans, with the fit on them (`sc21`);
-runs with long contexts and experts, which are not fitted (`long_and_sparse`); and GoogLeNet's branches
-(`googlenet`)."""
+"""Published results, as printed and as inputs of predictions.
+
+`published` has the tables as printed. `sc21` has SC'21's rows as shapes and plans, with the fit on them.
+`long_and_sparse` has runs with long contexts and experts, to which nothing is fitted. `googlenet` has GoogLeNet's
+branches.
+"""

@@ -1,5 +1,4 @@
-"""Read the tables and figures of Narayanan et al. 2021 (SC'21) as shapes and plans, fit the time model, and compute
-errors.
+"""Read the tables and figures of Narayanan et al. 2021 (SC'21), fit the time model, and compute its errors.
 
 A model is tested on rows that it has not seen: each row is predicted by a fit on the nine others (leave one out). The
 baseline is the simplest prediction, one throughput for all rows.

@@ -1,5 +1,6 @@
-"""Compute the bytes that one rank of a plan sends in a step, by purpose. A collective counts its full tensor, as in
-ledgers.
+"""Compute the bytes that one rank of a plan sends in a step, by purpose.
+
+A collective counts its full tensor, as in ledgers.
 
 The rank is the first one of its stage: its coordinate is 0 along every other axis. Numbers have 16 bits, gradients 32.
 A plan does not determine everything, so three things are omitted: the padding of ZeRO's packs (`core.where.packs`), the

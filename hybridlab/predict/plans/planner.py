@@ -1,5 +1,4 @@
-"""Find the best plan for n devices: list every legal plan that fits, sorted by time, and say why a plan is not the
-best.
+"""Find the best plan for n devices among all legal plans, and say why another plan is not the best.
 
     plan("gpt3-175b", "a100", gpus=1024, batch=1536).best
 

@@ -1,5 +1,6 @@
-"""Count the weights of a block, of the embedding and of the head on one rank, grouped by the ranks that hold the same
-weights.
+"""Count the weights on one rank, grouped by the ranks that hold the same weights.
+
+There are functions for a block, for the embedding and for the head.
 
 Ranks with the same weights and different data reduce their gradients, so these groups give the reductions and their
 axes. If tp does not divide a size, the first rank has one more. Sizes may be numpy arrays.

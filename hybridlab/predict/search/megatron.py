@@ -1,5 +1,6 @@
-"""Find the best of Megatron's divisions: some axes shard the batch, the others heads and hidden units. The search
-assigns the axes.
+"""Find the best of Megatron's divisions.
+
+Some axes shard the batch, the others heads and hidden units. The search assigns the axes.
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3. Relatives: `modes.tensor_parallel`; notebooks 30 and 40.
 """

@@ -1,5 +1,6 @@
-"""Define profiles: the times of a machine for a piece and for a message. There are two kinds, with the same three
-methods.
+"""Define profiles: the times of a machine for a piece and for a message.
+
+There are two kinds, with the same three methods.
 
 `Rated` computes the times from a few rates. `Measured` looks them up in tables measured on real ranks, as FlexFlow does
 (`measuring.pieces`): it has no other times.

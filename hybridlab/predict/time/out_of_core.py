@@ -1,5 +1,4 @@
-"""Search the best choice for the activations of every forward: keep them on the device, swap them to the host, or
-recompute.
+"""Search for the best choice for the activations of every forward: keep, swap to the host, or recompute.
 
 Each choice has another cost: memory, time of the copy engines, or time of the rank. The simulator computes the cost of
 a mixture. The search begins with simple strategies: swap everything; recompute everything; keep as many short-lived
