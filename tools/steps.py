@@ -221,7 +221,7 @@ def _end(process):
 
 
 def code(*places: str) -> str:
-    """Twelve letters that change with any file of the package, or of these other places, files or folders.
+    """Twelve letters that change with any file of the package, or in these other files or folders.
 
     >>> code("tools") == code("tools"), code("tools") == code("tools", "bench")
     (True, False)
