@@ -141,7 +141,7 @@ def _sums_between(comm, shape) -> list[float]:
 
 
 def _blocks_beside(blocks, shape, y, moved):
-    """Forward and backward of the blocks, for FEW sequences; after each of them, y is all-reduced."""
+    """Forward and backward of the blocks, for FEW sequences; after each block, `moved` communicates y."""
     x = torch.randn(FEW, shape.context, shape.width, device=y.device, requires_grad=True)
 
     def work():
