@@ -689,21 +689,21 @@ def plan(
     b          sequences in a microbatch
     v          chunks of layers on each rank
     recompute  activations that are computed twice: 'none', 'selective' or 'full'
-    zero       ZeRO's stage: what the copies shard at rest, 0 to 3
+    zero       ZeRO's stage, 0 to 3: what the copies shard between steps
     sequence   sequence parallelism, with t
     scatter    each rank along t sends its shard between stages, gathered by the receiver
-    x          ranks that cut the width: with t, AxoNN's grid
-    z          copies that shard what ZeRO's stage 3 shards; 0: all
-    cp         ranks that cut the sequence
-    attend     how queries meet keys: 'gather', 'ring' or 'ulysses', with cp
+    x          ranks that shard the width: with t, AxoNN's grid
+    z          copies that shard the weights in ZeRO's stage 3; 0: all
+    cp         ranks that shard the sequence
+    attend     method of attention with cp: 'gather', 'ring' or 'ulysses'
     zigzag     equal work along cp
-    ep         ranks that share experts out, b sequences on each
-    dispatch   how tokens get to experts: 'all_to_all' or 'all_gather', with ep
+    ep         ranks that shard the experts, b sequences on each
+    dispatch   method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
     uneven     stages may differ by a block
-    skew       Zipf's exponent of the popularity of experts; 0: all alike
-    fused      attention is one kernel, which leaves no scores in memory
-    redone     the share of the layers that recompute does again
-    offload    saved activations wait on the host
+    skew       Zipf's exponent of the popularity of experts; 0: equal
+    fused      attention is one kernel, which stores no scores
+    redone     the fraction of the layers that `recompute` applies to
+    offload    saved activations are stored on the host
 
     raises  ValueError for an unknown name, or if no plan is legal or none fits: names what is missing
 
@@ -742,7 +742,7 @@ def memory(
     redone: float | None = None,
     offload: bool | None = None,
 ) -> Footprint:
-    """Bytes on the fullest device while a model trains with one plan.
+    """Bytes on the device that needs most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
 
@@ -752,21 +752,21 @@ def memory(
     b          sequences in a microbatch
     v          chunks of layers on each rank
     recompute  activations that are computed twice: 'none', 'selective' or 'full'
-    zero       ZeRO's stage: what the copies shard at rest, 0 to 3
+    zero       ZeRO's stage, 0 to 3: what the copies shard between steps
     sequence   sequence parallelism, with t
     scatter    each rank along t sends its shard between stages, gathered by the receiver
-    x          ranks that cut the width: with t, AxoNN's grid
-    z          copies that shard what ZeRO's stage 3 shards; 0: all
-    cp         ranks that cut the sequence
-    attend     how queries meet keys: 'gather', 'ring' or 'ulysses', with cp
+    x          ranks that shard the width: with t, AxoNN's grid
+    z          copies that shard the weights in ZeRO's stage 3; 0: all
+    cp         ranks that shard the sequence
+    attend     method of attention with cp: 'gather', 'ring' or 'ulysses'
     zigzag     equal work along cp
-    ep         ranks that share experts out, b sequences on each
-    dispatch   how tokens get to experts: 'all_to_all' or 'all_gather', with ep
+    ep         ranks that shard the experts, b sequences on each
+    dispatch   method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
     uneven     stages may differ by a block
-    skew       Zipf's exponent of the popularity of experts; 0: all alike
-    fused      attention is one kernel, which leaves no scores in memory
-    redone     the share of the layers that recompute does again
-    offload    saved activations wait on the host
+    skew       Zipf's exponent of the popularity of experts; 0: equal
+    fused      attention is one kernel, which stores no scores
+    redone     the fraction of the layers that `recompute` applies to
+    offload    saved activations are stored on the host
 
     raises  ValueError if the catalog lacks the model, or the plan is not legal
 

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used, with an error if a dependency is not installed."""
+"""Load the names of a package when they are first used, with an error if a dependency is not installed."""
 
 import importlib
 import importlib.metadata
@@ -52,7 +52,7 @@ def room(package: str, names: dict[str, str], modules: str = "") -> tuple[Callab
 def needed(module: str):
     """The module of this name, imported.
 
-    raises  ModuleNotFoundError that says how to install a package which this or a module behind it needs
+    raises  ModuleNotFoundError that says how to install a missing package that this module or its imports need
 
     >>> needed("math").pi
     3.141592653589793

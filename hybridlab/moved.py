@@ -1,9 +1,8 @@
-"""The old names of modules that have moved: they can be imported until the next release.
+"""Keep the old names of moved modules: they can be imported until the next release.
 
-Submissions and students' own copies of notebooks spell such names: `from hybridlab.core.action import Action`.
-Importing one gives the module that is there now, the same object. `hybridlab.train` and `hybridlab.schedules` were
-packages and are functions: they stand as packages in `sys.modules` only, so that importing what was in them hides no
-function.
+Submissions and students' own copies of notebooks use such names: `from hybridlab.core.action import Action`. Importing
+one gives the module in its new place, the same object. `hybridlab.train` and `hybridlab.schedules` were packages and
+are now functions. As packages they exist in `sys.modules` only, so that importing their old modules hides no function.
 """
 
 import importlib

@@ -1,8 +1,8 @@
-"""Signatures that name every argument of a verb, including those from a table shared with other verbs.
+"""Make signatures that name every argument of a function, including those from a table shared with other functions.
 
-A verb such as `hl.check` takes some forty arguments of a job, and the modes add theirs. They are described once, in a
-table {name: Argument}. `spelled` puts them into the verb's signature and into its docstring, so that Shift-Tab, Tab,
-`help`, the stub for editors and the reference pages show each of them, and refuses a name that none of them has.
+A function such as `hl.check` takes about forty arguments of a job, and the modes add more. They are described once, in
+a table {name: Argument}. `spelled` puts them into the function's signature and its docstring, so that Shift-Tab, Tab,
+`help`, the stub for editors and the reference pages show each of them. It also rejects unknown names.
 """
 
 import dataclasses
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 WIDTH = 108  # of a line in a docstring that is made here
 PLACE = "{arguments}"  # the line of a docstring that the table replaces
-_spelled: dict[Callable, Callable] = {}  # for each verb, what spells it anew
+_spelled: dict[Callable, Callable] = {}  # for each function, the function that updates its signature
 
 
 class Argument(NamedTuple):
-    """One argument: its type in words of Python, its value where nobody gives one, and its meaning in a line."""
+    """One argument: its type as Python text, its default, and its meaning in a line."""
 
     type: str
     usual: Any
@@ -37,11 +37,11 @@ class _Type(str):
 
 
 def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usual) -> Callable:
-    """A decorator: in place of its last parameter, **more, the function has the arguments of a table.
+    """A decorator: instead of its last parameter, **more, the function gets the arguments of a table.
 
     table       called for {name: Argument}, and called again by `renew`
     positional  how many of the table's first arguments may be given by position, in front of the function's own
-    usual       values of this function alone where nobody gives one, in place of those of the table
+    usual       defaults of this function only, instead of those of the table
 
     raises  TypeError, from the function, for a name that it does not have, with the nearest one
 
@@ -86,7 +86,7 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
 
 
 def typed(function: Callable) -> Callable:
-    """A decorator: arguments of other types than the signature says are refused in a sentence, before the work.
+    """A decorator: arguments of other types than in the signature raise an error in one sentence, before the work.
 
     raises  WrongType, from the function, with what to give; numbers of others become Python's
 
@@ -129,7 +129,7 @@ def _bound(name: str, signature: inspect.Signature, given, named) -> inspect.Bou
 
 
 def refuse_types(value):
-    """Nothing, if every field of a dataclass's value has the type that the class says; numbers become Python's own.
+    """Check that every field of a dataclass's value has the declared type; numbers become Python's own.
 
     For the end of a constructor, before anything is compared.
 
@@ -145,7 +145,7 @@ class WrongType(TypeError, ValueError):
     """A value of another type than an argument has: a ValueError too, as other arguments that do not fit."""
 
 
-GIVE = {  # how one gets what a function takes
+GIVE = {  # how to find the arguments of a function
     "Module": "an nn.Module (of a list of layers, nn.Sequential(*layers))",
     "Mesh": "hl.Mesh(dp=2, pp=2)",
     "Schedule": 'hl.schedule("1f1b", ranks=4, microbatches=8)',
@@ -155,7 +155,7 @@ GIVE = {  # how one gets what a function takes
     "Room": "hl.Room(capacity=4)",
 }
 ANYTHING = ("Any", "object", "")
-INSIDE = re.compile(r"\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]")  # what stands in brackets, two deep
+INSIDE = re.compile(r"\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]")  # text in brackets, two levels deep
 OF_ONE_KIND = re.compile(r"(tuple)\[(int|float), \.\.\.\]")
 NUMBERS = {"int", "float", "bool"}
 KINDS: dict[str, Callable] = {
@@ -174,7 +174,7 @@ KINDS |= dict.fromkeys(("Collection", "Iterable", "list", "tuple", "set"), KINDS
 
 
 def _fits(function: str, signature: inspect.Signature, or_none: bool = False) -> dict[str, Callable]:
-    """{argument: what looks at a value of it, and gives it back}."""
+    """{argument: the function that checks a value and returns it}."""
     words = {name: str(_short(one.annotation)) for name, one in signature.parameters.items()}
     words |= {name: "" for name, one in signature.parameters.items() if one.annotation is one.empty}
     left_out = {name: or_none and one.default is not one.empty for name, one in signature.parameters.items()}
@@ -234,7 +234,7 @@ def _a(name: str) -> str:
 
 
 def renew():
-    """Ask all tables again: a mode has been added, or taken away."""
+    """Read all tables again after a mode was added or removed."""
     for spell in _spelled.values():
         spell()
 
@@ -245,7 +245,7 @@ def is_spelled(function) -> bool:
 
 
 def refuse(name: str, given: Iterable[str], known: Iterable[str]):
-    """Nothing, if all names that were given are known.
+    """Check that all given names are known.
 
     raises  TypeError with the nearest known one
 
@@ -257,7 +257,7 @@ def refuse(name: str, given: Iterable[str], known: Iterable[str]):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about a word that nobody knows.
+    """The end of a message about an unknown word.
 
     >>> nearest("microbatchs", ["mesh", "microbatches"]), nearest("colour", ["mesh", "seed"])
     ("did you mean 'microbatches'?", 'choose one of mesh, seed')

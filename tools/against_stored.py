@@ -1,11 +1,11 @@
-"""Every cell of every notebook, run and compared with its stored output.
+"""Run every cell of every notebook, and compare it with its stored output.
 
     python -m tools.against_stored                          all notebooks, two at a time
     python -m tools.against_stored --core                   without what stands under Further, as `make test` does
     python -m tools.against_stored notebooks/01_tour.ipynb  this one
 
-Two notebooks at a time disturb each other's measurements. One that differs is run once more, alone; which ones that
-were is said at the end.
+Two notebooks at a time disturb each other's measurements. A notebook that differs is run a second time, alone; a list
+of these is printed at the end.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""A plugin of pytest, for `tools.against_stored --core`: of every notebook only the cells of its core are run.
+"""A pytest plugin for `tools.against_stored --core`: run only the cells of the core of every notebook.
 
-What stands under *Further* depends on the core and nothing in the core on it, so it may be left out.
+The cells under *Further* depend on the core, but the core does not depend on them, so they can be omitted.
 """
 
 from nbval.plugin import IPyNbCell
@@ -9,7 +9,7 @@ from tools.course import split
 
 
 def pytest_collection_modifyitems(config, items):
-    """Take the cells under *Further* out of what is to be run."""
+    """Remove the cells under *Further* from the cells to run."""
     further = {}
     for item in items:
         if isinstance(item, IPyNbCell) and item.parent not in further:

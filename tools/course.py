@@ -1,6 +1,6 @@
-"""The course as its notebooks describe it: what their first cells promise, what their tables say.
+"""Read the course from its notebooks: their first cells and their tables.
 
-Pages about the course (tools/landing.py, tools/slides.py) and its editions read this and type nothing themselves.
+The pages about the course (tools/landing.py, tools/slides.py) and its editions take all their facts from here.
 """
 
 import pathlib
@@ -21,7 +21,7 @@ TASK = re.compile(r"labs\.answer\(\s*[\"']([^\"']+)[\"']")
 
 @dataclass(frozen=True)
 class Book:
-    """One notebook, in its own words.
+    """The description of one notebook, from its own cells.
 
     name      of its file, without the ending;  title  with its number
     goal      one sentence;  objectives  what a reader can do afterwards;  sources  the slides and papers it cites
@@ -61,7 +61,7 @@ class Book:
 
     @property
     def short(self) -> str:
-        """The title without number and subtitle, plain. A comma behind a slanted letter is one of a list of letters."""
+        """The title without number and subtitle, plain. A comma after a slanted letter belongs to a list of letters."""
         return re.split(r":|(?<!\*),", self.title.partition(" · ")[2])[0].replace("*", "")
 
     @property
@@ -101,7 +101,7 @@ def _book(path):
 
 
 def split(cells) -> dict[str, list]:
-    """The cells of a notebook's two parts. *Further* goes from its heading to the recap; all else is *Core*."""
+    """The cells of a notebook's two parts. *Further* is from its heading to the recap; all other cells are *Core*."""
     parts, where = {"Core": [], "Further": []}, "Core"
     for cell in cells:
         heading = cell.source.partition("\n")[0]
@@ -111,12 +111,12 @@ def split(cells) -> dict[str, list]:
 
 
 def _about(cells) -> str:
-    """What stands folded at the end."""
+    """The folded text at the end."""
     return cells[-1].source.partition("<summary>About this notebook</summary>")[2]
 
 
 def _number(word, text) -> int:
-    """The number behind a word; 0 where it is not said."""
+    """The number after a word; 0 if there is none."""
     found = re.search(rf"{re.escape(word)} (\d+)", text)
     return int(found[1]) if found else 0
 
@@ -147,7 +147,7 @@ def tables(text: str) -> list[list[list[str]]]:
 
 
 class Row(NamedTuple):
-    """One row of a recap: what it is about, who says what, what we predict, what was measured."""
+    """One row of a recap: its subject, the statement and its source, our prediction, the measurement."""
 
     name: str
     by: str
@@ -157,9 +157,10 @@ class Row(NamedTuple):
 
 
 def recap(book: Book) -> list[Row]:
-    """The rows of a notebook's table *they say, we predict, measured*, without its head; [] where it has none.
+    """The rows of a notebook's table *they say, we predict, measured*, without its head; [] if it has none.
 
-    Where the table has no column of names, what they say is the name too; where nobody says it, `by` and `said` are "".
+    If the table has no column of names, the statement is the name too; if there is no statement, `by` and `said` are
+    "".
     """
     closing = "\n".join(cell.source for cell in book.cells if cell.source.startswith("## Recap"))
     for head, *rows in tables(closing):

@@ -1,8 +1,8 @@
-"""The house's layout of a docstring, read: paragraphs, tables of names and meanings, errors, examples.
+"""Read a docstring in this project's layout: paragraphs, tables of names and meanings, errors, examples.
 
 A table's row is `name  meaning` with two spaces or more between them; its further lines are indented. Several names
-may share a meaning (`F, I, W  durations`), and several rows a line (`text;  name  meaning`). The rows `raises` and
-`returns` say which errors there are and what comes back. An example begins with >>>.
+may share a meaning (`F, I, W  durations`), and several rows a line (`text;  name  meaning`). The row `raises` names the
+errors, the row `returns` the result. An example begins with >>>.
 """
 
 import inspect
@@ -21,8 +21,8 @@ class Told:
     """A docstring, read.
 
     blocks    in order: a paragraph is a text, a table a list of (names, meaning), an example a text with >>>
-    raises    which errors there are, and when; empty: none are named
-    returns   what comes back, where a row says so
+    raises    the errors, and their causes; empty: none are named
+    returns   the result, if a row names it
     """
 
     blocks: list = field(default_factory=list)
@@ -92,7 +92,7 @@ def _rows(lines):
 
 
 def asked(thing: Any) -> list[inspect.Parameter]:
-    """What a callable asks for, without what a class or a method is given by itself."""
+    """The arguments of a callable, without self or cls."""
     given = ("self", "cls")
     return [one for one in inspect.signature(thing).parameters.values() if one.name not in given]
 

@@ -27,7 +27,7 @@ PAGES = {"slides": "slides", "print": "page to print", "instructor": "page with 
 
 
 def notes(task: str) -> str:
-    """What an instructor wants to know about an exercise, as markdown."""
+    """The instructor's notes on an exercise, as Markdown."""
     its, solution = TASKS[task], SOLUTIONS[task]
     stars = "★" * its.difficulty
     lines = [f"**Solution of `{task}`** {stars} {its.minutes} minutes. {its.objective}", "", solution.why]

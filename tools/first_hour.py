@@ -1,13 +1,13 @@
-"""The first hour on a GPU, as one command: what nobody has seen run yet is run, and written down.
+"""Run the first hour on a GPU as one command: everything that has never run on a GPU, with a record of the results.
 
     python -m tools.first_hour            every step that was not yet run on this machine with this code
     python -m tools.first_hour --again    all of them
     python -m tools.first_hour --nccl     ranks that share a GPU talk by NCCL where torch's own code needs it
     python -m tools.first_hour --emulated what can be run on the emulated accelerator, without a GPU
 
-Each step ends after ten minutes, or each of its notebooks and jobs does; whoever stops it in between goes on where he
-was. What it found lies in results/first-hour/, with a page that sums it up. With one GPU ranks share it, so nothing
-there is a speed-up; with several, each rank has one.
+Each step, or each of its notebooks and jobs, has a limit of ten minutes. You can stop the command and continue later.
+The results are in results/first-hour/, with a summary page. With one GPU the ranks share it, so no result shows a
+speed-up; with several GPUs, each rank has one.
 """
 
 import argparse
@@ -36,7 +36,7 @@ PROOF = ("tests/accelerator", "tests/equality.py")
 
 
 def main(arguments=None) -> int:
-    """Run the steps; returns the exit code: 0 when each one has told what it found, or said why it cannot."""
+    """Run the steps; returns the exit code: 0 if each step has results, or a reason why it cannot run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--again", action="store_true", help="repeat what was run before")
     parser.add_argument("--nccl", action="store_true", help="on one GPU: let ranks share it by NCCL, where needed")
@@ -112,7 +112,7 @@ def on_a_gpu(gpus: int, nccl: bool) -> list[Step]:
 
 
 def equality() -> list[Step]:
-    """Every way to be parallel, proved equal to one device, in four steps: words in the names of its jobs."""
+    """Check that every kind of parallelism equals one device, in four steps, selected by words in the jobs' names."""
     missing = "" if (HOUSE / MATRIX).exists() else f"{MATRIX} is not in this copy"
     kinds = {
         "modes": ("mode ", "every mode and form"),
@@ -135,7 +135,7 @@ def equality() -> list[Step]:
 
 
 def _jobs(word: str) -> list[str]:
-    """The names of the jobs that hold a word."""
+    """The names of the jobs that contain a word."""
     asked = [sys.executable, MATRIX, "--list", word]
     return subprocess.run(asked, cwd=HOUSE, capture_output=True, text=True, check=True).stdout.splitlines()
 

@@ -1,4 +1,4 @@
-"""The picture of what builds on what: one box per notebook, a column per family, an arrow per prerequisite."""
+"""Draw the prerequisites of the notebooks: one box per notebook, a column per family, an arrow per prerequisite."""
 
 from html import escape
 
@@ -11,8 +11,8 @@ WIDTH, HEIGHT, ACROSS, DOWN, TOP, LEFT = 198, 44, 234, 64, 40, 26
 
 
 def arrows(books: dict[str, Book]) -> list[tuple[str, str]]:
-    """(needed, notebook) for every prerequisite that follows from no other one."""
-    behind = {}  # all that a notebook builds on, however far back
+    """(needed, notebook) for every prerequisite that does not follow from another one."""
+    behind = {}  # everything that a notebook builds on, directly or indirectly
     for name, book in books.items():
         behind[name] = set(book.needs).union(*(behind[one] for one in book.needs))
     return [
@@ -24,12 +24,12 @@ def arrows(books: dict[str, Book]) -> list[tuple[str, str]]:
 
 
 def family(name: str) -> str:
-    """The column of a notebook: its first digit, the capstone with what it joins."""
+    """The column of a notebook: its first digit; the capstone is in the column of the hybrids."""
     return min(name[0], max(FAMILIES))
 
 
 def rows(books: dict[str, Book]) -> dict[str, int]:
-    """How far down each notebook stands: below all that it needs, and below its family's earlier ones."""
+    """The row of each notebook: below all that it needs, and below its family's earlier notebooks."""
     row, last = {}, {}
     for name, book in books.items():
         row[name] = max([row[one] for one in book.needs] + [last.get(family(name), -1)], default=-1) + 1
@@ -38,7 +38,7 @@ def rows(books: dict[str, Book]) -> dict[str, int]:
 
 
 def told(books: dict[str, Book]) -> str:
-    """The picture in words, its alternative text."""
+    """The picture in words, as its alternative text."""
     builds = {}
     for one, name in arrows(books):
         builds.setdefault(name, []).append(one[:2])
@@ -48,7 +48,7 @@ def told(books: dict[str, Book]) -> str:
 
 
 def svg(books: dict[str, Book]) -> str:
-    """The picture as SVG text; the same notebooks give the same text."""
+    """The picture as SVG; the same notebooks give the same text."""
     row = rows(books)
     columns = {one: place for place, one in enumerate(sorted({family(name) for name in books}))}
     at = {name: (LEFT + ACROSS * columns[family(name)], TOP + DOWN * row[name]) for name in books}
@@ -73,14 +73,14 @@ def svg(books: dict[str, Book]) -> str:
 
 
 def _path(source, target):
-    """Straight down to the next box; past others of its own column on their left; to another column between boxes."""
+    """Straight down to the next box; around others in the same column on the left; to another column between boxes."""
     (x, y), (to_x, to_y) = source, target
     middle, start, end = to_x + WIDTH / 2, y + HEIGHT / 2, to_y + HEIGHT / 2
     if x == to_x and to_y - y == DOWN:
         return f"M{middle:g} {y + HEIGHT}V{to_y}"
     if x == to_x:
         return f"M{x} {start:g}C{x - 21} {start:g} {x - 21} {end:g} {x} {end:g}"
-    aside, above = x + WIDTH + 9, to_y - 11  # in the gap behind the column, and in that above the row
+    aside, above = x + WIDTH + 9, to_y - 11  # in the gap to the right of the column, and in the gap above the row
     return f"M{x + WIDTH} {start:g}H{aside - 6}q6 0 6 6V{above - 6}q0 6 6 6H{middle - 6:g}q6 0 6 6V{to_y}"
 
 

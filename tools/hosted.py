@@ -1,4 +1,4 @@
-"""The course on a machine that somebody else keeps: Colab and Kaggle, with one GPU.
+"""Prepare the course for hosted machines with one GPU: Colab and Kaggle.
 
     make hosted ARGS=OWNER/NAME     of the repository on GitHub; writes build/colab
 

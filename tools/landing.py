@@ -5,43 +5,44 @@ from dataclasses import dataclass
 from tools.course import Book, books
 from tools.graph import told
 
-# The pages' own sentences. Everything with a number or a name of a notebook in it comes from the notebooks.
+# The page's fixed text. Numbers and names of notebooks come from the notebooks.
 HEAD = """\
 # The course
 
-Training one model on many processes: each way to divide the work is explained, predicted, run on real processes,
-measured, and proved equal to one device. `make mine` opens these notebooks in JupyterLab as copies of your own, which
-no update overwrites; `make lab` opens the originals. Two cores and no GPU are enough.
+This course teaches how to train one model on many processes. Each way to divide the work is explained, predicted, run
+on real processes, measured, and checked against one device. `make mine` opens your own copies of these notebooks in
+JupyterLab; no update overwrites them. `make lab` opens the originals. Two cores are enough; you need no GPU.
 
-*This page is made by `make pages` from the first cells of the notebooks; change it there.*
+*`make pages` makes this page from the first cells of the notebooks; change it there.*
 """
 GLANCE = """\
 ## At a glance
 
-*Core* and *further* are minutes for a reader alone, with the exercises of that part; the core stands by itself. *In a
-lecture* is the core without its exercises.
+*Core* and *further* are the minutes of a reader who works alone, exercises included. The core is complete without the
+rest. *In a lecture* is the time of the core without its exercises.
 """
 SLIDE = """\
 ## From a slide to its notebook
 
-[Slide says, we predict, your machine measured](../docs/slides.md) lists the decks slide by slide, by the titles that
-the slides print, with errata. [The twelve systems](../docs/systems.md) of the lectures have a table of their own. And
-each notebook names its slides at its end, under *Sources*.
+[Slide says, we predict, your machine measured](../docs/slides.md) lists the decks slide by slide, by their printed
+titles, with errata. [The twelve systems](../docs/systems.md) of the lectures are in a separate table. Each notebook
+names its slides in its last cell, under *Sources*.
 
-A slide that uses another word than we do: [glossary and notation](../docs/glossary.md), with the Korean terms.
+If a slide uses another word than we do, look it up in [glossary and notation](../docs/glossary.md), which also has the
+Korean terms.
 """
 LECTURERS = """\
-What to run in a lecture, what can go wrong, and where: [for lecturers](../docs/lecturers.md). `make editions` builds
-slides, printable pages and the edition with solutions.
+[For lecturers](../docs/lecturers.md) says what to show in a lecture, on which machine, and what to do if it fails.
+`make editions` builds slides, printable pages and the edition with solutions.
 """
 
 
 @dataclass(frozen=True)
 class Route:
-    """One way through the cores of some notebooks, in order: for whom, and whether as a lecture or with exercises.
+    """One way through the cores of some notebooks, in order, as a lecture or with exercises.
 
-    after   the route that is walked before, if this one builds on it
-    asked   the exercises that are handed in; none named: all of the cores
+    after   the route that comes before, if this one builds on it
+    asked   the exercises that students submit; if empty, all exercises of the cores
     """
 
     name: str
@@ -52,12 +53,12 @@ class Route:
     asked: tuple[str, ...] = ()
 
     def there(self) -> list[Book]:
-        """Those of its notebooks that exist, in order."""
+        """The notebooks of this route that exist, in order."""
         return [books()[name] for name in self.notebooks if name in books()]
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The notebooks of the routes before."""
+        """The notebooks of all earlier routes."""
         return () if self.after is None else self.after.known + self.after.notebooks
 
     @property
@@ -72,28 +73,30 @@ class Route:
 ROUTES = (
     Route(
         "Lecture only",
-        "pipelines and their hybrids in five meetings: pictures, predictions and real runs from the front",
+        "pipelines and hybrid parallelism in five lectures, with pictures, predictions and real runs",
         ("00_start", "01_tour", "10_naive", "11_gpipe", "12_1f1b", "13_interleaved", "14_zero_bubble")
         + ("20_collectives", "21_data_parallel", "22_zero_fsdp", "30_megatron", "40_hybrid", "41_choosing", "42_sc21"),
         on_stage=True,
     ),
     Route(
         "Half-day tutorial",
-        "pipeline schedules, data parallelism and a tensor cut; then people choose an exercise each, for an hour",
+        "pipeline schedules, data parallelism and tensor parallelism; then an hour for one exercise of each person's "
+        "choice",
         ("00_start", "01_tour", "10_naive", "11_gpipe", "12_1f1b", "20_collectives", "21_data_parallel", "30_megatron"),
         on_stage=True,
     ),
 )
 FIRST = Route(
     "First assignment",
-    "Build a pipeline engine. Two weeks, one notebook after the other; everything runs on a student's own laptop.",
+    "Build a pipeline engine, notebook by notebook, in two weeks. Everything runs on a student's laptop.",
     ("00_start", "01_tour", "10_naive", "11_gpipe", "12_1f1b"),
 )
 SECOND = Route(
     "Second assignment",
-    "Build data, sharded and tensor parallelism, put three axes together, and defend one plan. Three weeks, after the "
-    "first assignment. With the last exercise comes a page of prose: the plan's largest terms of time and memory, its "
-    "nearest rival and by which terms that one loses, and the assumption to measure first.",
+    "Build data parallelism, ZeRO and tensor parallelism, combine three axes, and defend one plan. This takes three "
+    "weeks, after the first assignment. With the last exercise, students submit one page of text: the plan's largest "
+    "terms of time and memory, the second-best plan and the terms that make it slower, and the assumption to measure "
+    "first.",
     ("13_interleaved", "20_collectives", "21_data_parallel", "22_zero_fsdp", "30_megatron", "40_hybrid", "41_choosing"),
     after=FIRST,
     asked=(
@@ -107,8 +110,9 @@ SECOND = Route(
 )
 CAPSTONE = Route(
     "Capstone",
-    "One model, one machine, one budget: plan, play dry, run small, and write one page. Two weeks, after the second "
-    "assignment. The page is read by the rubric in the instructor's edition; everything before it is checked.",
+    "One model, one machine, one budget: plan, make a dry run, run at small scale, and write one page. This takes "
+    "two weeks, after the second assignment. The page is graded by the rubric in the instructor's edition; "
+    "everything else is checked automatically.",
     ("42_sc21", "50_capstone"),
     after=SECOND,
     asked=("capstone.plan", "capstone.rivals", "capstone.start", "capstone.crossing", "capstone.page"),
@@ -117,7 +121,7 @@ ASSIGNMENTS = FIRST, SECOND, CAPSTONE
 
 
 def whole() -> Route:
-    """The systems course: the core of every notebook, exercises and all."""
+    """The systems course: the core of every notebook, with its exercises."""
     return Route(
         "Systems course", "the core of every notebook with its exercises, in the order of the numbers", tuple(books())
     )
@@ -142,7 +146,7 @@ def _glance():
 
 
 def hours(minutes: int) -> str:
-    """Minutes as people say them.
+    """Minutes as hours and minutes.
 
     >>> hours(45), hours(125)
     ('45 min', '2 h 05 min')
@@ -154,7 +158,7 @@ def _routes():
     lines = ["## Three routes", "", "| route | what happens | notebooks | minutes |", "|---|---|---|---|"]
     for route in (ROUTES[0], whole(), ROUTES[1]):
         names = " · ".join(f"[{book.number}]({book.name}.ipynb)" for book in route.there())
-        counted = "from the front" if route.on_stage else "alone"
+        counted = "as lectures" if route.on_stage else "alone"
         lines.append(f"| **{route.name}** | {route.told} | {names} | {hours(route.minutes)} {counted} |")
     return "\n".join([*lines, ""])
 

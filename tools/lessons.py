@@ -8,24 +8,24 @@ from tools.course import HOUSE, Book, books
 
 DATA = HOUSE / "docs" / "lessons.toml"
 HEADING = "## Lesson plans\n"
-PARTS = {"hook": "Begin", "wrong": "The room says", "show": "Run", "fallback": "If it fails"}
+PARTS = {"hook": "Begin", "wrong": "Common wrong answers", "show": "Show", "fallback": "If it fails"}
 
 
 @cache
 def lessons() -> dict[str, dict[str, str]]:
-    """What docs/lessons.toml holds, by notebook."""
+    """The content of docs/lessons.toml, by notebook."""
     return tomllib.loads(DATA.read_text(encoding="utf-8"))
 
 
 def page() -> str:
-    """docs/lecturers.md with its last section made again."""
+    """docs/lecturers.md with a new last section."""
     text = (HOUSE / "docs" / "lecturers.md").read_text(encoding="utf-8")
     plans = [plan(book) for name, book in books().items() if name in lessons()]
     return "\n".join([text.partition(HEADING)[0] + HEADING, *plans])
 
 
 def plan(book: Book) -> str:
-    """One lesson: minutes, how to begin, the question, what to run, the fallback, the exercises."""
+    """One lesson: minutes, how to begin, wrong answers, what to show, the fallback, the exercises."""
     lines = [f"### [{book.title}](../notebooks/{book.name}.ipynb)", ""]
     further = f", {book.further} for the rest" if book.further else ""
     lines += [f"{book.on_stage} minutes in a lecture; alone, {book.core} for the core{further}.", ""]

@@ -1,10 +1,10 @@
-"""The stubs of a new exercise, in the files of its room: a task, its solution with a wrong answer, cells and a test.
+"""Write the stubs of a new exercise: a task, its solution with a wrong answer, cells and a test.
 
     python -m tools.new_exercise gpipe.idle            asks for one number
     python -m tools.new_exercise matmul.sum --ranks    asks for a program on ranks, tried beside one device
 
-What it writes works as it is: change its text, its numbers and its cases. The cells stand behind the last exercise of
-the notebook; move them to where they belong.
+The stubs already work: change their text, numbers and cases. The cells are placed after the last exercise of the
+notebook; move them to the right place.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def test_{short}_is_tried_in_cases_that_the_question_does_not_name():
     assert len({{str(case) for case in {cases}}}) > 1 and len({{case.ranks.size for case in {cases}}}) > 1
 """
 EXERCISE = "from hybridlab.labs.exercises.{} import {}"
-NEEDED = {  # by a task, a trial and a solution, beside what its room has already
+NEEDED = {  # the imports of a task, a trial and a solution, in addition to those of the room
     "tasks": {False: [EXERCISE.format("task", "Number")],
               True: ["from hybridlab.labs.trials.cases import OnCases, first_found",
                      "from hybridlab.labs.{room}.trial import {cases}, {attempt}"]},
@@ -131,10 +131,10 @@ def write(name: str, ranks: bool = False, house: Path = HOUSE) -> list[Path]:
     """Write the stubs of an exercise; the files that were written.
 
     name   room's word, point, its own: "gpipe.idle"
-    ranks  a program on ranks in place of one number
+    ranks  a program on ranks instead of one number
     house  the folder of the checkout
 
-    raises  ValueError in one sentence for a name that exists, or whose room does not
+    raises  ValueError for a name that exists, or a room that does not exist
     """
     room, notebook = room_of(name)
     word, short = name.split(".")
@@ -160,9 +160,9 @@ def write(name: str, ranks: bool = False, house: Path = HOUSE) -> list[Path]:
 
 
 def room_of(name: str) -> tuple[str, str]:
-    """(the room, the notebook) of an exercise that is to be written.
+    """(the room, the notebook) of a new exercise.
 
-    raises  ValueError where it exists already, or no exercise begins so
+    raises  ValueError if it exists already, or if no exercise has this room
 
     >>> room_of("1f1b.new")
     ('one_f_one_b', '12_1f1b')
@@ -185,7 +185,7 @@ def _imports(file: str, ranks: bool, about: dict) -> str:
 
 
 def _insert(file: Path, table: str, entry: str, imports: str):
-    """Put an entry at the end of a table, and imports before the first; a sorter joins those that are there."""
+    """Put an entry at the end of a table, and imports before the first; a sorter merges them with the others."""
     text = file.read_text(encoding="utf-8")
     for node in ast.parse(text).body:
         if isinstance(node, ast.AnnAssign) and node.target.id == table:
@@ -196,7 +196,7 @@ def _insert(file: Path, table: str, entry: str, imports: str):
 
 
 def _with(imports: str, text: str) -> str:
-    """A module's text with more imports, behind its docstring."""
+    """A module's text with more imports after its docstring."""
     docstring = ast.parse(text).body[0].end_lineno
     lines = text.splitlines(keepends=True)
     return "".join([*lines[:docstring], "\n", imports, *lines[docstring + 1 :]])
@@ -218,7 +218,7 @@ def _trial(labs: Path, stub: str, imports: str) -> list[Path]:
 
 
 def _cells(path: Path, about: dict, ranks: bool) -> Path:
-    """A heading, the question and the cell to answer in, behind the last exercise of the notebook."""
+    """A heading, the question and the cell for the answer, after the last exercise of the notebook."""
     book = nbformat.read(path, as_version=4)
     name, key = about["name"], about["name"].replace(".", "-").replace("_", "-")
     heading = f"## Exercise: {about['words'].lower()}  {'★★ 8' if ranks else '★ 2'} minutes"

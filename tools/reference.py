@@ -1,4 +1,4 @@
-"""The reference of the public surface: a page for `hl` and one for each namespace in it, from what the package says.
+"""Write the reference of all public names: a page for `hl` and one for each of its namespaces, from the package itself.
 
 pdoc reads members, signatures and types from the live objects, `tools.docstrings` the docstrings. A public name is one
 in an `__all__`; a namespace is a public name that is a module. Nothing is listed here.
@@ -20,7 +20,7 @@ import hybridlab
 from tools import sheet
 from tools.docstrings import read
 
-LONG = 40  # characters of a default that is shown whole
+LONG = 40  # the longest default that is shown in full, in characters
 KINDS = {"function": "Verbs", "class": "Values", "variable": "Constants"}
 DOTTED = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])")
 VALUE = re.compile(r"\b[A-Z]\w+")
@@ -56,7 +56,7 @@ def _namespaces(name, module):
 
 
 def members(module: ModuleType) -> list[pdoc.doc.Doc]:
-    """The public names of a module that are no namespaces, functions first; without an `__all__`, those it tells of."""
+    """The public names of a module without namespaces, functions first; without an `__all__`, the documented names."""
     for name in getattr(module, "__all__", ()):
         getattr(module, name)  # loads a lazy one, which pdoc would not
     public = [one for one in pdoc.doc.Module(module).members.values() if one.kind in KINDS and one.name[0] != "_"]
@@ -74,7 +74,7 @@ def file(space: str) -> str:
 
 @cache
 def places() -> dict[str, str]:
-    """{name of a public function or class: the link to where it stands}; `hl` first, where two have one name."""
+    """{name of a public function or class: the link to it}; if two have one name, the one in `hl`."""
     found = {}
     for space, module in namespaces().items():
         for one in members(module):
@@ -122,7 +122,7 @@ def _first(docstring):
 
 
 def _entry(space, one):
-    """A public name: how it is called, what it is, what it takes, and what it raises; the same of its methods."""
+    """The text for a public name: its call, its description, its arguments, its errors; the same for its methods."""
     parts = [f'<section id="{anchor(one)}"><h3>{one.name}</h3>', _told(f"{space}.{one.name}", one)]
     if one.kind == "class":
         parts += [_method(one, inner) for inner in one.members.values() if _is_public(inner)]
@@ -130,8 +130,8 @@ def _entry(space, one):
 
 
 def _is_public(inner):
-    """Is it told, no field of a record (those stand in its table), and not Python's own?"""
-    told = inner.obj.__doc__ if inner.kind == "function" else inner.docstring  # its own, and not torch's words
+    """Does it have a docstring, and is it neither a field of a record (which has a table) nor Python's own?"""
+    told = inner.obj.__doc__ if inner.kind == "function" else inner.docstring  # its own docstring, not torch's
     return inner.name[0] != "_" and bool(told) and inner.taken_from[0].startswith("hybridlab")
 
 
@@ -155,7 +155,7 @@ def _told(called, one):
 
 
 def _signature(one):
-    """How it is called: without self, or cls; with the types that its annotations mean."""
+    """Its signature, without self or cls, with the types of its annotations."""
     if one.kind == "class":
         return inspect.signature(one.obj)
     bound = one.qualname != one.name and not one.is_staticmethod
@@ -177,7 +177,7 @@ class _Plain:
 
 
 def _short(value):
-    """A value as one types it; of a long one only its type.
+    """A value as Python source; for a long value, only its type.
 
     >>> _short("1f1b"), _short(tuple(range(100))), _short(len)
     ("'1f1b'", 'tuple(...)', 'len')
@@ -187,7 +187,7 @@ def _short(value):
 
 
 def _type(annotation):
-    """A type as one reads it, without the modules that it comes from."""
+    """A type without the names of modules."""
     return (
         ""
         if annotation is inspect.Parameter.empty
@@ -196,7 +196,7 @@ def _type(annotation):
 
 
 def _text(told, asked):
-    """What a docstring says: paragraphs, a table of arguments, one of what else it names, what comes back, errors."""
+    """The content of a docstring: paragraphs, a table of arguments, a table of other names, the result, errors."""
     names = [one.name for one in asked]
     others = ((name, "", "", meaning) for name, meaning in told.meanings.items() if name not in names)
     heads = ("argument", "type", "default", "meaning")

@@ -53,12 +53,12 @@ class Formulas(IPythonRenderer):
         return _apart(convert(body, display="block"))
 
     def codespan(self, text):
-        """Code in a line: the two dashes of an option do not stay behind at the end of a line."""
+        """Code in a line: the two dashes of an option are not separated from it at the end of a line."""
         return re.sub(r"(?<![\w-])--\w+", r'<span class="whole">\g<0></span>', super().codespan(text))
 
 
 def _apart(formula):
-    """A cross and a colon with the space that TeX gives them: beside words browsers give none."""
+    """A cross and a colon with the space that TeX gives them; next to words, browsers give none."""
     for tag, sign in (("mo", "&#x000D7;"), ("mi", ":")):
         formula = formula.replace(f"<{tag}>{sign}</{tag}>", f'<mo lspace=".25em" rspace=".25em">{sign}</mo>')
     return formula
@@ -91,7 +91,7 @@ def output(one) -> str:
 
 
 def parts(cell) -> list[str]:
-    """A cell in the order in which it is shown: text; or code, then its outputs. An exercise stands unanswered."""
+    """A cell in the order in which it is shown: text; or code, then its outputs. An exercise has no answer."""
     if cell.cell_type == "markdown":
         solved = "solution" in cell.metadata.get("tags", ())
         return [f'<div class="answer">{text(cell.source)}</div>' if solved else text(cell.source)]
@@ -106,7 +106,7 @@ def printable(title: str, cells) -> str:
 
 
 def slides(title: str, cells) -> str:
-    """The notebook as slides: a heading begins one; text, code and output are its beats."""
+    """The notebook as slides: a heading starts one; text, code and output are its steps."""
     groups = []
     for cell in cells:
         if not groups or cell.source.startswith("## "):

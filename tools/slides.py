@@ -9,22 +9,22 @@ DATA = HOUSE / "docs" / "slides.toml"
 INTRO = """\
 # Slide says, we predict, your machine measured
 
-Every notebook ends with a table that holds what a slide says against a prediction and a measurement. Here they are all
-together, deck by deck: find the slide by its title, read its row, open the notebook. "Measured" is what the notebook's
-cells check on the machine that runs them. The decks call some things by other names: inter-layer is our pipeline
-parallelism, intra-layer our tensor parallelism, and some slides say mini-batch for our microbatch.
-*This page is made by `make pages` from the notebooks; change it there.*
+Every notebook ends with a table. For each statement of a slide, the table gives our prediction and our measurement.
+This page collects the rows of all notebooks, deck by deck: find your slide by its title, read its row, and open the
+notebook. The notebook's cells check the column "measured" on the machine that runs them. The decks use some other
+names: inter-layer is our pipeline parallelism, intra-layer is our tensor parallelism, and on some slides a mini-batch
+is our microbatch. *`make pages` makes this page from the notebooks; change it there.*
 """
 
 
 @cache
 def slides() -> dict:
-    """What docs/slides.toml holds."""
+    """The content of docs/slides.toml."""
     return tomllib.loads(DATA.read_text(encoding="utf-8"))
 
 
 def link(name: str) -> str:
-    """A notebook as a link, or as one to come.
+    """A link to a notebook; only its name if it does not exist yet.
 
     >>> link("11_gpipe"), link("99_nothing")
     ('[11_gpipe](../notebooks/11_gpipe.ipynb)', '99_nothing (to come)')
@@ -64,7 +64,7 @@ def _deck(letter, deck):
 
 
 def _answers(row):
-    """The recap rows that answer a row of the table; the first line names the notebooks without one too."""
+    """The recap rows that answer a row of the table. The first line also names the notebooks without a recap row."""
     found, plain = [], []
     for name, answer in row["answers"].items():
         rows = [one for one in _recap(name) if one.name in answer.get("recap", ())]
@@ -83,7 +83,7 @@ def _said(row):
 
 
 def unasked() -> list[tuple[str, Row]]:
-    """(notebook, recap row) for every row that no slide asks for."""
+    """(notebook, recap row) for every recap row that belongs to no slide."""
     answers = [answer for row in slides()["row"] for answer in row["answers"].items()]
     asked = {(name, one) for name, answer in answers for one in answer.get("recap", ())}
     return [(name, row) for name, book in books().items() for row in recap(book) if (name, row.name) not in asked]
@@ -92,7 +92,7 @@ def unasked() -> list[tuple[str, Row]]:
 def _beyond():
     asked = {name for row in slides()["row"] for name in row["answers"]}
     others = dict.fromkeys([*(name for name in books() if name not in asked), *slides()["beyond"]])
-    lines = ["## On no slide", "", f"No slide asks for {', '.join(map(link, others))}.", ""]
+    lines = ["## On no slide", "", f"These notebooks answer no slide: {', '.join(map(link, others))}.", ""]
     lines += ["| about | papers say | we predict | your machine measured | notebook |", "|---|---|---|---|---|"]
     for name, row in unasked():
         lines.append(f"| {row.name} | {row.said} | {row.predicted} | {row.measured} | {link(name)} |")

@@ -1,9 +1,8 @@
-"""Steps: commands that are run one after the other, each once, with what they told kept in a folder and on a page.
+"""Run a list of commands, the steps, each once, and store their results in a folder and on a page.
 
-A step that was run on this machine with this code is not run again, so whoever breaks off goes on where he was. A step
-may be made of parts, notebooks or jobs: what each of them told is kept as soon as it is printed, and only the parts
-that are missing are run. A step, or a part of one, has a limit of time; one that fails or is stopped costs nobody else
-a result.
+A step that was run on this machine with this code is not run again, so an interrupted call can be continued. A step may
+consist of parts, notebooks or jobs. The result of each part is stored as soon as it is printed, and only missing parts
+are run. A step, or a part of one, has a time limit. If one fails or is stopped, the others still have their results.
 
 Relatives: `tools.first_hour`, the steps for a GPU.
 """
@@ -33,13 +32,13 @@ CODE = (".py", ".cpp", ".ipynb")
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its name, what it settles, its command (what stands behind "python"), what to tell of its findings.
+    """One step: its name, its question, its command (the words after "python"), and a summary of its results.
 
-    headlines  of what it found, the JSON objects that it printed: lines for the page
-    missing    why it cannot run here; "" where it can
-    parts      the names of its parts, which its command takes behind it; a step of one piece has none
-    part       under which name an object says which part it tells of
-    code       letters that change with what it runs
+    headlines  given its results, the JSON objects that it printed: lines for the page
+    missing    why it cannot run here; "" if it can
+    parts      the names of its parts, which are appended to its command; empty for a step without parts
+    part       the key under which an object names its part
+    code       letters that change with the code that it runs
     """
 
     name: str
@@ -53,10 +52,10 @@ class Step:
 
 
 def run(steps: list[Step], folder: Path, title: str, key: dict, *, limit: float, again: bool = False) -> list[dict]:
-    """Run what has not been run; returns every step's record, in order. The page is written after each step.
+    """Run the missing steps; returns every step's record, in order. The page is written after each step.
 
-    title  of the page;  key  what a record holds for, beside the code of its step: the machine
-    limit  seconds for each step, or for each part of one;  again  repeats what is there
+    title  of the page;  key  the machine; a record is valid for this key and the code of its step
+    limit  seconds for each step, or for each part of one;  again  whether to repeat finished steps
     """
     folder.mkdir(parents=True, exist_ok=True)
     records = []
@@ -70,7 +69,7 @@ def run(steps: list[Step], folder: Path, title: str, key: dict, *, limit: float,
 
 
 def _record(step, file, key, heading, limit, again) -> dict:
-    """What is known of a step in the end; run, unless its record holds."""
+    """The record of a step; it is run, unless its record is valid."""
     key = key | ({"code": step.code} if step.code else {})
     kept = json.loads(file.read_text("utf-8")) if file.exists() and not again else {}
     if step.missing:
@@ -89,21 +88,21 @@ def _keep(record, file) -> dict:
 
 
 def told(step: Step) -> dict:
-    """What is known of a step before it runs."""
+    """The stored record of a step."""
     command = shlex.join(("python", *step.command)) + (" NAME…" if step.parts else "")
     return {"step": step.name, "settles": step.settles, "command": command}
 
 
 def holds(record: dict, key: dict) -> bool:
-    """Whether a record tells what its step found, on this machine with this code."""
+    """Whether a record has the results of its step, on this machine with this code."""
     return record.get("key") == key and "found" in record
 
 
 def ran(step: Step, limit: float, kept: dict | None = None, keep: Callable[[dict], object] = id) -> dict:
-    """Run a step in processes of its own; what it prints is shown as it comes. One that is stopped tells "so far".
+    """Run a step in separate processes, and show its output as it comes. A stopped step has the results "so far".
 
-    kept  the record of a call that was broken off: the parts that it tells of are not run again
-    keep  called with the record as it is, whenever a part has told what it found
+    kept  the record of an interrupted call: its parts are not run again
+    keep  called with the current record after each part
     """
     kept, when = kept or {}, datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
@@ -147,8 +146,8 @@ def _ending(code, limit) -> str:
 def _until_told(command, missing, limit, hear) -> tuple[list[str], dict[str, int | None]]:
     """Run a command until no part is missing: (lines of its last run, {part: the exit code with which it ended a run}).
 
-    Parts are run in order, so the first one that is missing ended the run; the command is started again for those
-    behind it. A command that tells of no part at all is at fault itself: its exit code has the name "".
+    Parts are run in order, so the first missing part ended the run; the command is started again for the parts after
+    it. If a command reports no part at all, the command itself failed: its exit code has the name "".
     """
     lost = {}
     while True:
@@ -165,12 +164,12 @@ def _until_told(command, missing, limit, hear) -> tuple[list[str], dict[str, int
 def _headlines(step, found) -> list[str]:
     try:
         return step.headlines(found)
-    except Exception as error:  # whatever it is, what was found is kept, and the other steps are run
+    except Exception as error:  # after any error, results are stored and the other steps run
         return [f"what it found is not understood: {type(error).__name__}: {error}"]
 
 
 def _object(line) -> dict | None:
-    """The JSON object that a line is. One that was broken off, is no JSON, or tells an error, is not the step's."""
+    """The JSON object in a line; None if the line is incomplete, not JSON, or an error."""
     with contextlib.suppress(ValueError):
         one = json.loads(line) if line.startswith("{") else None
         return one if one and one.keys() != {"error", "code"} else None
@@ -180,7 +179,7 @@ def _object(line) -> dict | None:
 def _played(command, limit, hear) -> tuple[list[str], int | None]:
     """(lines that a command printed, its exit code, or None if it took too long).
 
-    hear  called with each line; where it says yes, a part was told, and the time of the next one begins
+    hear  called with each line; if it returns true, the line reports a part, and the time of the next one starts
     """
     process = subprocess.Popen(
         [sys.executable, "-u", *command],
@@ -216,13 +215,13 @@ def _clock(limit, late, process) -> threading.Timer:
 
 
 def _end(process):
-    """End a command and what it has started; ranks end when the one who started them does."""
+    """End a command and its child processes; ranks end when their parent ends."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def code(*places: str) -> str:
-    """Twelve letters that change with any file of the package, or of these other places, files or folders.
+    """Twelve letters that change with any file of the package, or in these other files or folders.
 
     >>> code("tools") == code("tools"), code("tools") == code("tools", "bench")
     (True, False)
@@ -254,7 +253,7 @@ def in_words(record: dict) -> str:
 
 
 def page(title: str, key: dict, records: list[dict]) -> str:
-    """What all steps told, in Markdown."""
+    """The results of all steps, in Markdown."""
     about = "; ".join(f"{name} {value}" for name, value in key.items())
     parts = [f"# {title}\n\n{about}."]
     for record in records:

@@ -1,9 +1,10 @@
-"""The stub of the package, hybridlab/__init__.pyi: what an editor sees of names that are loaded when first used.
+"""Write the stub of the package, hybridlab/__init__.pyi, for editors.
 
     python -m tools.stub
 
-Names are imported from their homes. Verbs whose arguments stand in a table (`hybridlab.signatures`) are written out
-with their signature and docstring, since no editor runs the code that makes them.
+Editors know names that are loaded when first used only from a stub. Names are imported from their modules. Functions
+with arguments from a table (`hybridlab.signatures`) are written with their signature and docstring, since editors do
+not run the code that makes these.
 """
 
 import inspect
@@ -44,7 +45,7 @@ def stub() -> str:
 
 
 def _written(name: str, verb) -> str:
-    """A verb as a definition without a body."""
+    """A function as a definition without a body."""
     signature = inspect.signature(verb)
     parts, star = [], False
     for one in signature.parameters.values():
@@ -62,19 +63,19 @@ def _written(name: str, verb) -> str:
 
 
 def _taken(name: str, one) -> str:
-    """The import of a name; of a function around another one, that other one, which says its arguments."""
+    """The import of a name; for a wrapper, the wrapped function, which has the arguments."""
     home = getattr(inspect.unwrap(one), "__module__", "hybridlab")
     home = home if home.startswith("hybridlab.") else f"hybridlab.{hybridlab._HOME[name]}"
     return f"from {home} import {name} as {name}"
 
 
 def _value(default) -> str:
-    """A default as a stub writes it: plain values as they are."""
+    """A default in the stub: plain values as they are."""
     return repr(default) if isinstance(default, str | int | float | bool | None) else "..."
 
 
 def _home_of(name: str) -> str:
-    """The module of a class that a verb's type names and that is no public name."""
+    """The module of a class in a function's type that is not public."""
     for verb in map(hybridlab.__getattr__, hybridlab._HOME):
         found = getattr(inspect.getmodule(inspect.unwrap(verb)), name, None) if is_spelled(verb) else None
         if inspect.isclass(found) and found.__module__.startswith("hybridlab."):

@@ -1,4 +1,4 @@
-"""The course as a static site: any host can serve it, it opens from disk, and no page asks another machine.
+"""Build the course as a static site: any host can serve it, it opens from disk, and no page loads from another machine.
 
 python -m tools.website    into build/site
 
@@ -64,7 +64,7 @@ def notebook(book: Book) -> str:
 
 
 def index() -> str:
-    """The first page: what this is, and a card for each notebook."""
+    """The first page: a description of the course, and a card for each notebook."""
     cards = []
     for digit, family in FAMILIES.items():
         inside = "".join(_card(book) for book in books().values() if min(book.number[0], max(FAMILIES)) == digit)
@@ -106,7 +106,8 @@ def _neighbours(book: Book) -> str:
 
 
 def frame(title: str, body: str, depth: int, beside: str = "", below: str = "") -> str:
-    """A page of the site: the bar above, the text, what stands beside and below it. `depth` folders below the index."""
+    """A page of the site: the bar above, the text, the contents next to it, the foot. `depth` folders below the
+    index."""
     up = "../" * depth
     bar = "".join(f'<a href="{up}{where}">{name}</a>' for name, where in ABOVE.items())
     aside = f"<aside>{beside}</aside>" if beside else ""

@@ -1,4 +1,4 @@
-"""What the course's texts say in words that docs/wording.toml forbids, and the section of the glossary that lists them.
+"""Find the words that docs/wording.toml forbids in the course's texts, and list them in the glossary.
 
 python -m tools.wording                      each use: file, line, the word, the term to write
 python -m tools.wording notebooks/11*        only these files
@@ -61,7 +61,7 @@ def listed() -> dict:
 
 @cache
 def _rules() -> tuple[dict[str, list[tuple[re.Pattern, str]]], re.Pattern]:
-    """For each word the expressions that it may fulfil, each with the term to write; and the ordinary uses."""
+    """For each word the expressions that it may match, each with the term to write; and the allowed uses."""
     by_word = {}
     for one in listed()["term"]:
         finds = one.get("finds", rf"\b(?:{'|'.join(one['words'])})\b")
@@ -93,8 +93,8 @@ def forbidden(text: str) -> list[tuple[str, str]]:
 def texts(path: pathlib.Path) -> Iterator[tuple[int, str]]:
     """The texts of a file, each with the line or the number of the cell where it begins.
 
-    Of a page, all of it; of a notebook, its Markdown cells; of a Python file, its strings of at least three words,
-    those that Python joins as one, with `{}` for what is computed.
+    For a page, its full text; for a notebook, its Markdown cells; for a Python file, its strings of at least three
+    words. Strings that Python joins are one, with `{}` for computed parts.
     """
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".md":

@@ -40,7 +40,7 @@ def simulate(chosen) -> dict:
 
 
 def run(chosen) -> dict:
-    """Play a schedule for real, and lay it beside its prediction."""
+    """Run a schedule on real processes, and compare it with its prediction."""
     from hybridlab.predict.time.overlay import predicted_for
     from hybridlab.training.run import run as play
 
@@ -108,7 +108,7 @@ def _in_words(event) -> str:
 
 
 def dry_run(chosen) -> dict:
-    """Play one rank of a job without its arithmetic."""
+    """Run one rank of a job without its arithmetic."""
     from hybridlab.training.dry.dry_run import dry_run as play
 
     more = flags.read_learning(chosen) | {name: getattr(chosen, name) for name in ("rank", "machine", "memory")}
@@ -118,7 +118,7 @@ def dry_run(chosen) -> dict:
 
 
 def doctor(chosen) -> dict:
-    """Say what this machine has."""
+    """Print the facts about this machine."""
     from hybridlab.measuring.doctor import doctor as examine
 
     facts = examine()
@@ -155,13 +155,13 @@ def notebooks(chosen) -> dict:
 
 
 def grade(chosen) -> dict:
-    """Check the submissions of a folder again; told on stderr as they come, then the table."""
+    """Check the submissions of a folder: each one is reported on stderr, then the table is printed."""
     from hybridlab.labs.exercises import grade as grading
 
     def tell(row):
         print(f"{row.file}: {row.problem or f'{row.right} right'}", file=sys.stderr, flush=True)
 
-    listed(chosen.folder)  # what may not be looked into is said before
+    listed(chosen.folder)  # unreadable files are reported first
     rows = grading.grade(chosen.folder, chosen.seconds, tell)
     print(grading.table(rows))
     told = grading.remarks(chosen.folder, rows)

@@ -1,6 +1,6 @@
 """The flags that several commands share, in groups, and their values from the command line.
 
-`add_…` gives a command a group of flags; `read_…` makes of their values what the package works with.
+`add_…` gives a command a group of flags; `read_…` turns their values into objects of the package.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from hybridlab.signatures import Argument
 
 ROUTING = {"scores": str, "balance": str, "pace": float, "capacity": float}  # of a transformer with experts
 TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {"parallel": True}}  # --model: its shape
-SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
+SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # the default if neither a flag nor a file gives a value
 OF_A_JOB = (  # see `training.asked`
     *("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "decay"),
     *("warmup", "anneal", "betas", "weights"),
@@ -206,7 +206,7 @@ def read_training(chosen) -> dict:
 
 
 def refuse_of_a_model(chosen):
-    """Nothing, if no flag was given that only the training of a model can be asked for.
+    """Check that no flag was given that only the training of a model accepts.
 
     raises  ValueError that names the flag
     """
@@ -230,8 +230,8 @@ def _refuse(chosen, names: set[str], owner: str, has_none: str, work: str):
 
 
 def _read_model(chosen):
-    """A transformer of the sizes that were typed, beside those of the catalog; or the name of another model, which has
-    sizes of its own."""
+    """A transformer with the given sizes, the others from the catalog; or the name of another model, with its own
+    sizes."""
     from hybridlab.core.what.catalog import MODELS
     from hybridlab.core.what.shape import Routing, Shape
 

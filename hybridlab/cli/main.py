@@ -17,7 +17,7 @@ from hybridlab.lazily import how_to_install
 
 @output.to_the_end
 def main(arguments=None) -> int:
-    """Run one command; returns the exit code. With --json what went wrong is the last line, as an object."""
+    """Run one command; returns the exit code. With --json an error is the last line, as an object."""
     typed = sys.argv[1:] if arguments is None else arguments
     name = next((f"hybridlab {word}" for word in typed[:1] if word in COMMANDS), "hybridlab")
     try:
@@ -48,7 +48,7 @@ def main(arguments=None) -> int:
 
 
 def _ended(sentence: str, code: int, typed) -> int:
-    """Say what went wrong."""
+    """Report an error."""
     sys.stderr.write(f"{sentence}\n")
     if "--json" in typed:
         print(output.as_json({"error": sentence, "code": code}))
@@ -56,7 +56,7 @@ def _ended(sentence: str, code: int, typed) -> int:
 
 
 def _read(typed):
-    """What was typed, as a command with its values.
+    """The parsed command line: a command with its values.
 
     raises  Mistyped in a sentence
     """
@@ -71,7 +71,7 @@ def _read(typed):
 
 
 def _foresee(typed):
-    """Where a command needs ranks, their parent imports torch while this process does, to read the flags."""
+    """If a command needs ranks, their parent imports torch while this process imports it to read the flags."""
     from hybridlab.world.processes.launch import foresee
 
     if typed and typed[0] in ON_RANKS and not {"-h", "--help", ALL_FLAGS} & set(typed):
@@ -80,7 +80,7 @@ def _foresee(typed):
 
 
 def _parser(arguments):
-    """The parser of all commands; flags are those of the command that was typed, because some of them need torch."""
+    """The parser of all commands, with the flags of the typed command only, because some flags need torch."""
     parser = Parser(prog="hybridlab", description=f"Learn and use hybrid-parallel training.\n\n{shown('')}")
     parser.add_argument("--version", action="version", version=f"%(prog)s {hybridlab.__version__}")
     commands = parser.add_subparsers(dest="name", required=True, parser_class=Parser, metavar="COMMAND")

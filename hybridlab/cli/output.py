@@ -9,14 +9,14 @@ import os
 import signal
 import sys
 
-CLOSED = 128 + signal.SIGPIPE  # how shells tell that nobody read to the end
+CLOSED = 128 + signal.SIGPIPE  # the exit code of shells if the reader has closed the pipe
 INTERRUPTED = 128 + signal.SIGINT
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 NUMBERS = "nan and inf as text"
 
 
 def as_json(value) -> str:
-    """A value as JSON, which has no word for nan and infinity: they are texts, that float() reads.
+    """A value as JSON. JSON has no nan and no infinity, so these are texts that float() reads.
 
     >>> as_json({"loss": float("nan"), "gaps": [1.0, float("-inf")], 3: (True, None)})
     '{"loss": "nan", "gaps": [1.0, "-inf"], "3": [true, null]}'
@@ -66,7 +66,7 @@ def to_the_end(main):
 
 
 def _more(error: Exception) -> str:
-    """What was noted on an error: what a training has kept."""
+    """The note on an error: the checkpoint that a training has saved."""
     return "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
 
 
@@ -76,7 +76,7 @@ def _told(sentence: str):
 
 
 def _say_no_more():
-    """Let what is left in the buffer of stdout go nowhere; Python writes it when it ends, and would fail again."""
+    """Discard the rest of stdout's buffer; Python would write it at its end, and fail a second time."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -1,6 +1,6 @@
-"""The parser: an error is reported in one sentence, and the many flags of a job are shown in groups.
+"""Parse the command line: report an error in one sentence, and show the many flags of a job in groups.
 
-Every flag of a command with a job stands in one line of `GROUPS` or `FURTHER`; a test finds those that do not.
+Every flag of a command with a job is in one line of `GROUPS` or `FURTHER`; a test finds missing ones.
 """
 
 import argparse
@@ -35,13 +35,13 @@ KINDS, METAVARS = {"int": int, "float": float, "str": str}, {"int": "N", "float"
 
 
 class Mistyped(Exception):
-    """What is wrong with what was typed, in one sentence."""
+    """An error in the command line, in one sentence."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says in one sentence what is wrong.
+    """A parser that reports an error in one sentence.
 
-    flagged  its arguments, as argparse knows them
+    flagged  its arguments, as objects of argparse
     """
 
     def __init__(self, *given, **named):
@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def in_groups(self, everything: bool):
-        """Show the flags that follow in groups; those of `FURTHER` and of modes from outside only with everything."""
+        """Show the following flags in groups; show those of `FURTHER` and of external modes only with --help-all."""
         self.hidden = () if everything else (*FURTHER, ADDED)
         self.add_argument(ALL_FLAGS, action="help", help="show the rarely used flags too")
         self.sections = {title: self.add_argument_group(title) for title in (*GROUPS, *FURTHER, ADDED)}
@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
         self.open = self.add_argument_group(title)
 
     def flag(self, *names, otherwise="", **how):
-        """Add a flag, in its group where there are groups."""
+        """Add a flag, in its group if there are groups."""
         self.flags.append(names[0])
         title = GROUP_OF.get(names[0].lstrip("-").replace("-", "_"), otherwise)
         if title in self.hidden:
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
         raise Mistyped(f"{self.prog}: {message}{see} {self.prog} --help")
 
     def unknown(self, words: list[str]):
-        """End with a sentence about words that are no arguments: which flag may be meant."""
+        """End with a sentence about unknown words, with the nearest flag."""
         flag = words[0].split("=")[0]
         if not flag.startswith("-"):
             self.error(f"{flag!r} is one word too many: leave it out")
@@ -81,7 +81,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add(one, name: str, argument: Argument, otherwise="", **how):
-    """Add the flag of an argument, whose type, usual value and meaning become the flag's."""
+    """Add a flag for an argument, with the argument's type, default and meaning."""
     kind = argument.type.split(" | ")[0]  # what can be typed comes first
     if kind == "bool":
         how = {"action": "store_true"} | how
@@ -96,7 +96,7 @@ def add(one, name: str, argument: Argument, otherwise="", **how):
 
 
 def reader(kind: Callable) -> Callable:
-    """What argparse reads a value with: a type, or a function of ours, of whose errors it then shows the sentence."""
+    """The function with which argparse reads a value: a type, or our function, whose error message is then shown."""
     if isinstance(kind, type):
         return kind
 

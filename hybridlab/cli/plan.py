@@ -8,13 +8,13 @@ from hybridlab.cli.sizes import OF_A_PLAN
 FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
 FIXED |= {"cp": "cp", "ep": "ep"}  # flags, and the sizes of a plan that they fix
 BY_NAME = ("recompute", "attend", "dispatch")  # flags of the same name, whose values are names
-WIDER = ("grids", "contexts", "experts", "stages")  # what the search takes in beside the usual axes
+WIDER = ("grids", "contexts", "experts", "stages")  # axes that the search includes only on request
 STARTS = ("megatron", "torchtitan")  # programs for which a plan has lines
 MOST_RANKS = 8  # that --run starts on this machine
 
 
 def plan(chosen) -> dict:
-    """Plan a training run that nobody here can afford."""
+    """Plan a training run for machines that you do not have."""
     from hybridlab.predict.plans.planner import days
     from hybridlab.predict.plans.planner import plan as search
 
@@ -43,7 +43,7 @@ def plan(chosen) -> dict:
 
 
 def _shape(chosen):
-    """The model to plan for: of the catalog or of a config, with sequences of its own length or of another one."""
+    """The model to plan for: from the catalog or from a config, with its own context length or another one."""
     from hybridlab.core.what.catalog import model
     from hybridlab.predict.launch.imported import imported
 
@@ -54,7 +54,7 @@ def _shape(chosen):
 
 
 def _machine(chosen):
-    """The machine, with so much memory that the planner uses what may be used, and with the network that is there."""
+    """The machine, with its usable memory and its network."""
     from hybridlab.core.what.catalog import machine
     from hybridlab.predict.plans.planner import ROOM
 
@@ -66,7 +66,7 @@ def _machine(chosen):
 
 
 def _network(chosen, node) -> dict:
-    """What is said of the network; a node of the machine has so many devices."""
+    """The given values of the network; a node of the machine has so many devices."""
     pod, ratio = chosen.pod, chosen.oversubscription
     if pod is not None and pod < node:
         raise ValueError(f"--pod {pod} is less than the {node} devices of one node: give a whole number of nodes")
@@ -80,7 +80,7 @@ def _network(chosen, node) -> dict:
 
 
 def _calibrated(chosen, shape, machine):
-    """What a row of somebody's logs says about their machine."""
+    """The speed of a machine from a row of the user's logs."""
     from hybridlab.predict.plans.measured import by_step
     from hybridlab.predict.plans.plan import named
 
@@ -101,7 +101,8 @@ def _fixed(chosen) -> dict:
 
 
 def _run(best) -> dict:
-    """The best plan scaled down and checked on real ranks; where even that has too many of them, one rank of it dry."""
+    """The best plan, scaled down and checked on real ranks; if it still has too many ranks, a dry run of one of
+    them."""
     from hybridlab.training.check import check
     from hybridlab.training.dry.dry_run import dry_run
 
@@ -118,7 +119,7 @@ def _run(best) -> dict:
 
 
 def _laid(files, best) -> dict:
-    """The traces of ranks that ran the plan, under its prediction."""
+    """The traces of ranks that ran the plan, compared with its prediction."""
     from hybridlab.predict.launch.traced import laid, traced
 
     found = laid(best.step, [traced(file) for file in files])
@@ -127,7 +128,7 @@ def _laid(files, best) -> dict:
 
 
 def _lines(chosen, planned) -> str:
-    """What starts the best plan elsewhere."""
+    """The command that starts the best plan in another program."""
     from hybridlab.predict.launch import lines
 
     best, shape = planned.best.plan, planned.shape
@@ -153,7 +154,7 @@ def add_flags(one):
 
 
 def _add_question(one):
-    """What is to be trained, and on what."""
+    """The flags for the model and the machine."""
     from hybridlab.predict.plans.software import SOFTWARE
 
     one.flag("--model", metavar="NAME", default="gpt3-175b", help="a model of the catalog (default gpt3-175b)")
@@ -207,7 +208,7 @@ def _add_question(one):
 
 
 def _add_search(one):
-    """What the search takes in."""
+    """The flags that extend the search."""
     one.flag(
         "--grids",
         action="store_true",
@@ -219,7 +220,7 @@ def _add_search(one):
 
 
 def _add_fixed(one):
-    """What is decided beforehand."""
+    """The flags that fix fields of the plan."""
     for flag, field in FIXED.items():
         one.flag(f"--{flag}", type=int, metavar="N", help=f"fix {OF_A_PLAN[field]}")
     one.flag("--zero", type=int, metavar="N", help="fix the ZeRO stage, 0 to 3")
@@ -236,7 +237,7 @@ def _add_fixed(one):
 
 
 def _add_answer(one):
-    """What is done with the best plan."""
+    """The flags for using the best plan."""
     one.flag(
         "--run",
         action="store_true",

@@ -1,4 +1,4 @@
-"""What sizes are called in help texts: those of a transformer, of its routing, and of a plan."""
+"""Describe sizes for help texts: those of a transformer, of its routing, and of a plan."""
 
 OF_A_TRANSFORMER = {
     "layers": "transformer blocks",

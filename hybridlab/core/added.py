@@ -11,7 +11,7 @@ T = TypeVar("T")
 def added(parts: Iterable[T]) -> T | int:
     """The sum of numbers or arrays, added one after the other.
 
-    The built-in `sum` carries lost digits along since Python 3.12, for floats and not for arrays.
+    Since Python 3.12 the built-in `sum` compensates rounding errors, for floats but not for arrays.
 
     >>> added([0.1] * 10), added([])
     (0.9999999999999999, 0)

@@ -7,8 +7,8 @@ error in one sentence, with the largest that would fit.
 import math
 import os
 
-ACTION = 1000, 5e-6  # bytes and seconds of one action of a schedule, at least: to be made, checked and played
-LONGEST = 30 * 24 * 3600.0  # seconds that a piece of work may be known to take at least
+ACTION = 1000, 5e-6  # bytes and seconds of one action of a schedule, at least: to make, check and simulate it
+LONGEST = 30 * 24 * 3600.0  # largest allowed lower bound on the seconds of a request
 DAY = 24 * 3600.0
 Units = tuple[tuple[float, str], ...]  # from the largest down
 BYTES: Units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1.0, "bytes"))
@@ -16,7 +16,7 @@ SECONDS: Units = ((365 * DAY, "years"), (DAY, "days"), (3600.0, "hours"), (1.0, 
 
 
 def memory() -> tuple[int, int] | None:
-    """(free, all) bytes of memory; None where the system does not tell."""
+    """(free, all) bytes of memory; None if the system does not report them."""
     try:
         with open("/proc/meminfo", encoding="utf-8") as file:
             lines = dict(line.split(":") for line in file)
@@ -27,9 +27,9 @@ def memory() -> tuple[int, int] | None:
 
 
 def refuse(what: str, size: float = 0, seconds: float = 0, longest: float = LONGEST, **numbers: int) -> None:
-    """Raise ValueError when something takes more bytes than are free here, or more than `longest` seconds.
+    """Raise ValueError if a request needs more bytes than are free here, or more than `longest` seconds.
 
-    numbers  what the need grows with, by name: each is told with the most of it that would fit
+    numbers  the sizes that the need grows with, by name: the message gives for each the largest that would fit
 
     >>> refuse("1e+30 actions", size=1e33, microbatches=10**29)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -44,14 +44,14 @@ def refuse(what: str, size: float = 0, seconds: float = 0, longest: float = LONG
 
 
 def refuse_actions(count: int, longest: float = LONGEST, **numbers: int) -> None:
-    """Raise ValueError for a schedule with more actions than this machine can hold, or makes in `longest` seconds."""
+    """Raise ValueError for a schedule with more actions than this machine can hold, or make in `longest` seconds."""
     size, seconds = ACTION
     most = max(numbers, key=numbers.__getitem__)
     refuse(f"{count:.3g} actions", size * count, seconds * count, longest, **{most: numbers[most]})
 
 
 def in_words(amount: float, units: Units = BYTES) -> str:
-    """An amount in the unit that suits it.
+    """An amount with a suitable unit.
 
     >>> in_words(3.2e9), in_words(7200, SECONDS)
     ('3.2 GB', '2 hours')
@@ -66,7 +66,7 @@ def cores() -> int:
 
 
 def _fewer(number: int, share: float) -> int:
-    """A round number of which no more than this share is left, 1 at least."""
+    """A round number that is at most this fraction of a number, and at least 1."""
     most = max(1, int(number * share * 0.9))
     unit = 10 ** max(0, len(str(most)) - 2)
     return most // unit * unit

@@ -1,6 +1,6 @@
 """Amount: a number, or an array with one number for each of many plans. A formula is written once for both.
 
-To a type checker it is `Any`: numpy's arithmetic on arrays is that on numbers, and no union of the two says so.
+For a type checker it is `Any`: arithmetic on numpy arrays looks like that on numbers, and no union type expresses this.
 """
 
 from typing import Any

@@ -1,17 +1,17 @@
-"""Where the files are that come with the package and are no part of it: the course's notebooks, records of machines."""
+"""Find the files that come with the package but are not part of it: the course's notebooks, records of machines."""
 
 import site
 import sys
 from pathlib import Path
 
 HOUSE = Path(__file__).resolve().parents[2]
-SHARE = "share/hybridlab"  # where a wheel puts them, in the environment or beside the package
+SHARE = "share/hybridlab"  # where a wheel puts them, in the environment or next to the package
 
 
 def beside(folder: str) -> Path:
     """The folder of this name: in a checkout next to the package, else in the share of the environment.
 
-    raises  FileNotFoundError where the package came without it
+    raises  FileNotFoundError if the package was installed without it
 
     >>> beside("notebooks").name
     'notebooks'

@@ -1,7 +1,7 @@
-"""A dry run: the bytes that one rank of a job holds and sends in one training step, without its arithmetic.
+"""The result of a dry run: the bytes that one rank of a job holds and sends in one training step.
 
-Relatives: `training.dry`, which makes it; `predict.plans.footprint`, the same in closed form;
-`show.charts.memory_over_time`, its picture; notebook 41.
+See also `training.dry` (makes it), `predict.plans.footprint` (the same as a formula), `show.charts.memory_over_time`
+(its picture) and notebook 41.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ import numpy as np
 from hybridlab.core.operations import RECEIVES
 from hybridlab.core.where.mesh import Mesh
 
-KINDS = {  # of memory, and what each is kept for
+KINDS = {  # the kinds of memory, and their meaning
     "weights": "what stages compute with",
     "optimizer": "what the optimizer keeps: averages, and a master copy of the weights",
     "gradients": "what the optimizer will read, and what is added up for it",
@@ -21,7 +21,7 @@ KINDS = {  # of memory, and what each is kept for
     "data": "the batch",
     "working": "what an action needs while it runs",
 }
-SENT = ("op", "axis", "group", "bytes", "peer", "tag", "purpose")  # what is said of a message
+SENT = ("op", "axis", "group", "bytes", "peer", "tag", "purpose")  # the columns of a message
 GB = 1e9
 
 
@@ -30,13 +30,13 @@ class DryRun:
     """One rank in one training step.
 
     job       in words;  rank  of the mesh
-    actions   what it does, in order: compute actions, then "sums" (what was not summed before) and "update"
-    held      (actions, kinds) bytes at the highest moment of each action, by `KINDS`; receives, sends and sums behind
-              an action belong to the next one
-    kept      (actions, kinds) bytes held when each is over
+    actions   in order: compute actions, then "sums" (the remaining reductions) and "update"
+    held      (actions, kinds) bytes at the peak of each action, by `KINDS`; receives, sends and reductions after an
+              action belong to the next one
+    kept      (actions, kinds) bytes held at the end of each
     messages  {column: one value for each operation}, see `SENT`; peer is a rank, or None for a collective of the group
-    begin, end  (actions,) predicted, in `unit`;  length  of the step, without the sum over copies and the optimizer
-    seconds   that the dry run has taken;  room  bytes of a device, or None
+    begin, end  (actions,) predicted, in `unit`;  length  of the step, without the all-reduce over dp and the optimizer
+    seconds   of the dry run itself;  room  bytes of a device, or None
     """
 
     job: str
@@ -55,12 +55,12 @@ class DryRun:
 
     @property
     def total(self) -> np.ndarray:
-        """(actions,) bytes at the highest moment of each action."""
+        """(actions,) bytes at the peak of each action."""
         return self.held.sum(axis=1)
 
     @property
     def peak_bytes(self) -> int:
-        """The most that it holds at once."""
+        """The largest number of bytes that it holds at any time."""
         return int(self.total.max())
 
     @property
@@ -70,7 +70,7 @@ class DryRun:
 
     @property
     def peak(self) -> dict[str, int]:
-        """{kind: bytes} at that moment."""
+        """{kind: bytes} at the peak."""
         return dict(zip(KINDS, self.held[int(self.total.argmax())].tolist()))
 
     @property
@@ -92,12 +92,13 @@ class DryRun:
 
     @property
     def fits(self) -> bool:
-        """Whether it fits on the device; true where no size was given."""
+        """Whether it fits on the device; true if no size was given."""
         return self.room is None or self.peak_bytes <= self.room
 
     @property
     def verdict(self) -> str:
-        """Whether it fits; if not, the first action that is too much, and its largest part; "" without a size."""
+        """A sentence whether it fits; if not, with the first action that exceeds the memory and its largest part; ""
+        without a size."""
         if self.room is None:
             return ""
         if self.fits:
@@ -123,7 +124,7 @@ class DryRun:
         return "\n".join(lines + [f"  {self.verdict}"] * bool(self.verdict))
 
     def facts(self) -> dict:
-        """The same as plain values, as the command line gives them out."""
+        """The same as plain values, as the command line prints them."""
         return {
             "rank": self.rank,
             "peak_bytes": self.peak_bytes,

@@ -1,7 +1,7 @@
-"""Files named by the user: checked before anything is read, and before the work whose result they store.
+"""Check the files that a user names, before they are read, and before the work whose result they store.
 
-A FIFO never ends, /dev/zero neither, and a folder is no text; a place where nothing can be written is better known
-before the work than after it.
+Reading a FIFO or /dev/zero never ends, and a folder is not a text. And it is better to detect an unwritable path before
+the work than after it.
 """
 
 import errno
@@ -11,15 +11,15 @@ import tempfile
 from os import PathLike
 from pathlib import Path
 
-LONGEST = 200  # letters of a name in a sentence
+LONGEST = 200  # letters of a file name in a message
 KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 KINDS |= {stat.S_IFSOCK: "a socket"}
 
 
 def looked_at(path: str | PathLike[str]) -> os.stat_result | None:
-    """What the system says of a path; None where nothing is there.
+    """The system's status of a path; None if nothing is there.
 
-    raises  ValueError in one sentence where one cannot look: a name that is too long, a folder that may not be searched
+    raises  ValueError if that cannot be found out: the name is too long, or the folder may not be searched
 
     >>> looked_at("no/such/file")
     """
@@ -42,9 +42,9 @@ def is_file(path: str | PathLike[str]) -> bool:
 
 
 def listed(path: str | PathLike[str]) -> list[str]:
-    """The names of what is in a folder; of none that is there, nothing.
+    """The names in a folder; empty if the folder does not exist.
 
-    raises  ValueError in one sentence where one may not look into it
+    raises  ValueError if the folder may not be read
     """
     try:
         return os.listdir(path) if is_folder(path) else []
@@ -59,7 +59,7 @@ def _shown(path) -> str:
 
 
 def content(path: str | PathLike[str], what: str = "the file", most: float = 4e9) -> bytes:
-    """The bytes of a plain file; the arguments and errors are those of `regular`, also where reading fails."""
+    """The bytes of a plain file; arguments and errors as for `regular`, also if reading fails."""
     try:
         return regular(path, what, most).read_bytes()
     except OSError as error:
@@ -69,10 +69,10 @@ def content(path: str | PathLike[str], what: str = "the file", most: float = 4e9
 def regular(path: str | PathLike[str], what: str = "the file", most: float = 4e9) -> Path:
     """A path that can be read as data.
 
-    raises  ValueError in one sentence for what is no plain file, may not be read, or holds more than `most` bytes
+    raises  ValueError if it is not a plain file, may not be read, or has more than `most` bytes
     """
     named = f"cannot read {what} {_shown(path)}"
-    if not isinstance(path, str | os.PathLike):  # a number would be one of this process's open files
+    if not isinstance(path, str | os.PathLike):  # a number would mean an open file of this process
         raise ValueError(f"{named}: give the name of a file")
     try:
         found = os.stat(path)
@@ -90,9 +90,9 @@ def regular(path: str | PathLike[str], what: str = "the file", most: float = 4e9
 
 
 def writable(path: str | PathLike[str]) -> Path:
-    """A path that a file can be written to; what is there stays as it is.
+    """A path that a file can be written to; an existing file is not changed.
 
-    raises  ValueError in one sentence where that is impossible
+    raises  ValueError if that is impossible
     """
     path = Path(path)
     try:
@@ -111,9 +111,9 @@ def writable(path: str | PathLike[str]) -> Path:
 
 
 def put(path: str | PathLike[str], text: str) -> None:
-    """Write a text file as a whole: whoever is stopped halfway leaves the one that was there.
+    """Write a text file in one step: if the process is stopped before the end, the old file stays.
 
-    raises  OSError where that is impossible
+    raises  OSError if that is impossible
     """
     path = Path(path)
     beside = path.with_name(f"{path.name}.part")
@@ -122,9 +122,9 @@ def put(path: str | PathLike[str], text: str) -> None:
 
 
 def folder(path: str | PathLike[str]) -> Path:
-    """A path of a folder in which files can be made; it is made if it is not there.
+    """The path of a folder for new files; it is created if it does not exist.
 
-    raises  ValueError in one sentence where that is impossible
+    raises  ValueError if that is impossible
     """
     try:
         Path(path).mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,11 @@
-"""Measurements of a machine, and their record. Read `record` and `row` first, then a suite; `doctor` examines and
-advises.
+"""Measure a machine, and record the results.
+
+Read `record` and `row` first, then a suite. `doctor` examines a machine and gives advice.
 
 Suites: `cpu_suite`, `gpu_suite` (`gpu_rank` and `gpu_answers` are its processes), `course_suite` (the notebooks);
-`recorded` reads what they left. What is timed runs on the device of a rank, by the clocks of `timed`, and each row of
-a record names that device. `machine` says what a machine has, `cards` how its GPUs are set, `startup` how soon ranks
-are ready, `links` how long messages take, `here` makes a machine of the catalog of it. `one_device`, `saved`,
-`grid_layers` and `strip_layers` time pieces of a step; `strategies` times the pieces of a graph of operators, and whole
-steps.
+`recorded` reads their records. The clocks of `timed` measure work on the device of a rank, and each row of a record
+names that device. `machine` has the facts about a machine, `cards` the settings of its GPUs. `startup` measures the
+time until ranks are ready, `links` the time of messages, and `here` turns the results into a `Machine` of the catalog.
+`one_device`, `saved`, `grid_layers` and `strip_layers` measure parts of a step; `strategies` measures the pieces of a
+graph of operators, and full steps.
 """

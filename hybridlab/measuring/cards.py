@@ -17,7 +17,7 @@ STYLE = re.compile(r"\x1b\[[\d;]*m")  # the head of the topology is underlined
 def settings() -> dict[str, list]:
     """How the cards are set, and how they are connected.
 
-    cards            for each one its clocks now and at most, its power limit, and which of its modes are on
+    cards            for each one its current and maximum clocks, its power limit, and its active modes
     other processes  the memory of each process on the cards; asked before ranks start, so none is ours
     topology         the rows of `nvidia-smi topo -m`: which link leads from card to card, and to which cores
     """
@@ -29,7 +29,7 @@ def settings() -> dict[str, list]:
 
 
 def topology(lines: list[str]) -> list[str]:
-    """The rows of a matrix of links, without the legend under it.
+    """The rows of a matrix of links, without its legend.
 
     >>> topology(["\\x1b[4m\\tGPU0\\tGPU1\\x1b[0m", "GPU0\\t X \\tNV18", "", "Legend:", "  X = Self"])
     ['GPU0 GPU1', 'GPU0 X NV18']

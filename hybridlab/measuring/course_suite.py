@@ -1,9 +1,9 @@
 """The course suite: every notebook runs on this machine, and its measurements are recorded.
 
-What is worth recording, and under which name, the notebooks say themselves, with `labs.machines`: while this suite runs
-them, it writes down what it is given.
+The notebooks themselves define the measurements and their names, by calls of `labs.machines`: this suite runs the
+notebooks and records these calls.
 
-Relatives: `measuring.recorded` (who reads it), `labs.machines`.
+See also `measuring.recorded` (reads the records) and `labs.machines`.
 """
 
 import json
@@ -33,10 +33,10 @@ def notebooks(folder: str | Path = "notebooks") -> list[Path]:
 
 
 def rows(only: Sequence[str] = (), folder: str | Path = "notebooks") -> Iterator[dict]:
-    """The rows of each notebook in its turn; one that fails is told, and the next one run.
+    """The rows of each notebook in turn; if one fails, this is reported, and the next one runs.
 
-    only    the names of those to run; all, unless given
-    raises  ValueError when there is none of this name
+    only    the names of the notebooks to run; by default all
+    raises  ValueError if there is no notebook of this name
     """
     paths = {path.stem: path for path in notebooks(folder)}
     if unknown := [name for name in only if name not in paths]:
@@ -45,7 +45,7 @@ def rows(only: Sequence[str] = (), folder: str | Path = "notebooks") -> Iterator
 
 
 def without(rows: list[dict], notebooks: Sequence[str]) -> list[dict]:
-    """The rows of a record, less those of these notebooks, and less those of one that was broken off.
+    """The rows of a record, without those of these notebooks, and without those of an interrupted notebook.
 
     >>> rows = [{"name": "a step"}, {"name": WHOLE, "notebook": "10_naive"}, {"name": "a step"}]
     >>> len(without(rows, ())), len(without(rows, ["10_naive"]))
@@ -61,7 +61,7 @@ def without(rows: list[dict], notebooks: Sequence[str]) -> list[dict]:
 
 
 def is_whole(rows: list[dict], folder: str | Path = "notebooks") -> bool:
-    """Whether rows tell of every notebook."""
+    """Whether there are rows of every notebook."""
     return {path.stem for path in notebooks(folder)} <= {row["notebook"] for row in rows if row["name"] == WHOLE}
 
 
@@ -95,7 +95,7 @@ def _in_one_line(error) -> str:
 def execute(notebook, folder, through=False, **environment):
     """The notebook with the outputs of a fresh kernel that runs in `folder`; raises nbclient's errors.
 
-    through  whether it goes on behind a cell that raises, whose error is among its outputs then
+    through  whether it continues after a cell that raises; the error is then one of its outputs
     """
     from nbclient import NotebookClient
 
@@ -108,6 +108,6 @@ def execute(notebook, folder, through=False, **environment):
         coalesce_streams=True,
         allow_errors=through,
     )
-    # stored answers are nobody's
+    # without anyone's stored answers
     client.execute(env=os.environ | {"HYBRIDLAB_PROGRESS": "off"} | environment)
     return notebook

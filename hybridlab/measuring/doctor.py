@@ -1,4 +1,4 @@
-"""The doctor: facts about this machine, a test run of ranks with the speed of their messages, and advice."""
+"""Examine this machine: facts, a test run of ranks with the speed of their messages, and advice."""
 
 import contextlib
 import os
@@ -19,8 +19,8 @@ LEAST_MEMORY, LEAST_SHARED, LEAST_FILES = 2 * GIB, 256 * 2**20, 256
 OWN = "ranks talk in a network of their own"
 CAN_BE_CLOSED = "every user here reaches the loopback of ranks; HYBRIDLAB_NETWORK=own closes it"
 OPEN = "every user here reaches the loopback of ranks, and this system lets no user have its own"
-FIRST_USER, NOBODY = 1000, 65534  # numbers of people, on Linux
-ADVICE = (  # what is wrong, told from the facts; what to do about it
+FIRST_USER, NOBODY = 1000, 65534  # user ids of people, on Linux
+ADVICE = (  # (is it wrong?, given the facts; the advice)
     (
         lambda facts: not facts["system"].startswith("Linux"),
         "Ranks run on Linux only (on Windows, in WSL2). Schedules, predictions and pictures work here.",
@@ -110,14 +110,14 @@ def _seen() -> dict:
 
 
 def neighbours() -> str:
-    """What keeps other users of this machine from ranks, which talk over TCP on loopback without passwords."""
+    """The protection of ranks from other users of this machine; ranks use TCP on loopback without passwords."""
     if os.environ.get(namespaces.ASKED) == "own":
         return OWN
     return CAN_BE_CLOSED if namespaces.possible() else OPEN
 
 
 def other_users() -> int:
-    """How many other people have processes here, as far as can be seen."""
+    """The number of other people with processes here, as far as visible."""
     found = set()
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended

@@ -1,7 +1,7 @@
 """The answers of the GPU suite: the work of one rank for one question. Runs as a separate process, see `gpu_suite`.
 
-An answer is a function of a `Rank`. Most of them talk through torch.distributed itself, since it is torch's ways that
-are asked about; `ours` goes by our own door.
+An answer is a function of a `Rank`. Most of them call torch.distributed directly, since the questions are about torch;
+`ours` uses our own `comm`.
 """
 
 import json
@@ -54,7 +54,7 @@ def ours(rank: Rank):
 
 
 def _there_and_back(rank: Rank, by, x, y):
-    """A message from rank 0 to rank 1, and one back; `by` sends and receives: our door, or torch's."""
+    """A message from rank 0 to rank 1, and one back; `by` sends and receives: our `comm`, or torch."""
     if rank.rank == 0:
         by.send(x, 1)
         by.recv(y, 1)
@@ -101,7 +101,7 @@ def messages(rank: Rank):
 
 
 def _collectives(rank: Rank):
-    """Each of torch's collectives once; one that refuses is told, and the next one tried."""
+    """Each of torch's collectives once; if one raises an error, this is recorded, and the next one runs."""
     count, n = rank.count, 4 * rank.count
     total = count * (count + 1) / 2
     in_turn = torch.arange(1.0, count + 1)
@@ -155,7 +155,7 @@ def _messages(rank: Rank):
 
 
 def _bit_equal(rank: Rank):
-    """Whether the same sum in bfloat16 comes out the same, bit by bit, four times."""
+    """Whether the same all-reduce in bfloat16 gives the same bits four times."""
     dice = torch.Generator(rank.device).manual_seed(rank.rank)
     x = torch.randn(1 << 16, device=rank.device, generator=dice).bfloat16()
     sums = [x.clone() for _ in range(4)]
@@ -180,7 +180,7 @@ def coalesced(rank: Rank):
 
 
 def overlap(rank: Rank):
-    """As data parallelism does: sums start while matrices are multiplied."""
+    """Overlap as in data parallelism: all-reduces start during matmuls."""
     rank.meet()
     matrix = torch.randn(4096, 4096, device=rank.device, dtype=torch.bfloat16)
     gradients = [torch.ones(MIB // 4, device=rank.device) for _ in range(4)]
@@ -243,8 +243,8 @@ def peer_memory(rank: Rank):
 
 
 def _mapped(rank: Rank, mine, peer: int):
-    """The memory of a peer; what leads to it are plain values, which travel as text through the store."""
-    lead = mine.untyped_storage()._share_cuda_()  # one for each peer: torch counts who still looks
+    """The memory of a peer; its handle consists of plain values, which are sent as text through the store."""
+    lead = mine.untyped_storage()._share_cuda_()  # one for each peer: torch counts the readers
     text = json.dumps([{"bytes": value.hex()} if isinstance(value, bytes) else value for value in lead])
     rank.store.set(f"memory {rank.rank} for {peer}", text)
     values = json.loads(rank.store.get(f"memory {peer} for {rank.rank}"))
@@ -268,7 +268,7 @@ def symmetric(rank: Rank):
 
 
 def main(answer: str, rank: str, devices: str, backend: str, folder: str):
-    """Give one answer, and leave at once: an interpreter that shuts down can hang in a library."""
+    """Give one answer, and exit immediately: an interpreter that shuts down can hang in a library."""
     devices = tuple(json.loads(devices))
     me = Rank(int(rank), Placement(backend, devices, len(set(devices)) < len(devices), ""), folder)
     code = 0

@@ -1,6 +1,6 @@
 """A rank of the GPU suite: its device, its connection to the others, and the report of its results.
 
-What it tells is written down at once, so that a crash afterwards loses nothing.
+Every result is written to a file immediately, so that a later crash loses nothing.
 """
 
 import json
@@ -19,7 +19,7 @@ from hybridlab.world.devices.placement import Placement
 
 
 class Rank:
-    """One rank of a question: its number, how many there are, its device, and where it writes what it finds."""
+    """One rank of a question: its number, the number of ranks, its device, and the file for its results."""
 
     def __init__(self, rank: int, placed: Placement, folder: str):
         self.rank, self.count, self.placed, self.folder = rank, len(placed.devices), placed, folder
@@ -27,7 +27,7 @@ class Rank:
         self._answers = open(os.path.join(folder, f"answers-{rank}"), "a", buffering=1)
 
     def meet(self):
-        """Wait for the others, and tell how long that took."""
+        """Wait for the others, and record how long that took."""
         begin = time.perf_counter()
         self.store = dist.FileStore(os.path.join(self.folder, "store"), self.count)
         take_device(self.placed, self.rank)
@@ -35,16 +35,16 @@ class Rank:
         self.tell("met", unit="s", value=round(time.perf_counter() - begin, 3))
 
     def tell(self, what: str, **more):
-        """Write one answer down; rank 0 speaks for all unless `rank` is given."""
+        """Record one answer; rank 0 does so for all ranks unless `rank` is given."""
         if self.rank == more.get("rank", 0):
             self._answers.write(json.dumps({"what": what, **more}) + "\n")
 
     def fail(self, error: BaseException):
-        """Write down why this rank cannot go on."""
+        """Record why this rank cannot continue."""
         self._answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
 
     def timed(self, what: str, run, repeats: int = 10, **more):
-        """Tell the seconds of every repetition, after two that are not counted."""
+        """Record the seconds of every repetition, after two that do not count."""
         seconds = []
         for _ in range(repeats + 2):
             begin = now(self.device)
@@ -55,11 +55,11 @@ class Rank:
             self.tell(one.pop("name"), **one)
 
     def right(self, what: str, got, expected):
-        """Tell whether a result is exactly what it must be."""
+        """Record whether a result is exactly the expected one."""
         self.tell(what, right=bool(torch.equal(got.double().cpu(), expected.double().cpu())))
 
     def wait(self):
-        """Until the GPU has done all that it was given."""
+        """Wait until the GPU has finished its work."""
         finish(self.device)
 
     def numbers(self, elements: int):

@@ -1,7 +1,7 @@
 """The GPU suite: whether and how several ranks can share one GPU, how fast, and the difference with one GPU for each.
 
-Every question is asked in processes of its own, which are ended at a cap: a kernel that spins, a crash or a deadlock
-costs one row. This is the side that asks and imports no torch; `gpu_answers` is what the ranks do.
+Every question runs in separate processes with a time limit, so an endless kernel, a crash or a deadlock costs only one
+row. This module asks the questions and imports no torch; `gpu_answers` is the program of the ranks.
 """
 
 import json
@@ -20,8 +20,8 @@ from typing import NamedTuple
 from hybridlab.measuring.row import where
 from hybridlab.world.devices.placement import Placement, placement
 
-TIMEOUT = 15  # seconds after which an operation gives up
-PATIENCE = TIMEOUT + 8  # seconds that the others have to notice a rank that is gone, and to say so
+TIMEOUT = 15  # timeout of an operation, in seconds
+PATIENCE = TIMEOUT + 8  # seconds in which the others must notice and report a lost rank
 # NCCL gives up by a watchdog, a thread that ends the process before this can say why. Value 2 has it end the
 # communicators only: the next operation then raises. Read in torch 2.13's ProcessGroupNCCL.hpp; not yet run on a GPU.
 WATCHDOG = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "2", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
@@ -30,9 +30,9 @@ FOLDERS = re.compile(r"(?<![\w.…])/(?:[\w.+-]+/)+")
 
 
 class Question(NamedTuple):
-    """One question: which answer of `gpu_answers` the ranks give, how many ranks, and where.
+    """One question: the function of `gpu_answers` that the ranks run, their number, and their GPUs.
 
-    asks      what it is good for
+    asks      the question in words
     gpus      that the ranks are placed on; a machine with fewer says so instead of answering
     backend   as `placement` takes it;  host_each  keep the disguise with which NCCL lets ranks share a GPU
     extra     further environment variables;  cap  seconds after which it is ended
@@ -112,7 +112,7 @@ def rows(gpus: int) -> Iterator[dict]:
 
 
 def ask(question: Question, placed: Placement) -> dict:
-    """Let the ranks of one question answer it; how it ended, what they told, and what NCCL said about it."""
+    """Run the ranks of one question; returns how they ended, their results, and NCCL's messages."""
     with tempfile.TemporaryDirectory(prefix="hybridlab-") as folder:
         begin = time.monotonic()
         ranks = [_start(question, placed, rank, folder) for rank in range(question.ranks)]
@@ -152,7 +152,7 @@ def _start(question, placed, rank, folder):
 
 
 def _wait(ranks, cap: float) -> bool:
-    """Whether all ended by themselves: before the cap, and soon after the first one that failed."""
+    """Whether all processes ended without being stopped: before the time limit, and soon after the first failure."""
     until = cap
     while any(rank.poll() is None for rank in ranks):
         if any(rank.poll() for rank in ranks):
@@ -180,7 +180,7 @@ def _endings(ranks) -> str:
 
 
 def _told(folder, count) -> dict:
-    """The answers, and the errors: what a rank wrote itself, or its last words."""
+    """The answers, and the errors: those that a rank recorded, or its last output."""
     answers, errors = [], {}
     for rank in range(count):
         file = Path(folder, f"answers-{rank}")
@@ -193,7 +193,7 @@ def _told(folder, count) -> dict:
 
 
 def _nccl_said(folder) -> dict:
-    """Which ways NCCL took ("via NET/Socket"), and its warnings."""
+    """The transports that NCCL used ("via NET/Socket"), and its warnings."""
     ways, warnings = {}, set()
     for file in Path(folder).glob("nccl-*"):
         for line in file.read_text(errors="replace").splitlines():

@@ -1,7 +1,7 @@
-"""Grid layers, piece by piece: the time of each matmul and each message of a layer without overlap.
+"""Measure the time of each matmul and each message of a grid layer, without overlap.
 
-`predict.time.overlap` puts such pieces together to a step. Relatives: `modes.products.grid_layer`, the layer; notebook
-36 and `bench/grids.py`, which compare the step with a real one.
+`predict.time.overlap` predicts a step from such pieces. See also `modes.products.grid_layer` (the layer), and notebook
+36 and `bench/grids.py`, which compare the prediction with a real step.
 
 Shape suffixes as in `modes.products.grid_layer`: B rows, I inputs, O outputs that are here
 """
@@ -16,10 +16,10 @@ from hybridlab.predict.time.overlap import Layer
 
 
 def pieces(comm, layer: GridLinear, rows: int, times: int, choose: Callable = min) -> Layer:
-    """Seconds of a layer's three products and four messages, each alone; the same on every rank.
+    """Seconds of a layer's three matmuls and four messages, each alone; the same on every rank.
 
-    rows    of the batch that are here
-    choose  which of the times that a piece was tried counts: `min`, or a median
+    rows    of the batch on this rank
+    choose  the function that selects one of the repetitions: `min`, or a median
     """
     share, outputs = layer.share.detach(), sum(layer.sizes)
     make = lambda *shape: torch.randn(*shape, dtype=share.dtype, device=share.device)
@@ -38,9 +38,9 @@ def pieces(comm, layer: GridLinear, rows: int, times: int, choose: Callable = mi
 
 
 def tries(comm, does: Callable, times: int) -> list[float]:
-    """Seconds that something takes when all ranks do it and nothing else, try by try, as the slowest rank sees it.
+    """Seconds of some work, repetition by repetition, if all ranks do only this; the slowest rank counts.
 
-    One more try goes before them and warms up.
+    One more repetition before them is a warm-up.
     """
     taken = []
     for _ in range(times + 1):

@@ -42,7 +42,7 @@ HALVES, MICROBATCHES = 8, 16  # MLPs in a row, each with its sums; of one sequen
 CORE, GPU = (256, 1 << 24), (4096, 1 << 28)  # side of the matrices that are multiplied; bytes that are copied
 AS_MEASURED = {"dtype": "float32", "optimizer": "sgd"}
 HALF = 2  # our numbers are twice as long as those of the model
-OURS = MEGATRON_2021._replace(ends=True)  # it waits for every sum, also for those outside of blocks
+OURS = MEGATRON_2021._replace(ends=True)  # it waits for every all-reduce, also for those outside of blocks
 GIB = 2**30
 
 
@@ -57,7 +57,9 @@ def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit, Software]:
     >>> kind.node, kind.peak  # doctest: +SKIP
     (2, 41500000000.0)
     """
-    foresee(__name__)  # else the parent of the ranks imports beside them, and what they take is measured too long
+    foresee(
+        __name__
+    )  # otherwise the parent of the ranks imports modules at the same time, and the measured times are too long
     with ranks(count) as pool:
         found = pool.run(_rates, shape)
         sums = pool.run(_sums_between, shape)[0]
@@ -78,8 +80,8 @@ def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit, Software]:
 def calibrated(shape: Shape, kind: Machine, few: float, many: float) -> Fit:
     """The fit with which a model's forward and backward take so many seconds, for FEW and for MANY sequences.
 
-    Both shares are the same number: a model's time alone does not tell them apart. And what does not grow with the
-    sequences is the blocks', also what embedding, head and loss have of it.
+    Both fractions are the same number, since a model's time alone does not separate them. All time that does not grow
+    with the sequences counts for the blocks, also that of embedding, head and loss.
 
     >>> from hybridlab.core.what.catalog import machine
     >>> fit = calibrated(Shape(layers=4), machine("a100"), few=4e-3 + 1e-4, many=4e-3 + 8e-4)
@@ -98,15 +100,15 @@ def _seconds(shape, kind, fit) -> float:
 
 
 def hidden(shape: Shape, plan: Plan, batch: int, kind: Machine, fit: Fit, took: float) -> float:
-    """The share of messages that does not show where a pipeline takes so many seconds."""
+    """The hidden fraction of messages, from the seconds of a pipeline."""
     of_share = lambda share: step(shape, plan, batch, kind, fit, OURS._replace(messages=share)).total
     most, least = of_share(0), of_share(1)
     return float((most - took) / (most - least))
 
 
 def _rates(comm, shape) -> tuple[float, float, float, float, float]:
-    """Measured on every rank at once: a rank's share of the memory that is free, in bytes; FLOP/s of a product; bytes
-    per second of a copy; seconds of the model's forward and backward for FEW and for MANY."""
+    """Measured on all ranks at the same time: a rank's part of the free memory, in bytes; FLOP/s of a matmul; bytes per
+    second of a copy; seconds of the model's forward and backward for FEW and for MANY."""
     device, room = comm.device, free(comm)
     side, copied = GPU if device.type == "cuda" else CORE
     a, b = torch.randn(2, side, side, device=device)
@@ -139,7 +141,7 @@ def _sums_between(comm, shape) -> list[float]:
 
 
 def _blocks_beside(blocks, shape, y, moved):
-    """Forward and backward of the blocks, for FEW sequences; behind each of them, y beside is moved."""
+    """Forward and backward of the blocks, for FEW sequences; after each block, `moved` communicates y."""
     x = torch.randn(FEW, shape.context, shape.width, device=y.device, requires_grad=True)
 
     def work():
@@ -152,7 +154,7 @@ def _blocks_beside(blocks, shape, y, moved):
 
 
 def free(comm) -> float:
-    """Bytes of memory that are free on a rank's device, shared out among the ranks that are on it."""
+    """Free bytes of memory on a rank's device, divided by the number of ranks on it."""
     on_it = comm.placed.devices.count(str(comm.device)) if comm.placed.shared else 1
     if comm.device.type == "cuda":
         return torch.cuda.mem_get_info(comm.device)[0] / on_it

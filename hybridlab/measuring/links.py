@@ -1,7 +1,7 @@
-"""Links, measured: the times of messages and collectives of several sizes between ranks. For `pool.run`.
+"""Measure links: the times of messages and collectives of several sizes between ranks. For `pool.run`.
 
-Every repetition comes home. Lines are fitted to the shortest of each size: whatever else a machine does only adds to
-a time, often milliseconds. Of a collective the time of the slowest rank counts. What is sent lies on the ranks' device.
+All repetitions are returned. Lines are fitted to the shortest time of each size, because other work of the machine only
+adds time, often milliseconds. For a collective, the slowest rank counts. The tensors are on the ranks' device.
 """
 
 import torch
@@ -60,6 +60,6 @@ def _there_and_back(comm, ball) -> float:
 
 
 def _input(comm, op: str, size: int):
-    """What a rank brings so that the full tensor has so many bytes, in float32."""
+    """The input tensor of a rank, in float32, such that the full tensor has so many bytes."""
     elements = size // 4
     return torch.zeros(elements // comm.size if op == "all_gather" else elements, device=comm.device)

@@ -1,4 +1,4 @@
-"""The machine: the facts that matter for ranks, except its GPUs (`world.devices.gpus`)."""
+"""Collect the facts about a machine that matter for ranks, except its GPUs (`world.devices.gpus`)."""
 
 import importlib.metadata
 import os
@@ -9,12 +9,12 @@ PACKAGES = ("numpy", "torch", "cloudpickle", "safetensors", "jupyterlab", "ipywi
 
 
 def shared_memory() -> int | None:
-    """Bytes of /dev/shm in all; None where there is none."""
+    """Total bytes of /dev/shm; None if it does not exist."""
     return shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else None
 
 
 def open_files() -> int | None:
-    """How many files one process may hold open; None where the system does not tell."""
+    """The largest number of open files of one process; None if the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows

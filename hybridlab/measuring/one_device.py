@@ -1,7 +1,7 @@
-"""One device, measured: the parts of a training step, matmuls, memory bandwidth. One thread, as a rank has.
+"""Measure one device: the parts of a training step, matmuls, memory bandwidth. It uses one thread, as a rank does.
 
-Seconds are those of `timed.own_clock`: on a CPU, the time of other programs does not count. Everything is measured a
-few times and the quickest counts, since other programs can still empty a cache. The device is a core, or a named one
+Seconds are those of `timed.own_clock`: on a CPU, the time of other programs does not count. Everything is measured
+several times and the fastest counts, since other programs can still empty a cache. The device is a core, or a named one
 such as "cuda".
 
 Relatives: `predict.plans.arithmetic` (the same by formula), notebook 02.
@@ -18,8 +18,8 @@ from hybridlab.measuring.timed import own_clock
 from hybridlab.training.data.text import Text
 from hybridlab.training.models.gpt import GPT, token_loss
 
-ENOUGH, ENOUGH_FOR_A_GPU = 10**7, 10**10  # multiplications: to look at the clock takes as long as a share of them
-MOST = 5_000  # products for one look at the clock: of the smallest, a GPU is told more slowly than it does them
+ENOUGH, ENOUGH_FOR_A_GPU = 10**7, 10**10  # multiplications: small against them, reading the clock takes little time
+MOST = 5_000  # matmuls between two clock readings: a GPU does the smallest ones faster than the host launches them
 
 
 class Parts(NamedTuple):

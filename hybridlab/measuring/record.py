@@ -1,9 +1,9 @@
-"""Measure: runs a suite of measurements and records it, with all repetitions and their origin.
+"""Run a suite of measurements and record it, with all repetitions and their origin.
 
-A record is JSON: {"suite", "command", "took", "whole", "machine" (and when), "rows"}. It is whole when its suite has
-ended. The machine says what there is, and what ranks compute on here. Each row says what was measured, on which kind of
-device its tensors were, in which unit, every repetition, their median and the least of them; of ranks on GPUs also by
-which backend they talked, and how many had one GPU. A record holds no name of a machine, a person or a path.
+A record is JSON: {"suite", "command", "took", "whole", "machine" (and when), "rows"}. It is complete ("whole") if its
+suite has ended. "machine" describes the machine and the device of its ranks. Each row has the name of a measurement,
+the kind of device of its tensors, the unit, every repetition, their median and their minimum. For ranks on GPUs it also
+has the backend and the number of ranks on one GPU. A record contains no name of a machine or a person, and no path.
 """
 
 import itertools
@@ -30,16 +30,16 @@ def measure(
     """Run a suite; returns its record and the file that holds it, `<suite>-<day>.json` in the folder `out`
     (`course-<device>-<day>.json`); later ones of a day end in -2, -3, …
 
-    on_row  called with each row as soon as it is measured; the file then holds it, so whoever breaks off loses nothing
-    only    notebooks of the course: those are run, and added to the newest record of this machine that is not whole
+    on_row  called with each row as soon as it is measured and in the file, so an interrupted run loses nothing
+    only    notebooks of the course to run; their rows are added to the newest incomplete record of this machine
 
-    raises  ValueError when there is no such suite or notebook, when it needs what this machine lacks, or the file
-            cannot be written
+    raises  ValueError if there is no such suite or notebook, if this machine lacks something that it needs, or if the
+            file cannot be written
     """
     rows = _rows(suite, only)
     record, file = _opened(suite, Path(out), only)
     begin = time.monotonic() - record["took"]
-    _keep(record, file)  # now, so that a place where nothing can be written is told before minutes are spent
+    _keep(record, file)  # now, so that an unwritable path is reported before minutes of work
     for one in rows:
         record["rows"].append(one)
         record["took"] = round(time.monotonic() - begin, 1)
@@ -52,7 +52,7 @@ def measure(
 
 def _opened(suite, folder, only) -> tuple[dict, Path]:
     """A record without rows, or the newest one here that lacks these notebooks; and its file."""
-    from hybridlab.training.run import provenance  # only now, so that a wrong suite is told at once
+    from hybridlab.training.run import provenance  # only now, so that a wrong suite is reported immediately
 
     machine = provenance(device_of_ranks()) | hardware() | {"load before": round(os.getloadavg()[0], 2)}
     name = f"{suite}-{machine['device']}" if suite == "course" else suite  # the one that runs on either
@@ -77,8 +77,8 @@ def _begun(files, machine, only) -> tuple[dict, Path] | None:
 
 
 def hardware() -> dict:
-    """What the machine has, beside what `run.provenance` says: memory, GPUs, their driver, CUDA and NCCL, and how the
-    cards are set."""
+    """The facts about the machine in addition to `run.provenance`: memory, GPUs, their driver, CUDA and NCCL, and the
+    settings of the cards."""
     import torch
 
     here = gpus.here()
@@ -111,7 +111,7 @@ def _rows(suite, only) -> Iterator[dict]:
 
 
 def _new(folder: Path, name: str) -> Path:
-    """A file that is not there yet: a second record of a day does not replace the first, which may be whole."""
+    """A path that does not exist yet: a second record of a day does not replace the first, which may be complete."""
     others = (folder / f"{name}-{number}.json" for number in itertools.count(2))
     return next(file for file in (folder / f"{name}.json", *itertools.islice(others, 1000)) if not file.exists())
 

@@ -1,7 +1,7 @@
-"""The records of the course suite, from this machine and others, in the folder `results`.
+"""Read the records of the course suite, from this machine and others, in the folder `results`.
 
-A machine with a GPU measures some things on its GPU and some on its CPU, and where ranks shared the GPU that is no
-speed-up: so its record is read as several. Only whole records count, and of one machine the newest.
+A machine with a GPU measures some things on its GPU and some on its CPU. And if ranks shared the GPU, their times show
+no speed-up. So its record is read as several. Only complete records count, and only the newest of each machine.
 
     records = recorded()
     records[0].label, records[0].row("1f1b", "1F1B, one step")
@@ -26,7 +26,7 @@ class Recorded:
     rows: tuple[dict, ...]
 
     def row(self, notebook: str, name: str) -> dict | None:
-        """The row of this name, or None where that machine has none."""
+        """The row of this name, or None if that machine has none."""
         mine = (row for row in self.rows if (row.get("notebook"), row["name"]) == (notebook, name))
         return next(mine, None)
 
@@ -66,7 +66,7 @@ def by_place(rows: list[dict]) -> dict[tuple[str, int], list[dict]]:
 
 
 def label(machine: dict, device: str, sharing: int = 0) -> str:
-    """What was measured on; sharing: the number of ranks that shared it, if they did.
+    """The label of the device of a measurement; sharing: the number of ranks that shared it, if they did.
 
     >>> machine = {"cores": 2, "machine": "x86_64"}
     >>> label(machine | {"gpus": [["NVIDIA H200", 150e9]] * 2}, "cuda")

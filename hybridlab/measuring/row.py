@@ -1,4 +1,4 @@
-"""Rows of a record: one measured quantity, with all repetitions and the device of its tensors."""
+"""Define the rows of a record: one measured quantity, with all repetitions and the device of its tensors."""
 
 import statistics
 

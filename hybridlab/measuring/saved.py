@@ -1,9 +1,9 @@
-"""Saved: the bytes that forwards save for their backwards, counted as they are saved and freed.
+"""Measure the bytes that forwards save for their backwards, when they are saved and when they are freed.
 
-Autograd hands every tensor that it saves to a pair of hooks. Here it is given back in a wrapper, so that it is known
-when it is let go. Memory is counted once, however many tensors look at it; weights, which are there anyway, are not.
+Autograd passes every tensor that it saves to a pair of hooks. Our hook returns it in a wrapper, so that we notice when
+it is freed. Memory counts once, even if several tensors are views of it. Weights do not count, since they exist anyway.
 
-Relatives: `predict.bytes.saved` (the same by formula), notebook 02.
+See also `predict.bytes.saved` (the same by formula) and notebook 02.
 """
 
 from torch.autograd.graph import saved_tensors_hooks
@@ -49,7 +49,7 @@ class Saved(saved_tensors_hooks):
 
 
 class _Held:
-    """A saved tensor; when nobody needs it any more, it says so."""
+    """A saved tensor that reports when it is freed."""
 
     def __init__(self, x, saved):
         self.x, self.saved = x, saved

@@ -1,6 +1,6 @@
-"""Startup: the time until ranks are ready, ours from their warm parent and, for comparison, processes spawned by torch.
+"""Measure the time until ranks are ready: ours from their warm parent and, for comparison, processes spawned by torch.
 
-Ready means that every rank has met the others and has answered once.
+Ready means that every rank has connected to the others and has answered once.
 """
 
 import os
@@ -86,7 +86,7 @@ def _sum(comm):
 
 
 def _meet(rank, count, store, ready):
-    """What a spawned process does: meet the others over loopback, as our ranks do, and say so."""
+    """The program of a spawned process: connect to the others over loopback, as our ranks do, and report it."""
     import torch
     import torch.distributed as dist
 

@@ -1,15 +1,17 @@
-"""Strategies, measured: the times of every piece and every collective of a graph on real ranks, and of full steps.
+"""Measure the times of every piece and every collective of a graph on real ranks, and of full steps.
 
-Pieces and collectives are timed alone, on all ranks at once, as they will work: where ranks share cores, a rank that
-works alone is too fast. All of them, and whole steps, take turns in an order drawn anew in every round: a minute in
-which the machine is busy slows all alike. Of each try the slowest rank's time counts, of all tries the median.
+Each piece and each collective is timed alone, but on all ranks at the same time: if ranks share cores, a single active
+rank would be too fast. Pieces, collectives and full steps run in a new random order in every round, so that a busy
+minute of the machine slows all of them equally. The slowest rank counts for each repetition, and the median over all
+repetitions.
 
-Two clocks. "wall" is what a user waits for. On a CPU that others use too it tells more of them than of a strategy; then
-"core" counts the seconds in which a rank had a core, its threads that send and receive included. It stands still while
-a rank waits, so it tells what a step costs, and not how long the slowest lets the others wait.
+There are two clocks. "wall" is the elapsed time. If other programs use the CPU too, it depends more on them than on the
+strategy. Then use "core", which counts the seconds in which a rank had a core, including its threads that send and
+receive. It stops while a rank waits. So it measures the work of a step, not the time that ranks wait for the slowest
+one.
 
-Relatives: `predict.search.profile`, which these numbers fill; `modes.products.layouts`, which does the steps;
-`bench/strategies.py`, the comparison of both.
+See also `predict.search.profile` (uses these numbers), `modes.products.layouts` (runs the steps) and
+`bench/strategies.py` (compares both).
 """
 
 import itertools
@@ -113,7 +115,7 @@ def _on_rank(comm, graph, every, asked, strategies, rounds, clock, dtype) -> lis
 
 
 def tries(comm, short: list[Callable], long: list[Callable], rounds: int, clock: str) -> list[list[float]]:
-    """Seconds of each, round by round, on the slowest rank; what is short is done several times in a try."""
+    """Seconds of each, round by round, on the slowest rank; short work is repeated several times."""
     every, draw, reads = [*short, *long], random.Random(0), partial(CLOCKS[clock], comm.device)
     for does in every:
         _once(comm, does, 1, reads)  # warms up
@@ -127,7 +129,7 @@ def tries(comm, short: list[Callable], long: list[Callable], rounds: int, clock:
 
 
 def _once(comm, does, count, reads) -> float:
-    """Seconds of one of so many, one behind the other."""
+    """Mean seconds of so many consecutive repetitions."""
     comm.barrier()
     begin = reads()
     for _ in range(count):
@@ -140,7 +142,7 @@ def _slowest(comm, seconds: list[float]) -> list[float]:
 
 
 def _piece(comm, piece: Piece, dtype) -> Iterator[Callable]:
-    """Its forward, and its backward if it has one. What it sees beyond its part is padding."""
+    """Its forward, and its backward if it has one. Padding replaces the elements of neighbours."""
     does, sizes = piece.operator, dict(piece.lengths)
     spans = {look.of: (sizes[look.made] - 1) * look.sight.stride + look.sight.reach for look in piece.looks}
     padding = {dim: (max(0, span - sizes[dim]), 0) for dim, span in spans.items()}

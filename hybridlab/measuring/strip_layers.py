@@ -1,14 +1,14 @@
-"""Strips on real ranks: a convolution with sharded rows, in three forms, with real or emulated work.
+"""Measure a convolution with sharded rows on real ranks, in three forms, with real or emulated work.
 
-    one device   the first rank has the whole picture, the others nothing
-    plain        the halo comes, then all outputs are made
-    overlapped   the halo comes while the interior is made
+    one device   the first rank has the full image, the others nothing
+    plain        the halo is received, then all outputs are computed
+    overlapped   the halo is received while the interior is computed
 
-A form is one forward and one backward. Real work is a convolution. Emulated, each row of outputs and each message takes
-a given time, whatever the machine: the program, its order and its messages are real, its arithmetic is not. So what is
-hidden shows where ranks share cores.
+A form is one forward and one backward. Real work is a convolution. With emulated work, each row of outputs and each
+message takes a given time on any machine: the program, its order and its messages are real, but its arithmetic is not.
+So overlap is visible even if ranks share cores.
 
-Relatives: `predict.time.strips`, the prediction; `modes.parts.halos`, the layer; notebook 34, `bench/halos.py`.
+See also `predict.time.strips` (the prediction), `modes.parts.halos` (the layer), notebook 34 and `bench/halos.py`.
 """
 
 import copy
@@ -38,7 +38,7 @@ WARM, TRIES = 3, 7
 
 
 class Emulated(NamedTuple):
-    """What emulated work takes: seconds of a row of outputs in the forward, and of a message."""
+    """The times of emulated work: seconds of a row of outputs in the forward, and of a message."""
 
     row: float
     message: float
@@ -61,7 +61,7 @@ class StripLayer:
         self.x, self.whole = self._rows(self.have[self.here]), self._rows((0, conv.rows))
 
     def make(self, x, padding):
-        """All outputs that can be made of x."""
+        """All outputs that x determines."""
         if self.emulated:
             return _Takes.apply(x, self.weight, padding, self.emulated.row / self.conv.columns)
         return functional.conv2d(x, self.weight, padding=padding)
@@ -78,7 +78,7 @@ class StripLayer:
             self._pulled(view.part(view.mine))
 
     def rounds(self, number: int) -> dict[str, list[float]]:
-        """{form: seconds of each round, as the slowest rank sees them}; in a round each form takes one step."""
+        """{form: seconds of each round on the slowest rank}; in a round each form runs one step."""
         taken, order = {form: [] for form in FORMS}, random.Random(0)
         for _ in range(WARM + number):
             for form in order.sample(FORMS, len(FORMS)):
@@ -101,7 +101,7 @@ class StripLayer:
         return dict(zip(FORMS, (alone, length(played(*strip, False)), length(played(*strip, True)))))
 
     def pieces(self) -> tuple[Strip, Strip]:
-        """What one strip does, forward and backward, each piece timed alone."""
+        """The parts of one strip's forward and backward, each timed alone."""
         took = lambda does: statistics.median(tries(self.comm, does, TRIES))
         before, after = self._view(), self._view(self._rows(self.want[self.here]))
         inner, mine = before.interior(self.cuts), after.mine
@@ -118,14 +118,14 @@ class StripLayer:
         return Strip(*forward, there), Strip(*backward, back)
 
     def _view(self, seen=None) -> View:
-        """This rank's part: what it has, or what it wants once that is here."""
+        """This rank's rows of a tensor: those that it has, or also those that it receives."""
         view = View(self.comm, self.x, self.cuts, self.sights, self.make, 0.0)
         if seen is not None:
             view.saw(seen, ROWS, self.want[self.here])
         return view
 
     def _pulled(self, *made):
-        """The backward of what was made."""
+        """The backward of some outputs."""
         for leaf in (self.x, self.whole, self.weight):
             leaf.grad = None
         torch.autograd.backward(made, [torch.ones_like(y) for y in made])
@@ -154,7 +154,7 @@ class _Takes(torch.autograd.Function):
 
 
 def slow(comm, seconds: float):
-    """The same door, to which messages come one after the other, each so long under way."""
+    """A `comm` with emulated links: messages arrive one after the other, each after a given time."""
     door, free = copy.copy(comm), [0.0]
 
     def irecv(x, source, tag=0):

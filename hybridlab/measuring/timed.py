@@ -1,9 +1,9 @@
-"""Timed: the clocks that measure work, for any device.
+"""Define the clocks that measure work, for any device.
 
-A CPU has done its work when a call returns. A GPU has only been told of it then, so the host waits for it before it
-looks at a clock.
+A CPU has finished its work when a call returns. A GPU may only have received it, so the host waits for the GPU before
+it reads a clock.
 
-Relatives: `world.talk`, whose own clocks tell when the parts of a step began, without waiting.
+See also `world.talk`, whose clocks record the start of the parts of a step without waiting.
 """
 
 import time
@@ -14,21 +14,22 @@ import torch
 
 
 def finish(device: torch.device):
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has finished its work."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
 
 def now(device: torch.device) -> float:
-    """The host's clock in seconds, when the device has done all that it was given."""
+    """The host's clock in seconds, read after the device has finished its work."""
     finish(device)
     return time.perf_counter()
 
 
 def own_clock(device: torch.device) -> Callable[[], float]:
-    """A clock for one device that works alone, in seconds: `now`, and on a CPU the time that this thread had a core.
+    """A clock for one device that works alone, in seconds: `now`, but on a CPU the time in which this thread had a
+    core.
 
-    The latter stands still while other programs have the core (`time.thread_time`).
+    The CPU clock stops while other programs have the core (`time.thread_time`).
 
     >>> clock = own_clock(torch.device("cpu"))
     >>> begin = clock()

@@ -1,6 +1,7 @@
 """Predictions: the time, memory and bytes of a schedule or a plan, computed with numpy only.
 
-`time` simulates schedules, `bytes` adds up memory and messages, `plans` divides a model among many devices and searches
-for the best division, `search` finds how operators are best cut, `launch` reads a model's config and writes the lines
-that start a plan elsewhere. `papers` holds what was published, and `judged` predicts every run of it.
+`time` simulates schedules. `bytes` computes memory and messages. `plans` searches for the best division of a model
+among many devices. `search` finds the best sharding of each operator. `launch` reads a model's config and writes the
+command that starts a plan in another program. `papers` has published results, and `judged` predicts every published
+run.
 """

@@ -56,8 +56,8 @@ def pipedream(
 
 
 def _warm(behind: int, copies: int) -> int:
-    """The forwards of a copy before its first backward: minibatches enough to keep all ranks from its stage on busy,
-    those of its own stage included, shared out among its copies."""
+    """The number of forwards of a copy before its first backward: enough minibatches to keep all ranks from its stage
+    on busy, divided among the copies of the stage."""
     return (behind - 1) // copies
 
 

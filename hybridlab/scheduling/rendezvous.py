@@ -66,7 +66,7 @@ class _Queues:
             raise self._stuck(ends)
 
     def _compute(self, rank, end):
-        """Let a rank go on as far as it can; its messages only join its queue."""
+        """Continue a rank as far as possible; its messages only join its queue."""
         start = self.position[rank]
         while self.position[rank] < end:
             action = self.position[rank]

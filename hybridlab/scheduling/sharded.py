@@ -34,7 +34,7 @@ def sharded(schedule: Schedule, active: int = 2) -> Schedule:
 
 
 def without_gathers(schedule: Schedule) -> Schedule:
-    """The same schedule without UNSHARD and RESHARD: for ranks that hold their weights whole.
+    """The same schedule without UNSHARD and RESHARD, for ranks that hold their full weights.
 
     >>> import hybridlab as hl
     >>> print(without_gathers(sharded(hl.Schedule.from_csv("0F0,0B0"))))

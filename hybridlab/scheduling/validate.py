@@ -175,7 +175,7 @@ def _check_goals(flow):
 
 
 def _check_every_place_steps(flow):
-    """Every copy of a stage steps equally often; where a stage has several, each step is one for more microbatches."""
+    """Check that every copy of a stage makes the same number of optimizer steps."""
     schedule = flow.schedule
     rows, copies = flow.parts_of_kind["OPT"], [len(ranks) if schedule.window else 1 for ranks in schedule.holders]
     steps = {(stage, rank): 0 for stage, ranks in enumerate(schedule.holders) for rank in ranks}

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Framework:
-    """A row of the lecture's table: what it divides, the most accelerators it ran on, the largest network, and the
-    notebook in which its technique runs."""
+    """A row of the lecture's table: the kinds of parallelism, the largest number of accelerators, the largest network,
+    and the notebook that runs its technique."""
 
     name: str
     parallelism: str

@@ -38,7 +38,8 @@ Strategy = dict[str, Choice]
 
 
 class Need(NamedTuple):
-    """How an operator needs an operand: what it calls the dims, the state, and along which cut dims it looks on."""
+    """The layout in which an operator needs an operand: its names of the dims, the state, the sharded dims with a
+    halo."""
 
     dims: str
     state: State
@@ -49,7 +50,7 @@ class Operator(NamedTuple):
     """One operator, which computes the value named after it.
 
     signature  the dims of every operand and of the result, a letter each;  takes  the operands, by name
-    does       "einsum", or another name that whoever executes it knows;  whole  dims that no axis may cut
+    does       "einsum", or another operation of the executor;  whole  dims that no axis may shard
     looks      along which dims outputs see more than their own place
 
     >>> up = Operator("up", "BTD,FD->BTF", ("x", "A"))
@@ -208,8 +209,8 @@ def _refuse_rules(graph, rules, mesh):
 
 
 def _tensors(graph) -> Iterator[tuple[str, str]]:
-    """(name, dims) of all that has dims: what is given, what is made, and an operator with its operands, whose dims
-    may be more than those of each of its tensors."""
+    """(name, dims) of all inputs, results and operators. An operator's dims, with its operands, may be more than those
+    of each of its tensors."""
     yield from graph.given.items()
     for operator in graph.operators:
         yield operator.name, operator.result

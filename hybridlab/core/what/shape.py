@@ -44,10 +44,10 @@ def divisors(n: int) -> list[int]:
 
 
 class Block(NamedTuple):
-    """The weights and biases of one block, by what tensor parallelism does with them.
+    """The weights and biases of one block, by their sharding in tensor parallelism.
 
-    attention  of one block, cut among ranks;  mlp  of one expert, cut too;  whole  norms, routing, what makes latents,
-    and the biases that are added behind a sum: every rank holds them
+    attention  of one block, sharded;  mlp  of one expert, sharded too;  whole  norms, routing, the matrices that make
+    latents, and the biases that are added after an all-reduce: every rank holds them
     heads, norms  the same of those that have no dim of the stream's width: from latents to heads, cut; norms of latents
     """
 

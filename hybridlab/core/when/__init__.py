@@ -1,10 +1,10 @@
 """Order and time: schedules, the law that orders them, and timelines, predicted or measured.
 
 Read in this order: `action` (one thing that a rank does), `schedule` (a list of them for every rank), `law` (what each
-kind of action takes and makes) and `flow` (the law applied to a schedule, in numbers). `values` numbers what the law
-speaks of, `lists` are lists of lists without objects, `meetings` the actions that end together, and `lifetimes` tells
+kind of action takes and makes) and `flow` (the law applied to a schedule, in numbers). `values` numbers the values of
+the law, `lists` are lists of lists without objects, `meetings` are actions that end together, and `lifetimes` computes
 how long values are held. `play` executes a schedule in rounds, `inferred` completes one from its lists of actions,
-`exchange` reads and writes it as text. `room` is the memory of a device as part of the law, `journeys` the copies to
-the host and back. A `timeline` says when each action was done, `timeline_file` saves it, `chrome` writes it for viewers
-of traces, `lanes` are its rows; `critical_path` and `gap` explain it.
+`exchange` reads and writes it as text. `room` is the memory of a device as part of the law, `journeys` are the copies
+to the host and back. A `timeline` has the times of all actions, `timeline_file` saves it, `chrome` writes it for trace
+viewers, `lanes` are its rows; `critical_path` and `gap` explain it.
 """

@@ -1,10 +1,11 @@
-"""A Chrome trace of a timeline, for Perfetto and chrome://tracing; and of one rank, as torch's profiler writes it.
+"""Write a timeline as a Chrome trace, for Perfetto and chrome://tracing; or one rank of it, as torch's profiler does.
 
 A process is a rank, a thread one of its lanes. Arrows lead from a send to its receive, and a counter says how many
 activations a rank holds. Steps follow each other, though a timeline measures each from its own start.
 
-HolisticTraceAnalysis, as `predict.launch.traced`, reads a file for each rank and knows work of a device by a stream and
-by the names of kernels. So in the trace of one rank messages, sums and copies bear the names that NCCL and CUDA have.
+HolisticTraceAnalysis and `predict.launch.traced` read one file for each rank, and recognise the work of a device by its
+stream and its kernel names. So in the trace of one rank, messages, reductions and copies have the names of NCCL and
+CUDA.
 
 Source: the Trace Event Format (Google, document 1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU); PyTorch's Kineto.
 Relatives: `core.when.timeline_file`, which keeps timelines for ourselves.
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 MILLISECOND, SECOND = 1e3, 1e6  # in microseconds, in which a trace counts; one unit of costs is drawn as the former
 HELD = "activations held"
-INSIDE = 1e-3  # microseconds: an arrow ends so much before its receive does, since it must end inside
+INSIDE = 1e-3  # microseconds: an arrow ends this long before the end of its receive, since it must end inside
 KERNELS = {  # by lane, or kind: the name in front of an action's own in the trace of one rank
     "send": "ncclDevKernel_SendRecv",
     "receive": "ncclDevKernel_SendRecv",
@@ -45,7 +46,7 @@ def chrome(timeline: "Timeline") -> dict:
 def chrome_of(timeline: "Timeline", rank: int) -> dict:
     """The trace of one rank, as a profiler of that rank would write it.
 
-    raises  ValueError for a rank that there is not
+    raises  ValueError for a rank that does not exist
     """
     ranks = timeline.schedule.ranks
     if rank not in range(ranks):
@@ -62,7 +63,7 @@ def _as_kernel(event: dict) -> dict:
     kind, lane = event["cat"], LANES[event["tid"]]
     front = KERNELS.get(kind, KERNELS.get(lane))
     name = f"{front} {event['name']}" if front else event["name"]
-    stream = {"stream": event["tid"] + 1, "kind": kind}  # of 0 HolisticTraceAnalysis thinks that it is none
+    stream = {"stream": event["tid"] + 1, "kind": kind}  # HolisticTraceAnalysis ignores 0
     return event | {"cat": "kernel", "name": name, "args": event["args"] | stream}
 
 
@@ -119,8 +120,8 @@ def _arrows(timeline: "Timeline") -> list[dict]:
 
 
 def _counters(timeline: "Timeline") -> list[dict]:
-    """How many activations each rank holds, whenever that changes: from the begin of a forward to the end of the action
-    that takes them last."""
+    """The number of activations that each rank holds, at every change. A rank holds an activation from the start of its
+    forward to the end of the last action that takes it."""
     to_us, starts, flow = _scale(timeline), _starts(timeline), timeline.flow
     made, freed = lives(flow, "input")
     found = []
@@ -131,7 +132,7 @@ def _counters(timeline: "Timeline") -> list[dict]:
                 [timeline.begin[step, own[made[a:b] > 0]], timeline.end[step, own[freed[a:b] > 0]]]
             )
             change = np.concatenate([made[a:b][made[a:b] > 0], -freed[a:b][freed[a:b] > 0]])
-            order = np.lexsort((change, moments))  # who frees at a moment comes before who makes
+            order = np.lexsort((change, moments))  # at the same time, frees come before allocations
             for moment, held in zip(moments[order], np.cumsum(change[order])):
                 at = (starts[step] + float(moment) * timeline.tick) * to_us
                 found.append({"name": HELD, "ph": "C", "pid": rank, "tid": 0, "ts": at, "args": {"held": int(held)}})
@@ -143,6 +144,6 @@ def _scale(timeline: "Timeline") -> float:
 
 
 def _starts(timeline: "Timeline") -> list[float]:
-    """When each step begins, in units: behind the ends of those before it."""
+    """The start of each step, in units: after the end of all earlier steps."""
     lengths = timeline.end.max(axis=1, initial=0) * timeline.tick
     return [0.0, *np.cumsum(lengths)[:-1].tolist()]

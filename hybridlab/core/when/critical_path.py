@@ -7,7 +7,8 @@ from hybridlab.core.when.lanes import COMPUTE, IN, OUT, messages
 
 
 def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
-    """The critical path as action numbers, first to last: from the last end back, always to what was waited for.
+    """The critical path as action numbers, first to last. It goes back from the last end, always to the last awaited
+    action.
 
     cause  as `waited_for` gives it; a message is in the chain once, as its SEND
     """
@@ -19,11 +20,11 @@ def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
 
 
 def waited_for(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """For every action, the one it waited for last: of all that could have held it back, the one that ended last.
+    """For every action, the action that it waited for last: of all its predecessors, the one that ended last.
 
-    These are the makers of what it takes and the action before it on its rank; for a copy to the host or back, also the
-    one before it on its engine; for a message, the one before it on its link and what its receiver did before. A
-    received message is given as its SEND; -1 means that nothing held the action back.
+    The predecessors are the makers of its inputs and the action before it on its rank. For a copy to the host or back,
+    also the one before it on its engine; for a message, the one before it on its link, and the action before its
+    receive. A received message is given as its SEND; -1 means that the action did not wait.
 
     lane, begin, end  one entry per action
     """
@@ -47,14 +48,14 @@ def waited_for(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarray)
 
 
 def _before(flow, meant):
-    """For every action the last one before it in its rank's program of those that are meant; -1 where there is none."""
+    """For every action, the last earlier action of its rank's program that has a flag; -1 if there is none."""
     number = np.where(meant, np.arange(flow.actions), -1)
     before = np.concatenate([[-1], np.maximum.accumulate(number)[:-1]]) if flow.actions else number
     return np.where(before >= flow.program[flow.rank], before, -1)
 
 
 def _sent_before(flow, sends, receives):
-    """For every SEND the one before it over the same link; -1 where it is the first."""
+    """For every SEND, the one before it over the same link; -1 if it is the first."""
     link = flow.rank[sends] * flow.schedule.ranks + flow.rank[receives]
     order = np.lexsort((sends, link))
     before = np.full(len(sends), -1)

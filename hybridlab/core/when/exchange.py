@@ -1,4 +1,4 @@
-"""Exchange: writing a schedule as text or as a file, and reading it.
+"""Write a schedule as text or as a file, and read it.
 
 One text form, PyTorch's, in four spellings; all of them can be read:
 
@@ -109,7 +109,7 @@ def _beyond_pytorch(action, schedule):
 
 
 def to_dict(schedule: "Schedule") -> dict:
-    """Everything about a schedule in plain values, its actions spelled out: what JSON keeps of it."""
+    """A schedule as plain values, with its actions as text; JSON stores these."""
     facts = {key: getattr(schedule, key) for key in FACTS}
     facts |= {key: [list(stages) for stages in facts[key]] for key in LISTED}
     program = [list(map(str, actions)) for actions in schedule.program]
@@ -166,9 +166,9 @@ def read(source: str | PathLike[str] | BinaryIO) -> str:
 
 
 def from_text(text: str, name: str = "typed order") -> dict:
-    """The facts that a text says, in any of the forms above; the schedule need not be valid.
+    """The facts in a text, in any of the forms above; the schedule need not be valid.
 
-    raises  ValueError in one sentence that names line and cell, and what could stand there
+    raises  ValueError in one sentence that names line and cell, and the valid entries
 
     >>> facts = from_text("0F0 0F1 0B0 0B1  # first stage\\n1F0 1B0 1F1 1B1")
     >>> facts["place"], facts["microbatches"]
@@ -250,13 +250,13 @@ def _columns(head, lines):
 # --- JSON --------------------------------------------------------------------------------------------------------
 
 LISTED = ("skips", "breaks", "exchanges", "tied")
-FACTS = ("name", "chunks", "window", "dp", *LISTED)  # what is kept beside the program; the rest follows
+FACTS = ("name", "chunks", "window", "dp", *LISTED)  # stored in addition to the program; the rest follows from it
 
 
 def from_dict(saved: dict) -> dict:
-    """The facts that `to_dict` kept.
+    """The facts stored by `to_dict`.
 
-    raises  ValueError in one sentence when it is something else, of a later version, or damaged
+    raises  ValueError in one sentence if the input is something else, of a later version, or damaged
     """
     kept = saved.get("format") if isinstance(saved, dict) else None
     if kept != FORMAT:
@@ -279,7 +279,7 @@ def from_dict(saved: dict) -> dict:
 
 
 def _is_sound(made, key, value):
-    """Whether a saved fact is of its kind, and goes with what the actions say."""
+    """Whether a saved fact has the right type, and agrees with the actions."""
     if key == "name":
         return isinstance(value, str)
     if key in LISTED:

@@ -1,6 +1,6 @@
-"""The flow of values through a schedule: the law, applied to every action, in numbers.
+"""Apply the law to every action of a schedule: the flow of values, in numbers.
 
-Everything that asks about order, memory or messages reads a `Flow`: play, validation, lowering, simulation, timelines.
+All code about order, memory or messages reads a `Flow`: play, validation, lowering, simulation, timelines.
 """
 
 from functools import cached_property, lru_cache
@@ -18,7 +18,7 @@ from hybridlab.core.when.values import BEGIN, END, WIRE, Values
 
 
 def flow_of(schedule: Schedule, room: Room | None = None) -> "Flow":
-    """The flow of a schedule; the last few that were asked for are kept, and not made again."""
+    """The flow of a schedule; the last few results are cached."""
     return _flow_of(schedule, room)
 
 
@@ -32,12 +32,12 @@ class Flow(Values):
 
     takes, makes    `Lists` of value numbers, one list per action (a fused pair is one action)
     rank            the rank of each action;  program: each rank's first action (ranks + 1)
-    given           flags: values that need no maker (the first weights)
+    given           flags: values that need no maker (the initial weights)
     meeting         the meeting that each action must attend, or -1
     attendance      how many actions each meeting waits for: one for each rank that holds a copy of the stage
-    room            what a device may hold: an action that would not fit also takes `room`, made by the SWAP_OUT that it
-                    must wait for (see `core.when.room`);  waits_for  that SWAP_OUT of each action, or -1
-    lacks           how much more than there is room for each action needs even when it has waited, or 0
+    room            memory capacity of a device: an action that would not fit also takes `room`, made by the SWAP_OUT
+                    that it must wait for (see `core.when.room`);  waits_for  that SWAP_OUT of each action, or -1
+    lacks           how much memory each action lacks even after it has waited, or 0
 
     >>> from hybridlab.core.when.schedule import actions
     >>> toy = Schedule.of("toy", [np.concatenate([actions("F", 0, [0]), actions("B", 0, [0])])], {(0, 0): 0}, 1)
@@ -73,22 +73,22 @@ class Flow(Values):
             self._take_room()
 
     def _find_homes(self):
-        """Where each stage lives, and whom each microbatch belongs to."""
+        """The rank of each stage, and the replica of each microbatch."""
         s = self.schedule
         self.home, self._copies = np.full((s.stages + 1, s.replicas), -1), np.zeros((s.stages, s.replicas), np.int32)
         for (stage, replica), rank in s.place.items():
             self.home[stage, replica] = rank
             self._copies[stage, replica] = s.copy_of[stage, replica]
-        self.home[-1] = self.home[-2]  # the edge behind the model ends where it starts
+        self.home[-1] = self.home[-2]  # the edge after the model ends where it starts
         self.owner = np.array(s.replica_of)
-        # a row that states none, or an impossible one, must not reach into another block
+        # a row without one, or with an impossible one, must not reach into another block
         self._microbatch = np.clip(self.microbatch, 0, len(s.replica_of) - 1)
         self._copy = self._copies[np.clip(self.stage, 0, s.stages - 1), np.clip(self.replica, 0, s.replicas - 1)]
 
     # the law, term by term
 
     def _lists(self, side) -> Lists:
-        """What all actions take, or make: `side` is `law.takes` or `law.makes`."""
+        """The values that all actions take, or make: `side` is `law.takes` or `law.makes`."""
         found = []
         for kind, parts in self.parts_of_kind.items():
             found.append((parts, [run for term in side(kind) for run in self._values(term, kind, parts)]))
@@ -118,7 +118,7 @@ class Flow(Values):
     # what travels
 
     def _on_all_edges(self, name, into, parts):
-        """Yield (flags, values): what the parts have on the edges into their stages, or out of them."""
+        """Yield (flags, values): the values of the parts on the edges into their stages, or out of them."""
         microbatch = self._microbatch[parts]
         for there, edge in self._edges(self.stage[parts], into):
             if there.all():
@@ -164,7 +164,7 @@ class Flow(Values):
         elif side != BEGIN:
             side = self._travels[edge, self.owner[microbatch]] * np.int32(side)
         value = self.number(name, edge, side, microbatch)
-        if name == "gradient":  # behind the model the gradient is the activation
+        if name == "gradient":  # after the model the gradient is the activation
             back = self.block["gradient"] - self.block["activation"]
             np.subtract(value, back, out=value, where=edge == self.schedule.stages - 1)
         return value
@@ -200,7 +200,7 @@ class Flow(Values):
     # what stays on a stage
 
     def _at_rest(self, name) -> np.ndarray:
-        """For every row, the number of the value of this name that it means: one that belongs to a stage."""
+        """For every row, the number of its value of this name, which belongs to a stage."""
         if name == "weights":
             return self.number(name, self.stage, self._copy, self._latest)
         if name == "summed":
@@ -213,18 +213,18 @@ class Flow(Values):
 
     @cached_property
     def _saved(self):
-        """Where each row's values of the `VERSIONED` names stand in their blocks, which are alike."""
+        """The position of each row's values of the `VERSIONED` names in their blocks, which have the same shape."""
         where = self.stage, self._microbatch, np.maximum(self.version, 0), self._journeys
         return self.number("saved", *where) - self.block["saved"]
 
     @cached_property
     def _journeys(self):
-        """For every row, how many journeys what its forward keeps has made before it in its program."""
+        """For every row, the number of journeys of its forward's saved activations before it in its program."""
         return journeys(self.kind, self.stage, self.microbatch, np.maximum(self.version, 0))
 
     @cached_property
     def _whole(self):
-        """What computing on a stage needs: its gathered copy, where it is sharded, else its weights as they are."""
+        """The weights that computing on a stage needs: the gathered copy if it is sharded, else its weights."""
         weights = self._at_rest("weights")
         if "UNSHARD" not in self.parts_of_kind:
             return weights
@@ -262,7 +262,7 @@ class Flow(Values):
 
     @cached_property
     def _latest(self):
-        """The version of the weights that each row finds: the one it states, else the latest in its own program."""
+        """The version of the weights that each row uses: the one it states, else the latest in its rank's program."""
         return np.where(self.version >= 0, self.version, self._updates)
 
     @cached_property
@@ -272,12 +272,12 @@ class Flow(Values):
 
     @cached_property
     def _gathered(self):
-        """Which gathered copy each row finds, as a number that grows with each gather and each free.
+        """The gathered copy that each row uses, as a number that grows with each gather and each free.
 
             0UNSHARD 0F0 0RESHARD 0F1 0UNSHARD 0B0 0RESHARD
                 1     1      1     2      3     3      3
 
-        An odd copy is made by its UNSHARD. An even one, here that of 0F1, is made by nobody: the weights were let go.
+        UNSHARD makes the odd copies. No action makes an even one, here that of 0F1: the weights have been freed.
         """
         before = self._count_before("UNSHARD") + self._count_before("RESHARD")
         return np.minimum(before + (self.kind == CODE["UNSHARD"]), self.shape["whole"][-1] - 1)
@@ -287,7 +287,8 @@ class Flow(Values):
         self.given[self.number("weights", stage, self._copies[stage, replica], 0)] = True
 
     def _take_room(self):
-        """Who waits for a SWAP_OUT takes the room that it makes; who lacks room all the same, what nobody makes."""
+        """An action that waits for a SWAP_OUT takes the `room` that it makes. An action that still lacks memory takes a
+        value that no action makes."""
         outs = self.action_of[self.parts_of_kind.get("SWAP_OUT", np.zeros(0, dtype=np.int64))]
         takers = np.flatnonzero((self.waits_for >= 0) | (self.lacks > 0))
         number = np.where(self.lacks > 0, len(outs), np.searchsorted(outs, self.waits_for))
@@ -300,12 +301,12 @@ class Flow(Values):
 
     @cached_property
     def maker(self) -> np.ndarray:
-        """The action that makes each value; -1 where none does."""
+        """The action that makes each value; -1 if none does."""
         maker = np.full(self.size, -1)
         maker[self.makes.values] = self.makes.owners
         return maker
 
     def action(self, number: int) -> Action:
-        """Action `number` as an `Action`, fused pairs whole."""
+        """Action `number` as an `Action`; a fused pair is one."""
         rank = self.rank[number]
         return self.schedule.program[rank][number - self.program[rank]]

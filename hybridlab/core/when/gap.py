@@ -1,4 +1,4 @@
-"""The gap between a measured step and its prediction, split into causes that add up to it.
+"""Split the gap between a measured step and its prediction into causes that add up to it.
 
 The longest path through the program's own dependencies is computed several times, each time with one more thing as it
 was measured: first the mean time of each kind of action, then that of each stage, then every action's own time, then
@@ -27,8 +27,8 @@ def causes(predicted: "Timeline", real: "Timeline") -> dict[str, float]:
     compute    actions took longer on average, kind by kind
     imbalance  some stages took longer than others
     jitter     single actions took longer than those like them
-    sending    messages and joint sums were under way for longer
-    waiting    the rest: ranks that could have gone on and did not
+    sending    messages and collectives took longer
+    waiting    the rest: ranks that were ready to continue and did not
     """
     path = _Paths(real)
     mine, other = path.times(predicted), path.times(real)
@@ -50,7 +50,7 @@ def longest(timeline: "Timeline") -> float:
 
 
 class _Paths:
-    """Longest paths through one program, its messages left out: what a value takes to travel is given beside it."""
+    """Longest paths through one program without its messages; the travel time of each value is given separately."""
 
     def __init__(self, timeline):
         schedule = timeline.schedule
@@ -61,7 +61,8 @@ class _Paths:
         self.kind, self.stage = np.where(pairs > 1, -1, rows[:, 0]), rows[:, 1]
 
     def times(self, timeline) -> np.ndarray:
-        """The time of every compute action of the typical step; joint sums run beside, and count as messages."""
+        """The time of every compute action of the typical step; collectives overlap with them, and count as
+        messages."""
         return np.where(timeline.lane == COMPUTE, _seconds(timeline), 0.0)[_stays(timeline)]
 
     def by_kind(self, times) -> np.ndarray:
@@ -73,7 +74,7 @@ class _Paths:
         return _means(times, [self.kind, self.stage])
 
     def sending(self, timeline) -> tuple[np.ndarray, np.ndarray]:
-        """(the time that each value was under way, the time that each joint sum took)."""
+        """(the travel time of each value, the time of each collective)."""
         late, seconds = np.zeros(self.flow.size), _seconds(timeline)
         for send in np.flatnonzero(timeline.lane == SEND):
             late[timeline.flow.unsent(timeline.flow.takes[send][0])] = seconds[send]

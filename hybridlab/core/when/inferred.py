@@ -1,4 +1,4 @@
-"""The properties of a schedule that follow from its lists: placement, replicas, chunks, windows, copies, skips, breaks.
+"""Infer the properties of a schedule from its lists: placement, replicas, chunks, windows, copies, skips, breaks.
 
 Text and files contain each rank's actions in order (see `exchange`). The rest of a schedule is read back here, as
 *facts*: the arguments of `Schedule.of`.
@@ -17,7 +17,7 @@ SIZE = 4_000_000  # about 4 values of the law for every stage and microbatch, mo
 
 
 def _programs(ranks, spot):
-    """(one list of actions per rank, place), from the cells of every rank; `spot` words where a cell stands."""
+    """(one list of actions per rank, place), from the cells of every rank; `spot` describes the position of a cell."""
     programs, place, count = [], {}, itertools.count(1)
     for rank, cells in enumerate(ranks):
         programs.append([])
@@ -42,7 +42,7 @@ def _settled(action, rank, place):
 
 
 def completed(name: str, ranks: Iterable, spot: str) -> dict:
-    """The facts of a schedule: all that the actions in the cells of every rank say about it.
+    """The facts of a schedule that follow from the actions in the cells of every rank.
 
     >>> facts = completed("toy", [[(0, "0F0"), (1, "0B0")], [(0, "1F0"), (1, "1B0")]], "cell {}")
     >>> facts["place"], facts["microbatches"], facts["chunks"]
@@ -65,7 +65,7 @@ def completed(name: str, ranks: Iterable, spot: str) -> dict:
     replica_of = np.zeros(int(microbatch.max()) + 1, dtype=np.int64)
     replica_of[microbatch[there]] = replica[there]
     window = _window([part for part in parts if part.kind == "REDUCE_GRAD"], place, len(replica_of))
-    copies = 1 if window else _copies(place, len(programs), replica_of)  # one that updates by itself has no dp
+    copies = 1 if window else _copies(place, len(programs), replica_of)  # a stage that updates separately has no dp
     return {
         "name": name,
         "programs": programs,
@@ -94,7 +94,8 @@ def _check_split(kind, stage, microbatch):
 
 
 def _window(sums, place, total):
-    """Microbatches that a copy of a stage has between two optimizer steps: the sums say which window they close."""
+    """Microbatches of a copy of a stage between two optimizer steps; the reductions state the window that they
+    close."""
     last = max(sums, key=lambda action: action.version, default=None)
     if last is None or last.version < 0:
         return 0
@@ -117,8 +118,8 @@ def _skips(parts, place):
 
 
 def _breaks(parts, place, skips):
-    """The edges of the chain without messages, though their stages live apart, and skips leave the one and reach the
-    other: a forgotten message looks like that only where there are branches."""
+    """The breaks: edges of the chain without messages, though their stages are on different ranks, if skips leave the
+    one and reach the other. Without branches, such an edge is a forgotten message."""
     sent = {part.edge for part in parts if part.kind in MESSAGES}
     leave, reach = {begin for begin, _ in skips}, {end for _, end in skips}
     near = {(s, s + 1) for (s, r), rank in place.items() if place.get((s + 1, r), rank) != rank}
@@ -126,14 +127,14 @@ def _breaks(parts, place, skips):
 
 
 def _exchanges(parts, place):
-    """The edges of the messages of a rank to itself: others are on their way beside it."""
+    """The edges of a rank's messages to itself, which stand for exchanges with other ranks."""
     edges = {part.edge for part in parts if part.kind in MESSAGES}
     within = [(a, b) for a, b in edges for home in place if home[0] == a and place[home] == place.get((b, home[1]))]
     return tuple(sorted(set(within)))
 
 
 def _copies(place, all_ranks, replica_of):
-    """How many data-parallel copies there are: equal groups of ranks that share no replica."""
+    """The number of data-parallel copies: equal groups of ranks that share no replica."""
     on_rank, groups = {}, []
     for (_, replica), rank in place.items():
         on_rank.setdefault(rank, set()).add(replica)

@@ -37,11 +37,11 @@ from typing import NamedTuple
 class Kind(NamedTuple):
     """One kind of action.
 
-    law         what it takes | what it makes
-    meaning     what it is, in words
-    cost        the field of `Costs` that holds its duration; "" where it takes no time
-    lane        "compute" keeps the rank busy; all else runs beside that: "send", "receive", "reduce", and the copies
-                "out" to the host and "in" from it, each by an engine of its own
+    law         values that it takes | values that it makes
+    meaning     a description in words
+    cost        the field of `Costs` with its duration; "" if it takes no time
+    lane        "compute" keeps the rank busy. All others overlap with it: "send", "receive", "reduce", and the copies
+                "out" to the host and "in" from it, each on a separate engine
     microbatch  whether it works on one microbatch; else on the weights of a stage
     """
 

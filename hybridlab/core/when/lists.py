@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Lists:
-    """Many lists of whole numbers in two columns: list i is values[starts[i] : starts[i + 1]]."""
+    """Many lists of integers in two columns: list i is values[starts[i] : starts[i + 1]]."""
 
     starts: np.ndarray
     values: np.ndarray
@@ -37,7 +37,7 @@ class Lists:
         return cls(starts, everything)
 
     def joined(self, first: np.ndarray) -> "Lists":
-        """Neighbouring lists in one: from each of the first ones up to the next of these.
+        """Neighbouring lists joined: each from one of `firsts` up to the next.
 
         >>> [one.tolist() for one in Lists(np.array([0, 1, 1, 3]), np.array([7, 8, 9])).joined(np.array([0, 2]))]
         [[7], [8, 9]]

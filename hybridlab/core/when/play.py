@@ -1,10 +1,10 @@
 """Execute a schedule in rounds: in each round, every rank whose next action has its inputs runs it.
 
-Playing knows no durations. It yields an order in which all actions can happen, or says who waits for whom. In the
-blocking form, a SEND and its RECV happen together or not at all.
+There are no durations here. The result is an order in which all actions can run, or the ranks that wait for each other.
+In the blocking form, a SEND and its RECV happen together or not at all.
 
-`longest_path` is the same for large schedules: an action begins when its rank is free and what it takes has arrived.
-With every action one round long it plays; with durations it simulates schedules without messages.
+`longest_path` does the same for large schedules: an action begins when its rank is free and its inputs have arrived. If
+every action takes one round, it gives the rounds; with durations, it simulates schedules without messages.
 """
 
 import importlib
@@ -27,11 +27,11 @@ class Stuck(ValueError):
 
 
 def play(flow: Flow, blocking: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """All actions in an order in which they can happen, and the round of each; ties go to the lower rank.
+    """All actions in an order in which they can run, and the round of each; ties go to the lower rank.
 
-    blocking  a rank leaves its SEND or RECV only when the other side has come to it too
+    blocking  a rank finishes its SEND or RECV only after the other side has reached it too
 
-    raises  Stuck when some rank can never go on
+    raises  Stuck if some rank can never continue
 
     >>> from hybridlab.core.when.schedule import Schedule
     >>> order, rounds = play(Flow(Schedule.from_csv("0F0,0B0\\n1F0,1B0")))
@@ -66,7 +66,7 @@ def play(flow: Flow, blocking: bool = False) -> tuple[np.ndarray, np.ndarray]:
             raise _stuck(flow, made, position, unfinished, partner)
         for action in moved:
             ended = [action]
-            if meeting[action] >= 0:  # nobody leaves a meeting before the last one has come
+            if meeting[action] >= 0:  # no rank leaves a meeting before the last one has arrived
                 there = present.setdefault(meeting[action], [])
                 there.append(action)
                 ended = there if len(there) == flow.attendance[meeting[action]] else []
@@ -103,14 +103,14 @@ def _stuck(flow: Flow, made: bytearray, position: list[int], unfinished: list[in
 
 
 GIVEN = -(2**31)  # the maker of a value that needs none
-LARGE = 60_000  # actions from which on machine code saves more time than importing numba takes (half a second)
+LARGE = 60_000  # with more actions, machine code saves more time than the import of numba takes (half a second)
 
 
 @cache
 def machine_code(function: Callable) -> Callable | None:
-    """`function` compiled by numba, once per machine; None where numba (the extra `fast`) cannot be imported."""
+    """`function` compiled by numba, once per machine; None if numba (the extra `fast`) cannot be imported."""
     try:
-        njit = importlib.import_module("numba").njit  # by name: the core must load where numba is not
+        njit = importlib.import_module("numba").njit  # by name: the core must load without numba
     except ImportError:
         return None
     try:
@@ -147,23 +147,22 @@ def longest_path(
     begin: np.ndarray,
     over: np.ndarray,
 ) -> bool:
-    """When every action can begin. For numba: one function, on arrays of whole numbers.
+    """The earliest start of every action. For numba: one function, on arrays of integers.
 
-    A rank goes on through its program until it misses a value. Then it waits until an action makes that value. Which
-    rank is looked at first makes no difference: each action begins when its rank is free and the last of what it takes
-    has arrived.
+    A rank continues through its program until a value is missing. Then it waits until an action makes that value. The
+    order of the ranks makes no difference: each action begins when its rank is free and its last input has arrived.
 
     takes_at, takes     starts and values of `Flow.takes`;  makes_at, makes  those of `Flow.makes`
-    maker               the action that has made each value, or GIVEN; -1: nobody yet; -2 - r: nobody yet, and rank r
-                        waits for it
+    maker               the action that has made each value, or GIVEN; -1: not made yet; -2 - r: not made yet, and rank
+                        r waits for it
     attendance          how many actions each meeting waits for; all make their values at the end of the last
     late                how much later a value arrives at another rank: entry `value % len(late)`
     ready, begin, over  of every action, to be filled in
 
-    Several who wait for one value are a chain. If rank 2 has come first and then rank 0: maker[value] = -2 - 0,
+    Several ranks that wait for one value form a chain. If rank 2 came first and then rank 0: maker[value] = -2 - 0,
     waited_before[0] = 2, waited_before[2] = -1. The actions that have come to one meeting are a chain too.
 
-    Returns False if a rank waits for ever, or a value is made twice.
+    Returns False if a rank waits forever, or a value is made twice.
     """
     actions, ranks, alike = len(duration), len(program) - 1, len(late) == 1
     waited_before = np.full(ranks, -1, np.int32)
@@ -201,7 +200,7 @@ def longest_path(
             done, time, meets = action, free[rank], meeting[action]
             action += 1
 
-            # Who meets others makes nothing until the last has come, and is over.
+            # An action in a meeting makes nothing until the last one has arrived.
             if meets >= 0:
                 came_before[done], came_last[meets] = came_last[meets], done
                 come[meets] += 1
@@ -211,7 +210,7 @@ def longest_path(
                 while one >= 0:
                     time, one = max(time, over[one]), came_before[one]
 
-            # What it makes is there, also what those make whom it met; whoever waited for that can go on.
+            # Its results are available, also those of its meeting; ranks that waited for them can continue.
             while done >= 0:
                 over[done] = time
                 for at in range(makes_at[done], makes_at[done + 1]):

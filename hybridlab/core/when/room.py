@@ -24,7 +24,7 @@ from hybridlab.signatures import refuse_types
 if TYPE_CHECKING:
     from hybridlab.core.when.flow import Flow
 
-EXACT = 1e-9  # of the capacity: sums of fractions are no more exact than that
+EXACT = 1e-9  # relative tolerance of the capacity, for rounding in sums
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,10 @@ def during(flow: "Flow", room: Room) -> np.ndarray:
 
 
 def arrows(flow: "Flow", room: Room) -> tuple[np.ndarray, np.ndarray]:
-    """(waits_for, lacks): the SWAP_OUT that each action waits for (-1: none), and how much it lacks even so.
+    """(waits_for, lacks): the SWAP_OUT that each action waits for (-1: none), and the memory that it lacks even then.
 
-    A rank waits with each of its compute actions. An engine waits with each of its copies, which end in their order; so
-    an action that takes the result of a copy has also waited for everything that this copy and earlier ones have waited
-    for.
+    The compute actions of a rank wait in order. So do the copies of an engine. So an action that takes the result of a
+    copy has also waited for everything that this copy and earlier copies have waited for.
     """
     first, last, weight = stays(flow, room)
     makes = np.bincount(first, weight, flow.actions).tolist()
@@ -119,7 +118,7 @@ def arrows(flow: "Flow", room: Room) -> tuple[np.ndarray, np.ndarray]:
     lanes = np.array([KIND[kind].lane for kind in KINDS])[flow.kind[flow.first_row]].tolist()
     most = room.capacity * (1 + EXACT)
     waits_for, lacks = np.full(flow.actions, -1), np.zeros(flow.actions)
-    over: dict[int, int] = {}  # copy: how many of its rank's SWAP_OUTs are over when it is
+    over: dict[int, int] = {}  # copy: the number of its rank's SWAP_OUTs that have ended when it ends
     for start, end in zip(flow.program.tolist(), flow.program[1:].tolist()):
         held, outs, gone, by_rank, by_engine = 0.0, [], [0.0], 0, 0
         for action in range(start, end):

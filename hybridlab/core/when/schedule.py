@@ -218,7 +218,7 @@ class Schedule:
         return Action(KINDS[kind], *numbers)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same of everything: schedules that were made twice, saved and loaded."""
+        """Whether all fields are equal, as for a schedule that was saved and loaded."""
         if self is other or not isinstance(other, Schedule):
             return self is other
         mine, its = ([getattr(one, field.name) for field in fields(one)] for one in (self, other))

@@ -1,4 +1,4 @@
-"""A timeline's file: saving a `Timeline` as JSON and reading it.
+"""Save a `Timeline` as JSON, and read it.
 
 `Timeline` uses this file and has its functions as methods (`save`, `load`, …). So what is read here are
 *facts*: the arguments of `Timeline`.
@@ -32,9 +32,9 @@ def plain(timeline: "Timeline") -> dict:
 
 
 def read(path: str | PathLike[str]) -> dict:
-    """The plain values that are saved at `path`.
+    """The plain values saved at `path`.
 
-    raises  ValueError when there is no such file, or it is no JSON
+    raises  ValueError if the file does not exist, or is not JSON
     """
     text = content(path, "the timeline")
     try:
@@ -46,7 +46,7 @@ def read(path: str | PathLike[str]) -> dict:
 def facts(saved: dict) -> dict:
     """The facts of a timeline, from its plain values.
 
-    raises  ValueError in one sentence when they are something else, of another version, or damaged
+    raises  ValueError in one sentence if they are something else, of another version, or damaged
     """
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise ValueError("this is not a saved hybridlab timeline: save one with timeline.save(path)")
@@ -68,7 +68,7 @@ def facts(saved: dict) -> dict:
 
 
 def _column(saved) -> np.ndarray:
-    """A saved column of whole ticks, a line per step; an empty one where it is anything else."""
+    """A saved column of integer ticks, a line per step; an empty one if the input is anything else."""
     try:
         column = np.array(saved)
     except ValueError:  # lines of different lengths

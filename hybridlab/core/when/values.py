@@ -27,9 +27,8 @@ class Values:
     edges    (edges, 2): the chain's, the skips; an edge has a value of each name at its start, on the wire, at its end
     size     how many numbers there are
 
-    versions, copies, swaps  how many versions of the weights, gathered copies of them, and copies to the host can be
-                             told apart
-    journeys                 the most that what a forward keeps makes
+    versions, copies, swaps  numbers of versions of the weights, of their gathered copies, and of copies to the host
+    journeys                 the largest number of journeys of a forward's saved activations
     """
 
     def __init__(self, schedule: Schedule, versions: int, copies: int, swaps: int = 0, journeys: int = 0):
@@ -41,7 +40,7 @@ class Values:
             "gradient": travelling,
             **dict.fromkeys(VERSIONED, (stages, microbatches, versions, 1 + journeys)),
             **dict.fromkeys(AWAY, (stages, microbatches, versions, 1 + journeys) if journeys else (0,)),
-            "room": (swaps + 1,),  # the last is made by nobody
+            "room": (swaps + 1,),  # no action makes the last one
             "weight_gradient": (stages, microbatches),
             "summed": at_rest,
             "weights": at_rest,

@@ -92,7 +92,7 @@ class Param:
 
     @property
     def pattern(self) -> tuple:
-        """A key that is equal for parameters sharded in the same way, whatever their sizes."""
+        """A key that is equal for parameters sharded in the same way, also if their sizes differ."""
         numbered = lambda cut: tuple(cut.spans.index(span) for span in cut.spans)
         shard = tuple(sorted((axis, numbered(cut)) for axis, cut in self.shard.items()))
         return shard, tuple(sorted(self.at.items())), self.partial, self.owners, self.over

@@ -15,7 +15,7 @@ import numpy as np
 
 
 class Piece(NamedTuple):
-    """A share of a parameter's flattened box."""
+    """A shard of a parameter's flattened box."""
 
     box: tuple[slice, ...]
     share: slice

@@ -22,7 +22,7 @@ Span = tuple[int, int]
 
 
 def overlap(one: Span, other: Span) -> Span:
-    """What two spans have in common; where that is nothing, a span of length 0 at the nearer end of the other.
+    """The intersection of two spans; if it is empty, a span of length 0 at the nearer end of the other.
 
     one, other  spans, (from, to)
 

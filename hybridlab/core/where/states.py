@@ -1,4 +1,4 @@
-"""States: what a tensor is along each axis of a mesh, and the arrows from one state to another.
+"""Define the states of a tensor along each axis of a mesh, and the moves from one state to another.
 
 Along one axis a tensor is varying, V (each rank has its part of one dim), invariant, I (the same everywhere, and so is
 all that is done with it), replicated, R (the same, for work that differs from rank to rank), or partial, P (partial

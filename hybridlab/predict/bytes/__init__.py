@@ -1,10 +1,11 @@
-"""Bytes that ranks hold and send.
+"""Compute the bytes that ranks hold and send.
 
-Held: `memory` (weights, gradients, optimizer state), `activations` (by the papers' formulas), `saved` (the reference
-model's, thing by thing), `live` (over time, in a schedule). Sent: `collectives` (each operation, and its time),
-`traffic` (messages between stages), `context` (keys and values along cp), `experts` (tokens along ep), `spatial` (halos
-along h and w), `convolution` (grids that cut samples, pixels, channels or filters), `sharing` (sums and gathers of a
-step), `matmul` (multiplication on grids of ranks, of which `matmul_by_rank` tells each), `arrows` (what follows from
-operators whose dims are cut; `halos`, what those fetch that look on); each of these speaks of a `transfer` or of what
-one rank sends.
+Memory: `memory` (weights, gradients, optimizer state), `activations` (by the papers' formulas), `saved` (of the
+reference model, tensor by tensor), `live` (over time, in a schedule).
+
+Communication: `collectives` (each operation, and its time), `traffic` (messages between stages), `context` (keys and
+values along cp), `experts` (tokens along ep), `spatial` (halos along h and w), `convolution` (grids that shard samples,
+pixels, channels or filters), `sharing` (all-reduces and all-gathers of a step), `matmul` (on grids of ranks;
+`matmul_by_rank` for each rank), `arrows` (collectives between sharded operators; `halos` of convolutions). Each of
+these returns a `transfer`, or the elements that one rank sends.
 """

@@ -14,16 +14,16 @@ from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
 
-RECOMPUTE = ("none", "selective", "full")  # what is not kept for the backward, but done again: attention's core, or all
+RECOMPUTE = ("none", "selective", "full")  # recomputed in the backward: nothing, the core of attention, or everything
 NONE, SELECTIVE, FULL = range(3)
 
 
 class Kept(NamedTuple):
-    """Bytes that one block keeps of one microbatch, on one rank.
+    """Bytes that one block saves for one microbatch, on one rank.
 
-    whole  what every rank of tp holds whole, or its part of the sequence, and of the width
-    cut    what is cut along tp;  core  scores between positions, cut along tp by heads
-    inside  tokens as they came to their experts, and what came back for them; latents: whole on every rank of tp
+    whole   tensors that tp does not shard; only sequence parallelism and the width shard them
+    cut     tensors that are sharded along tp;  core  scores between positions, sharded along tp by heads
+    inside  inputs and outputs of experts, for the dispatched tokens; latents, which every rank of tp holds in full
     """
 
     whole: float
@@ -33,23 +33,23 @@ class Kept(NamedTuple):
 
     @property
     def total(self) -> Amount:
-        """All of them."""
+        """The sum of all fields."""
         return added(self)
 
     @property
     def apart(self) -> Amount:
-        """All but the scores, which a selective recomputation drops."""
+        """All fields except the scores, which selective recomputation frees."""
         return self.whole + self.cut + self.inside
 
 
 def kept(
     shape: Shape, sequences: Amount, ways: Amount = 1, sequence: Amount = False, x: Amount = 1, imbalance: Amount = 1.0
 ) -> Kept:
-    """What a block keeps when nothing is computed twice: in a GPT s·b·h·(10 + 24/t) + 5·a·b·s²/t bytes, and with
-    sequence parallelism all of it divided by t.
+    """The saved activations of a block without recomputation: in a GPT s·b·h·(10 + 24/t) + 5·a·b·s²/t bytes. With
+    sequence parallelism, all of it is divided by t.
 
     sequences  b, in a microbatch, or a part of one;  ways  t, the length of tp;  sequence  with sequence parallelism
-    x  ways of cutting the width;  imbalance  how many times the mean the experts of this rank are asked
+    x  the number of shards of the width;  imbalance  load of this rank's experts over the mean load
 
     >>> gpt = Shape(layers=96, width=12288, heads=96, context=2048)
     >>> one = kept(gpt, sequences=1)
@@ -86,9 +86,10 @@ def kept_for(
     recompute: str | np.ndarray = "none",
     x: Amount = 1,
 ) -> tuple[Amount, Amount]:
-    """(bytes kept of a microbatch for each block, bytes more while one block works) under a choice of recomputation.
+    """(bytes saved for each block of a microbatch, extra bytes while one block is in its backward), given a
+    recomputation.
 
-    recompute  a name, or an array of places in RECOMPUTE
+    recompute  a name, or an array of indices in RECOMPUTE
 
     >>> gpt = Shape(layers=96, width=12288, heads=96, context=2048)
     >>> [round(kept_for(gpt, 1, ways=8, sequence=True, recompute=how)[0] / 2**20) for how in RECOMPUTE]
@@ -101,10 +102,10 @@ def kept_for(
 def stays(one: Kept, entered: Amount, how: Amount) -> tuple[Amount, Amount]:
     """The same for the saved activations of a block, and its input.
 
-    "none" keeps all; "selective" does the scores between positions again; "full" keeps only what came in, 2·s·b·h, and
-    does the block again. While its backward runs, the block that was done again is there as a whole.
+    "none" saves everything. "selective" recomputes the scores between positions. "full" saves only the input, 2·s·b·h,
+    and recomputes the block; during its backward, all activations of the recomputed block exist.
 
-    how  places in RECOMPUTE
+    how  indices in RECOMPUTE
     """
     left = (how == FULL) * entered + (how != FULL) * one.apart + (how == NONE) * one.core
     return left, (how == FULL) * one.total + (how == SELECTIVE) * one.core
@@ -116,5 +117,6 @@ def came_in(shape: Shape, sequences: Amount, ways: Amount = 1, sequence: Amount 
 
 
 def _parts(ways, sequence):
-    """Into how many parts a position's whole tensors are cut: t with sequence parallelism, 1 without."""
+    """The number of shards along the sequence for tensors that tp does not shard: t with sequence parallelism, else
+    1."""
     return 1 + sequence * (ways - 1)

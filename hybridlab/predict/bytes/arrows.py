@@ -1,5 +1,4 @@
-"""Arrows: the collectives that give each operator its operands in the layout that it needs. They follow from a
-strategy.
+"""Derive from a strategy the collectives that give each operator its operands in the layout that it needs.
 
 A tensor has one state where it is computed, and needs another state where it is used (`core.where.states`). The *way*
 from one to the other is the cheapest path of typed moves, each along one axis; gradients take it back by the conjugate
@@ -7,10 +6,11 @@ moves. Nothing here knows a parallelism by name. Data parallelism: a weight is s
 used for different work; the conjugate of I->R is the gradient's all-reduce. Megatron's f and g, gathers of sequence
 parallelism, two-dimensional matmuls result in the same way.
 
-An operator that looks beyond its places ends the way of what it sees with a halo: a window for each dim that is cut,
-in which messages go between neighbours, and gradients home (`predict.bytes.halos`).
+A convolution also needs elements of neighbours, so its reshard ends with a halo: one window for each sharded dim.
+Messages go between neighbours, and gradients go back to the owners (`predict.bytes.halos`).
 
-Counted in elements: of the full tensor, as everywhere (`predict.bytes.collectives`); of a message, of what is in it.
+Sizes are in elements: of the full tensor for a collective, as everywhere (`predict.bytes.collectives`); of its content
+for a message.
 
 Source: rules that imply collectives, Shazeer et al. 2018, arXiv:1811.02084, section 3; the same on a compiler's graph,
 Xu et al. 2021, arXiv:2105.04663. Relatives: `core.what.operators`; `modes.products.layouts` executes exactly these
@@ -34,9 +34,9 @@ from hybridlab.predict.bytes.halos import Window, halo
 
 
 class Move(NamedTuple):
-    """One typed move of a tensor with these dims; `elements` of its full tensor, in the group.
+    """One typed move of a tensor with these dims; `elements` are those of the full tensor in the group.
 
-    axis  along which it goes, or a product of axes, "x+y", whose ranks all meet at once
+    axis  the axis of the move, or several axes as one, "x+y", whose ranks form one group
     """
 
     axis: str
@@ -47,7 +47,7 @@ class Move(NamedTuple):
 
     @property
     def arrow(self) -> str:
-        """As `world.talk.typed` calls it: "V->I"."""
+        """The name in `world.talk.typed`: "V->I"."""
         return f"{self.before[0]}->{self.after[0]}"
 
     @property
@@ -56,7 +56,7 @@ class Move(NamedTuple):
 
 
 class Send(NamedTuple):
-    """One collective in which a rank takes part, or one message with a peer: a row of its ledger."""
+    """One collective of a rank, or one message with a peer: a row of its ledger."""
 
     value: str
     op: str
@@ -67,10 +67,10 @@ class Send(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """The way of one value to the operators that need it alike.
+    """The reshard of one value for the operators that need it in the same layout.
 
-    dims   as its users call them;  users  their names, none where it is the graph's result
-    learns whether its gradient comes back;  halo  what is fetched beside it when the moves are over
+    dims   names of the dims, as in its users;  users  their names; empty for the graph's result
+    learns whether its gradient comes back;  halo  elements fetched from neighbours after the moves
     """
 
     value: str
@@ -83,8 +83,8 @@ class Arrow(NamedTuple):
     halo: tuple[Window, ...] = ()
 
     def sends(self, mesh: Mesh, rank: int = 0) -> Iterator[Send]:
-        """All that a rank sends for it, or receives of a neighbour, forward, then backward; in collectives all ranks
-        do the same."""
+        """Everything that a rank sends for it, or receives from a neighbour: first the forward, then the backward. In
+        collectives all ranks do the same."""
         yield from self._collectives(mesh, self.moves, backward=False)
         yield from self._messages(mesh, rank, self.halo, backward=False)
         if self.learns:
@@ -106,7 +106,8 @@ class Arrow(NamedTuple):
 
 
 def arrows(graph: Graph, strategy: Strategy, mesh: Mesh) -> list[Arrow]:
-    """All arrows of a graph, in the order in which they are needed; one for all users of a value that need it alike.
+    """All reshards of a graph, in the order in which they are needed. Users that need a value in the same layout share
+    one.
 
     raises  ValueError for a graph that does not fit together, or an illegal strategy
 
@@ -146,7 +147,7 @@ def arrows(graph: Graph, strategy: Strategy, mesh: Mesh) -> list[Arrow]:
 
 
 def resting(graph: Graph, strategy: Strategy, mesh: Mesh) -> dict[str, State]:
-    """The state of every given value between steps: as its first user wants it, or whole where the graph says so."""
+    """The state of every input between steps: as its first user needs it, or unsharded if the graph says so."""
     found: dict[str, State] = {}
     for operator in graph.operators:
         for value, need in zip(operator.takes, operator.needs(strategy[operator.name])):
@@ -161,9 +162,11 @@ def _end(graph, value, its, mesh) -> State:
 
 
 def way(dims: str, lengths: tuple[int, ...], before: State, after: State, mesh: Mesh, learns: bool = True) -> tuple:
-    """The cheapest moves from one state of a tensor to another, there and, if it learns, back; of equals, the fewest.
+    """The cheapest moves from one state of a tensor to another, and, if it learns, back. If several cost the same, the
+    fewest.
 
-    A dim that several axes cut is cut by the earlier axis of the mesh first: its last cut alone can be made or undone.
+    If several axes shard a dim, the earlier axis of the mesh shards it first: only the last sharding can be added or
+    undone.
 
     >>> [move.arrow for move in way("BF", (4, 8), ("P", "V:B"), ("V:F", "R"), Mesh(x=2, y=2))]
     ['P->V', 'V->R']
@@ -178,7 +181,7 @@ def way(dims: str, lengths: tuple[int, ...], before: State, after: State, mesh: 
 
 @cache
 def ways(dims: str, lengths: tuple[int, ...], before: State, mesh: Mesh, learns: bool = True) -> dict[State, tuple]:
-    """The cheapest moves from one state of a tensor to every state that it can come to (Dijkstra's search).
+    """The cheapest moves from one state of a tensor to every reachable state (Dijkstra's search).
 
     >>> sorted(ways("B", (4,), ("P",), Mesh(x=2)))
     [('I',), ('P',), ('R',), ('V:B',)]
@@ -199,7 +202,7 @@ def ways(dims: str, lengths: tuple[int, ...], before: State, mesh: Mesh, learns:
 
 
 def _steps(dims, sizes, here, mesh) -> Iterator[tuple[Move, State]]:
-    """Every legal move from a state, and where it leads. R is where a way ends: nothing leads on from there."""
+    """Every legal move from a state, with the resulting state. No move starts from R."""
     elements = prod(sizes.values())
     local = elements // prod(mesh[axis] for axis, one in zip(mesh.axes, here) if dim_of(one))
     for place, axis in enumerate(mesh.axes):
@@ -215,14 +218,14 @@ def _steps(dims, sizes, here, mesh) -> Iterator[tuple[Move, State]]:
 
 
 def _fits(to, axis, here, later, sizes, mesh) -> bool:
-    """Whether an axis can make this cut last: behind all others of its dim, into equal parts."""
+    """Whether an axis can be the last to shard this dim: after all other axes of the dim, into equal parts."""
     ways = prod(mesh[other] for other, one in zip(mesh.axes, here) if one == to)
     return to not in later and sizes[dim_of(to)] % (mesh[axis] * ways) == 0
 
 
 def _joint_steps(dims, local, here, mesh) -> Iterator[tuple[Move, State]]:
-    """Sums over several axes at once, which send less than one after the other, and enters, whose gradients are such
-    sums. Gathers and scatters send as much either way."""
+    """All-reduces over several axes at once, which send less than one after the other, and enters, whose gradients are
+    such all-reduces. Gathers and scatters send the same amount either way."""
     axes = list(mesh.axes)
     for was, ends in (("P", "IR"), ("I", "R")):
         alike = [place for place, axis in enumerate(axes) if here[place] == was and mesh[axis] > 1]
@@ -233,18 +236,18 @@ def _joint_steps(dims, local, here, mesh) -> Iterator[tuple[Move, State]]:
 
 
 def sent_by(move: Move, mesh: Mesh, learns: bool = True) -> float:
-    """Elements that each rank sends for a move, by a ring, there and, if the tensor learns, back."""
+    """Elements that each rank sends for a move in a ring: forward and, if the tensor learns, backward."""
     arrows = [move.arrow, conjugate(move.arrow)] if learns else [move.arrow]
     return added(cost(op, mesh.length(move.axis), move.elements).bytes for op in map(spoken, arrows) if op)
 
 
 def sent(arrows: list[Arrow], mesh: Mesh) -> float:
-    """Elements that each rank sends in a step, by rings; of a halo, what the busiest rank sends."""
+    """Elements that each rank sends in a step, in rings; for a halo, the elements of the busiest rank."""
     return added(sent_for(arrow, mesh) for arrow in arrows)
 
 
 def sent_for(arrow: Arrow, mesh: Mesh) -> float:
-    """Elements that each rank sends for an arrow, there and, if its value learns, back."""
+    """Elements that each rank sends for a reshard: forward and, if its value learns, backward."""
     ways = (False, True) if arrow.learns else (False,)
     halo = added(window.busiest(backward) for window in arrow.halo for backward in ways)
     return added(sent_by(move, mesh, arrow.learns) for move in arrow.moves) + halo

@@ -1,7 +1,7 @@
-"""Collectives: the bytes each one sends, and its time over links of latency α and time per byte β.
+"""Compute the bytes and the time of a collective over links with latency α and time per byte β.
 
-`size` is always the bytes of the *full* tensor: gathered for all_gather, unscattered for reduce_scatter, all that one
-rank sends for all_to_all. Ranks and sizes may be numpy arrays: same formulas, element by element.
+`size` is always the bytes of the *full* tensor: the gathered one for all_gather, the unscattered one for
+reduce_scatter, everything that one rank sends for all_to_all. Ranks and sizes may be numpy arrays.
 
 Two families. A *ring* sends the minimum number of bytes for an all-reduce (Patarasuk and Yuan 2009), in a number of
 messages proportional to the ranks. A *tree* needs a number of messages proportional to log₂ of the ranks, and more
@@ -21,7 +21,7 @@ from hybridlab.core.amount import Amount
 
 
 class Cost(NamedTuple):
-    """The cost of an operation for one rank: messages one after another, and bytes sent in all of them."""
+    """The cost of an operation for one rank: the number of consecutive messages, and their total bytes."""
 
     messages: int
     bytes: float
@@ -35,7 +35,7 @@ def _doubling(p, size):
     return Cost(_rounds(p), (p - 1) * size / p)
 
 
-FORMULAS = {  # {operation: {algorithm: its cost for p ranks}}; the first algorithm is the one meant when none is named
+FORMULAS = {  # {operation: {algorithm: its cost for p ranks}}; the first algorithm is the default
     "all_reduce": {
         "ring": lambda p, size: Cost(2 * (p - 1), 2 * (p - 1) * size / p),
         # two binary trees, half of the tensor each: up to a parent, then down to two children in one of them
@@ -48,7 +48,9 @@ FORMULAS = {  # {operation: {algorithm: its cost for p ranks}}; the first algori
         "tree": lambda p, size: Cost(_rounds(p), _rounds(p) * size / 2),  # Bruck: half of it in every round
     },
     "broadcast": {
-        "tree": lambda p, size: Cost(_rounds(p), _rounds(p) * size),  # those who know double in every round
+        "tree": lambda p, size: Cost(
+            _rounds(p), _rounds(p) * size
+        ),  # the number of ranks with the value doubles in every round
         # scattered by a tree, then gathered around the ring
         "ring": lambda p, size: Cost(_rounds(p) + p - 1, 2 * (p - 1) * size / p),
     },
@@ -64,9 +66,9 @@ def cost(op: str, ranks: Amount, size: Amount, algorithm: str | None = None) -> 
     size       bytes of the full tensor
     algorithm  "ring" or "tree"; by default a ring, for the broadcast a tree
 
-    Trees are counted for powers of two. For other numbers of ranks all_to_all sends no more than this. The trees of
-    all_reduce pass many small pieces, whose own latency is left out. A tree's reduce_scatter and all_gather, one after
-    the other, are Rabenseifner's all_reduce.
+    The formulas of trees are for powers of two. For other numbers of ranks all_to_all sends at most this. The trees of
+    all_reduce send many small pieces; their latency is not included. A tree's reduce_scatter followed by its all_gather
+    is Rabenseifner's all_reduce.
 
     raises  ValueError for an unknown operation or algorithm
 
@@ -88,7 +90,7 @@ def cost(op: str, ranks: Amount, size: Amount, algorithm: str | None = None) -> 
 
 
 def _rounds(ranks):
-    """⌈log₂ ranks⌉: how often something has to double to reach all ranks. (The bits of ranks - 1, so exact.)"""
+    """⌈log₂ ranks⌉: the number of doublings to reach all ranks. (The bits of ranks - 1, so exact.)"""
     bits = np.frexp(np.subtract(ranks, 1))[1].astype(int)
     return bits if bits.ndim else int(bits)
 
@@ -157,26 +159,27 @@ def crossover(op: str, ranks: int, link: Link) -> float:
 
 
 class Hierarchical(NamedTuple):
-    """What one rank does in an all_reduce in two levels: inside its node, and across the nodes."""
+    """The cost for one rank of an all_reduce in two levels: inside its node, and across the nodes."""
 
     inside: Cost
     across: Cost
 
     def seconds(self, inside: Link, across: Link) -> Amount:
-        """The time over two kinds of links. All ranks of a node send across at once: `across` is one rank's part."""
+        """The time over two kinds of links. All ranks of a node send across at the same time: `across` is one rank's
+        part."""
         return inside.price(self.inside) + across.price(self.across)
 
 
 def hierarchical(nodes: Amount, per_node: Amount, size: Amount, algorithm: str | None = None) -> Hierarchical:
-    """The cost of a hierarchical all_reduce, which sums inside each node before it communicates between nodes.
+    """The cost of a hierarchical all_reduce, which reduces inside each node before it communicates between nodes.
 
     nodes      how many
     per_node   ranks in each
     size       bytes of the tensor
     algorithm  across the nodes: "ring" or "tree"; None: a ring
 
-    A reduce_scatter inside the nodes; an all_reduce across them, by the algorithm named, in which each rank of a node
-    sums its own part; an all_gather inside.
+    It has three steps: a reduce_scatter inside the nodes; an all_reduce across them with the named algorithm, in which
+    each rank of a node reduces its part; an all_gather inside the nodes.
 
     >>> two = hierarchical(nodes=2, per_node=4, size=1000)
     >>> two

@@ -1,6 +1,8 @@
-"""Context: the bytes that attention sends along cp, with a sequence sharded among ranks, and the work of each rank.
+"""Compute the bytes that attention sends along cp if the sequence is sharded, and the work of each rank.
 
-  one layer sends, forward     of b·s·h numbers of queries, b·s·k of keys; each rank, of p
+The queries of a layer have b·s·h numbers, its keys b·s·k. Each of p ranks sends:
+
+  one layer                    forward
   gather                       2·b·s·k·(p-1)/p           backward the same
   ring                         2·b·s·k·(p-1)/p           backward 2·b·s·k·(2p-1)/p: keys, values, and their gradients
   ulysses                      (2·b·s·h + 2·b·s·k)/p·(p-1)/p   backward the same
@@ -8,8 +10,8 @@
 Sizes may be numpy arrays.
 
 Source: Liu et al. 2023, arXiv:2310.01889 (ring); Jacobs et al. 2023, arXiv:2309.14509 (Ulysses); Llama Team 2024,
-arXiv:2407.21783, 3.3.2 (gathered keys and values; the zigzag). Relatives: `modes.context_parallel`, which says the same
-for its ledgers; `predict.plans.time_of_context_and_experts`, its seconds; notebook 33.
+arXiv:2407.21783, 3.3.2 (gathered keys and values; the zigzag). See also `modes.context_parallel` (the same for its
+ledgers), `predict.plans.time_of_context_and_experts` (the seconds) and notebook 33.
 """
 
 import numpy as np
@@ -22,9 +24,9 @@ GATHER, RING, ULYSSES = range(3)
 
 
 def widths(shape: Shape, tensor: Amount = 1) -> Amount:
-    """(numbers of a position's queries, keys, values, and of what its heads find) on one of so many ranks of tp.
+    """(numbers of a position's queries, keys, values and head outputs) on one of `ways` ranks of tp.
 
-    Too few heads of keys are copied.
+    If there are fewer heads of keys than ranks, the heads are replicated.
 
     >>> from hybridlab.core.what.catalog import model
     >>> print(*widths(model("llama3-405b").shape, tensor=8))
@@ -39,8 +41,8 @@ def widths(shape: Shape, tensor: Amount = 1) -> Amount:
 def exchanged(
     shape: Shape, sequences: Amount, ways: Amount, attend: str, when: str, tensor: Amount = 1
 ) -> list[tuple[str, float]]:
-    """[(operation, elements)] of one microbatch in one layer on one rank, as its ledger has them: of a collective the
-    full tensor, where uneven parts are filled up; of messages all hops together.
+    """[(operation, elements)] of one microbatch in one layer on one rank, as in its ledger. A collective counts the
+    full tensor, with uneven parts padded; messages count all hops together.
 
     sequences  b, in the microbatch;  ways  the length of cp;  attend  a name in ATTEND;  when  "forward", "backward"
 
@@ -60,20 +62,20 @@ def exchanged(
 
 
 def hops(ways: int, when: str) -> int:
-    """How often a part of keys, or of values, or of their gradients, moves on to the next rank."""
+    """The number of hops to the next rank of a part of the keys, of the values, or of their gradients."""
     return ways - 1 if when == "forward" else 2 * ways - 1
 
 
 def multiplied(ways: Amount, attend: Amount = GATHER, zigzag: Amount = False, fused: Amount = False) -> Amount:
-    """The share of all pairs of a query and a key, s·s, that the busiest rank multiplies.
+    """The fraction of all pairs of a query and a key, s·s, that the busiest rank computes.
 
-    Whole chunks: a chunk behind a rank's queries costs nothing on the ring, and what the mask hides inside a chunk is
-    multiplied all the same, as the papers count. A fused kernel (FlashAttention) leaves that out too.
+    Chunks count in full. On the ring, a chunk after a rank's queries costs nothing. Masked pairs inside a chunk are
+    computed, as in the papers. A fused kernel (FlashAttention) omits these too.
 
-    attend  a place in ATTEND;  zigzag  a rank has a chunk from the front and one from the back
+    attend  an index in ATTEND;  zigzag  a rank has a chunk from the front and one from the back
 
-    In order the last rank sees everything, and all wait for it: cut into p parts, a causal sequence is not p times as
-    fast. In a zigzag it is.
+    In order, the last rank attends to all positions, and all ranks wait for it: with p parts, causal attention is not p
+    times as fast. In zigzag order it is.
 
     >>> alone = multiplied(1, fused=True)
     >>> print(*(f"{multiplied(8, RING, zigzag, fused=True) / alone:.4f}" for zigzag in (False, True)))

@@ -1,5 +1,6 @@
-"""Convolution: the elements that each rank of a grid sends and holds, if samples, space, channels or filters are
-sharded.
+"""Compute what each rank of a grid sends and holds for a convolution, in elements.
+
+Samples, space, channels or filters may be sharded.
 
 Y = X∗W, of samples, C channels, F filters, rows and columns of pixels. A grid has the axes dp (samples), h and w (rows
 and columns), c (channels) and f (filters). Ranks that differ only in c or f shard the channels of X and the filters of
@@ -12,15 +13,15 @@ Y (`modes.products.channel_splits`).
                   and w           columns, the same               the same
   weights         dp, h, w                                        all-reduce of the block of dW, and of db
 
-In elements. Gathers and scatters use a ring, with parts padded to the longest; a halo is sent as it is.
+Sizes are in elements. Gathers and scatters use a ring, with parts padded to the longest; a halo is not padded.
 
 Which form sends least? "X stays" (only axis c) sends Y, so it is best for a small Y: fewer filters than channels, or a
 stride. "Y stays" (only f) sends X. "W stays" (both) sends a part of both, and with C = F it is best for four ranks or
 more.
 
 Source: Dryden et al. 2019, SC, *Channel and Filter Parallelism for Large-Scale CNN Training*, doi
-10.1145/3295500.3356207. Relatives: `modes.products.channel_splits`; `predict.bytes.spatial`, the halos;
-`predict.time.strips`, the seconds of strips; notebook 34.
+10.1145/3295500.3356207. See also `modes.products.channel_splits`, `predict.bytes.spatial` (halos),
+`predict.time.strips` (the seconds of strips) and notebook 34.
 """
 
 import itertools
@@ -95,7 +96,7 @@ class Sent(NamedTuple):
 
 
 def sent(conv: Conv, mesh: Mesh, rank: int) -> dict[str, Sent]:
-    """What one rank sends: {purpose: elements}, for the purposes "channels", "halo" and "weights".
+    """The elements that one rank sends: {purpose: elements}, for the purposes "channels", "halo" and "weights".
 
     >>> conv = Conv(samples=1, channels=8, filters=8, rows=6, columns=6)
     >>> [sent(conv, mesh, 0)["channels"].forward for mesh in (Mesh(c=4), Mesh(f=4), Mesh(c=2, f=2))]
@@ -108,14 +109,15 @@ def sent(conv: Conv, mesh: Mesh, rank: int) -> dict[str, Sent]:
 
 
 def sent_in_all(conv: Conv, mesh: Mesh) -> float:
-    """What the busiest rank sends, forward and backward, whatever for."""
+    """The elements that the busiest rank sends, forward and backward, for all purposes."""
     return max(added(map(added, sent(conv, mesh, rank).values())) for rank in range(mesh.size))
 
 
 def ranked(conv: Conv, ranks: int, axes: tuple[str, ...] = ("c", "f")) -> list[tuple[float, Mesh]]:
-    """All grids of so many ranks over some axes, with what the busiest rank sends; what sends least comes first.
+    """All grids of `ranks` ranks over some axes, with the elements of the busiest rank; the grid that sends least is
+    first.
 
-    raises  ValueError where there is none: no axis can have more ranks than there is to cut
+    raises  ValueError if there is none: no axis can have more ranks than elements
 
     A residual block of ResNet-50 has one convolution for each of the three forms:
 
@@ -127,7 +129,7 @@ def ranked(conv: Conv, ranks: int, axes: tuple[str, ...] = ("c", "f")) -> list[t
     Mesh(c=2, f=2) 200,704; others 301,056 301,056
     Mesh(f=4) 301,056; others 501,760 1,204,224
 
-    Over all axes an early layer of a net wants its samples cut, a late one its channels and filters:
+    Over all axes, it is best to shard the samples of an early layer, and the channels and filters of a late layer:
 
     >>> for conv in (Conv(8, 64, 64, 224, 224), Conv(8, 512, 512, 7, 7)):
     ...     (least, grid), *others = ranked(conv, 4, AXES)
@@ -146,14 +148,14 @@ def ranked(conv: Conv, ranks: int, axes: tuple[str, ...] = ("c", "f")) -> list[t
 
 
 def fits(conv: Conv, mesh: Mesh) -> bool:
-    """Whether every rank has something to do."""
+    """Whether every rank has work."""
     outputs = map(conv.sight.outputs, (conv.rows, conv.columns))
     there = conv.samples, *outputs, conv.channels, conv.filters
     return all(mesh[axis] <= length for axis, length in zip(AXES, there))
 
 
 class Here:
-    """One rank of a grid: the lengths of what it has, and what it sends.
+    """One rank of a grid: the lengths of its shards, and the elements that it sends.
 
     >>> Here(Conv(samples=3, channels=8, filters=8, rows=6, columns=6), Mesh(dp=2, c=2), rank=0).held()
     {'X': 288, 'W': 288, 'Y': 576}
@@ -187,8 +189,8 @@ class Here:
         return Sent(0, cost("all_reduce", copies, block + bias).bytes)
 
     def held(self) -> dict[str, int]:
-        """The numbers that this rank convolves: of X once it is gathered, without its halo, of W, and of Y before its
-        summands are scattered."""
+        """The numbers that this rank convolves: of the gathered X without its halo, of W, and of Y before its partial
+        sums are scattered."""
         pixels_in, pixels_out = self.pixels()
         return {
             "X": self.samples * self.channels_here * pixels_in,
@@ -197,7 +199,7 @@ class Here:
         }
 
     def pixels(self) -> tuple[int, int]:
-        """(pixels that it has of an input, pixels that it makes of an output)"""
+        """(pixels of an input on this rank, pixels of an output that it computes)"""
         lengths = [(axis, length, self.conv.sight.outputs(length)) for axis, length in _pixels(self.conv)]
         of_input, of_output = (prod(self._part(one[which], one[0]) for one in lengths) for which in (1, 2))
         return of_input, of_output
@@ -209,7 +211,8 @@ class Here:
 
 @cache
 def _messages(conv: Conv, mesh: Mesh) -> dict:
-    """{(sender, receiver): pixels} of a channel of a sample; places are coordinates along the axes that cut pixels."""
+    """{(sender, receiver): pixels} of one channel of one sample; ranks are coordinates along the axes that shard
+    pixels."""
     spans = [even(length, mesh[axis]) for axis, length in _pixels(conv) if mesh[axis] > 1]
     return moved(spans, [conv.sight] * len(spans))
 

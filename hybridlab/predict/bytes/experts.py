@@ -1,11 +1,11 @@
-"""Experts: the elements sent to dispatch tokens to experts on other ranks, and the imbalance of the ranks' loads.
+"""Compute the elements sent to dispatch tokens to experts on other ranks, and the imbalance of the ranks' loads.
 
 Along ep a rank has its own tokens, n, and some of the E experts. Each token goes to k of them, with h features. There
 are two ways to dispatch (`dispatch`):
 
-  one layer, forward      sent by each rank, of p, when all experts are chosen equally often
-  all_to_all              2·k·n·h·(p-1)/p    there and back; before it, the ranks gather their counts, E each
-  all_gather              2·n·h·(p-1)        all tokens to all ranks, sums back; with them k choices and k weights
+  one layer, forward      sent by each of p ranks, if all experts are chosen equally often
+  all_to_all              2·k·n·h·(p-1)/p    dispatch and return; before it, the ranks gather their counts, E each
+  all_gather              2·n·h·(p-1)        all tokens to all ranks, with k choices and k weights; sums back
 
 The backward sends the same. So gathering is better for p < k; and between nodes it sends a token once to each node,
 while an all-to-all sends it once to each of its experts. Sizes may be numpy arrays.
@@ -15,9 +15,9 @@ No token is dropped: capacities (`Shape.routing`) are not counted here.
 Routing is not even. `popular` is the load of each expert if popularity follows Zipf's law. `imbalance` is the load of
 the busiest rank over the mean: all others wait for it.
 
-Source: Lepikhin et al. 2020, arXiv:2006.16668 (all-to-all); Zipf loads and their placing are our own assumption.
-Relatives: `modes.expert_parallel`, the same for its ledgers; `predict.plans.time_of_context_and_experts`, its seconds;
-`predict.plans.hot_expert`, the cost of a skew; notebook 32.
+Source: Lepikhin et al. 2020, arXiv:2006.16668 (all-to-all); Zipf loads and their placement are our own assumption. See
+also `modes.expert_parallel` (the same for its ledgers), `predict.plans.time_of_context_and_experts` (the seconds),
+`predict.plans.hot_expert` (the cost of a skew) and notebook 32.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ ALL_TO_ALL, ALL_GATHER = range(2)
 
 
 def weights_of_one(shape: Shape) -> int:
-    """The weights of one expert that multiply a token; 0 where a block has a single MLP.
+    """The number of weights of one expert in matmuls; 0 if a block has a single MLP.
 
     >>> weights_of_one(Shape(width=8, experts=4)), weights_of_one(Shape(width=8))
     (512, 0)
@@ -43,8 +43,8 @@ def weights_of_one(shape: Shape) -> int:
 
 
 def held(shape: Shape) -> tuple[int, int]:
-    """Weights and biases of all routed experts of a block: (those that tp cuts, the biases behind a sum, which it does
-    not); none where a block has a single MLP.
+    """Weights and biases of all routed experts of a block: (those that tp shards, the biases after an all-reduce, which
+    it does not shard); 0 if a block has a single MLP.
 
     >>> held(Shape(width=8, experts=4)), held(Shape(width=8))
     ((2176, 32), (0, 0))
@@ -57,12 +57,12 @@ def held(shape: Shape) -> tuple[int, int]:
 
 
 def between(counts: Sequence[Sequence[int]] | np.ndarray, ways: int) -> np.ndarray:
-    """[from, to]: how many pairs of a token and an expert go from each rank to each other one, and, on the way back,
-    the other way round. What stays on its rank is 0.
+    """[from, to]: how many pairs of a token and an expert each rank sends to each other rank. The results return in the
+    opposite direction. Pairs that stay on their rank count 0.
 
     counts  [rank, expert]: how often the tokens of each rank chose each expert; ranks have equal numbers of experts
 
-    raises  ValueError when the experts cannot be shared out equally
+    raises  ValueError if the ranks cannot have equal numbers of experts
 
     >>> between([[3, 1, 0, 0], [2, 0, 1, 1]], ways=2)  # the first rank's experts are popular
     array([[0, 0],
@@ -81,8 +81,8 @@ def between(counts: Sequence[Sequence[int]] | np.ndarray, ways: int) -> np.ndarr
 def sent(
     counts: Sequence[Sequence[int]] | np.ndarray, ways: int, width: int, bytes: int = 2
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(bytes that each rank sends, that each receives) in one all-to-all of tokens to their experts; on the way back,
-    and for gradients, the same two, exchanged in turn.
+    """(bytes that each rank sends, bytes that each receives) in one all-to-all of tokens to their experts. For the
+    results, and for gradients, the two are swapped.
 
     width  h, numbers of a token;  bytes  of a number
 
@@ -95,10 +95,10 @@ def sent(
 
 
 def exchanged(shape: Shape, tokens: Amount, ways: Amount, dispatch: str, when: str) -> list[tuple[str, str, float]]:
-    """[(operation, what, numbers)] of one microbatch in one layer on one rank: the full tensor of each collective, and
-    of an all-to-all all that a rank has to give, when all experts are chosen equally often.
+    """[(operation, what, numbers)] of one microbatch in one layer on one rank, if all experts are chosen equally often.
+    A collective counts its full tensor, an all-to-all everything that a rank sends, also to itself.
 
-    what  "counts" and "choices" are whole numbers, "tokens" and "weights" as wide as activations
+    what  "counts" and "choices" are integers; "tokens" and "weights" have the width of activations
     tokens  n, of one rank;  dispatch  a name in DISPATCH;  when  "forward", "backward"
 
     >>> for one in exchanged(Shape(width=8, experts=4, chosen=2), 16, 2, "all_to_all", "forward"): print(*one)
@@ -117,8 +117,8 @@ def exchanged(shape: Shape, tokens: Amount, ways: Amount, dispatch: str, when: s
 
 
 def crossing(chosen: int, nodes: Amount) -> Amount:
-    """The share of a token's copies for other nodes that cross when it goes to each node once, and is copied there: so
-    many of them have one of its experts at least, when all are chosen equally often.
+    """The fraction of a token's copies for other nodes that is sent if each node gets a token once and copies it
+    inside: the expected number of nodes with at least one of its experts, if all experts are chosen equally often.
 
     >>> print(f"{crossing(8, nodes=2):.3f} {crossing(2, nodes=8):.3f}")
     0.249 0.938
@@ -131,7 +131,7 @@ def crossing(chosen: int, nodes: Amount) -> Amount:
 
 @cache
 def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
-    """The average number of a token's choices that each expert gets, the most popular first; their sum is `chosen`.
+    """The mean number of choices for each expert and token, the most popular expert first; their sum is `chosen`.
 
     experts  in the block
     chosen   experts of one token
@@ -154,8 +154,8 @@ def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
 def imbalance(experts: int, chosen: int, ways: Amount, skew: Amount = 0.0) -> Amount:
     """The load of the rank with the most popular expert, over the mean load.
 
-    Experts are dealt to ranks by chance, so beside the most popular one its rank has E/p - 1 others as they come: the
-    mean over all ways to deal them, exactly. The busiest rank of each single dealing has a little more.
+    Experts are assigned to ranks at random, so the rank with the most popular one also has E/p - 1 random others. This
+    is the exact mean over all assignments. In a single assignment, the busiest rank has slightly more.
 
     >>> [round(float(imbalance(64, 8, ways, skew=0.6)), 2) for ways in (1, 8, 64)]
     [1.0, 1.52, 5.67]

@@ -1,18 +1,19 @@
-"""Halos of operators: the elements that a convolution or pooling fetches from neighbours, once its operand has the
-right layout.
+"""Compute the elements that a convolution or pooling fetches from neighbours, after its operand is in the right layout.
 
-A convolution that is cut along rows makes a strip of outputs, and has the strip of inputs that lies alike. What it
-sees beyond is a *window*: every rank has a span, and wants a longer one (`core.where.spans`). Dims follow one another,
-so what lies across a corner comes by way of a neighbour. Gradients go home: the same messages the other way round.
+If a convolution is sharded along rows, a rank computes a strip of outputs and has the same strip of inputs. It also
+needs some rows around this strip. The fetch is a *window*: every rank has a span, and needs a longer one
+(`core.where.spans`). Dims are fetched one after the other, so corners come through a neighbour. Gradients use the same
+messages in the opposite direction.
 
-    x  V:Y ──moves──▶ V:Y ──window──▶ rows 3 to 9 of 4 to 8        there: one message to each neighbour, or more
-                                                                   back:  the same, and sums where they arrive
+    x  V:Y ──moves──▶ V:Y ──window──▶ rows 3 to 9 of 4 to 8        forward: one message to each neighbour, or more
+                                                                   backward: the same, and the receivers add
 
-How many messages, and how long each is, follows from intersections of spans. So a strip that is shorter than a kernel
-reaches fetches from ranks further off, and a stride that keeps to its own rows fetches nothing.
+Intersections of spans give the number and the length of the messages. So if a strip is shorter than the reach of the
+kernel, its rank also fetches from ranks that are not neighbours. If the outputs need only the rank's own rows, because
+of the stride, it fetches nothing.
 
-Source: Dryden et al. 2019, arXiv:1903.06681, section 3. Relatives: `spatial`, which counts pixels; `arrows`, whose ends
-these are; `modes.products.layouts`, which fetches them.
+Source: Dryden et al. 2019, arXiv:1903.06681, section 3. See also `spatial` (counts pixels), `arrows` (the moves before
+a halo) and `modes.products.layouts` (fetches halos).
 """
 
 import math
@@ -30,7 +31,7 @@ from hybridlab.predict.bytes.spatial import moved
 class Window(NamedTuple):
     """The elements fetched along one dim.
 
-    axes  those that cut the dim;  have, want  the span of each place along them
+    axes  those that shard the dim;  have, want  the span of each rank along them
     messages  (sender, receiver, elements), in the forward; gradients go from receivers to senders
     """
 
@@ -50,8 +51,7 @@ class Window(NamedTuple):
 
 @cache
 def halo(dims: str, lengths: tuple[int, ...], state: State, looks: tuple[Look, ...], mesh: Mesh) -> tuple[Window, ...]:
-    """The windows that bring what is seen of a tensor in this state, one dim after the other; `looks` are along dims
-    that are cut.
+    """The windows for a tensor in this state, one dim after the other; `looks` are along sharded dims.
 
     >>> from hybridlab.core.where.spans import Sight
     >>> rows = Look("Y", "Y", Sight(3, before=1, after=1))

@@ -1,4 +1,4 @@
-"""Live memory: the bytes of activations, gradients and receive buffers on each rank, over time."""
+"""Compute the live memory: the bytes of activations, gradients and receive buffers on each rank, over time."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ from hybridlab.signatures import typed
 
 @dataclass(frozen=True)
 class Bytes:
-    """What the values of one microbatch on one stage weigh: a number each, in bytes or in units of your choice.
+    """The sizes of the values of one microbatch on one stage, in bytes or in any unit.
 
-    input   what F keeps until W;  saved  what it keeps until I;  kept  what I keeps for W
-    buffer  one received tensor, held from the posting of its receive until nobody needs it
+    input   saved by F for W;  saved  saved by F for I;  kept  saved by I for W
+    buffer  one received tensor, from the post of its receive until its last use
     """
 
     input: float = 1
@@ -29,8 +29,8 @@ class Bytes:
 def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """live[rank]: (times, bytes): the bytes that the rank holds from each time on, in the timeline's unit.
 
-    A value is held from the begin of the action that makes it to the end of the last that takes it. With the default
-    weights these are activations in pieces, and the highest is `peak_live`.
+    A value is held from the start of the action that makes it to the end of the last action that takes it. With the
+    default weights the unit is one activation, and the maximum is `peak_live`.
 
     timeline  predicted or measured
     weights   the bytes of each kind of value; None: an activation counts 1
@@ -49,14 +49,14 @@ def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndar
 
 
 def peak_bytes(timeline: Timeline, weights: Bytes | None = None) -> list[float]:
-    """peak_bytes[rank]: the most that each rank holds at once."""
+    """peak_bytes[rank]: the largest number of bytes that each rank holds at any time."""
     return [float(held.max(initial=0)) for _, held in live(timeline, weights)]
 
 
 def on_device(timeline: Timeline, room: Room | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """on_device[rank]: (times, held); from each time on the rank holds so much of what counts for its room.
+    """on_device[rank]: (times, held): the amount on the rank's device from each time on, of the values that count.
 
-    room  what weighs how much, in bytes or activations; unless given, the room that the timeline was made with
+    room  the size of each value, in bytes or activations; by default, the room that the timeline was made with
 
     >>> from hybridlab.predict.time.simulate import simulate
     >>> from hybridlab.core.when.schedule import Schedule
@@ -88,7 +88,7 @@ def _values(timeline, name, weight, changes):
 
 
 def _buffers(timeline, weight, changes):
-    """A receive buffer is there from its posting, long before anything arrives where receives are posted early."""
+    """A receive buffer exists from the post of its receive, which may be long before the message arrives."""
     if not weight:
         return
     flow, step = timeline.flow, timeline.typical

@@ -1,4 +1,4 @@
-"""Parallel matmul: the elements that ranks on a grid send and hold for C = A·B.
+"""Compute the elements that ranks on a grid send and hold for a parallel matmul C = A·B.
 
 A is m×k, B is k×n, C is m×n; a grid is r rows × c columns × d deep. "Within a row" means among the ranks that differ
 only in their column. Blocks are equal, and gathers, scatters and all-reduces use a ring (`predict.bytes.collectives`).
@@ -34,12 +34,12 @@ from hybridlab.predict.bytes.collectives import cost
 
 
 class Moved(NamedTuple):
-    """The cost of a matmul for one rank, in elements; where ranks differ, the one with most.
+    """The cost of a matmul for one rank, in elements; if ranks differ, the one with most.
 
-    sent    in the product; of a layer, in the forward
-    back    what the backward of a layer sends; 0 for a lone product
-    held    of A, B and C at once, panels included; a message on its way is not counted
-    copies  of A, B and C on all ranks together: 1 when nothing is there twice
+    sent    in the matmul; of a layer, in the forward
+    back    sent in the backward of a layer; 0 for a single matmul
+    held    of A, B and C at the same time, panels included; messages in flight do not count
+    copies  of A, B and C on all ranks together: 1 if no element is stored twice
     """
 
     sent: int
@@ -73,7 +73,7 @@ def ranked(algorithm: str, sizes: tuple[int, int, int], ranks: int) -> list[tupl
     """All grids of `ranks` ranks that an algorithm can use, sorted by elements sent, then by elements held.
 
     algorithm  by its name, as "cannon"
-    sizes      (m, k, n) of the product
+    sizes      (m, k, n) of the matmul
     ranks      how many
 
     raises  ValueError when there is none
@@ -141,7 +141,7 @@ def _cannon(m, k, n, r, c, d):
 
 def _layers(m, k, n, q, c, d):
     _fits(q == c, "2.5d", "q×q×d", (q, c, d))
-    moves = _cut("q", q, d) * (q > 1)  # into place, then to the next pair until a d-th of the way is done
+    moves = _cut("q", q, d) * (q > 1)  # to the start position, then to the next pair, for 1/d of all steps
     m, k, n = _cut("m", m, q), _cut("k", k, q), _cut("n", n, q)
     blocks = {"A": m * k, "B": k * n, "C": m * n}
     copied = added(_around(f"a block of {name}", size, d) for name, size in blocks.items())
@@ -174,7 +174,7 @@ ALGORITHMS = {  # (m, k, n, r, c, d) → sent, back, held
 
 
 def _around(what: str, size: int, ranks: int) -> float:
-    """The elements that each rank sends to gather or scatter so many elements among them; both are alike."""
+    """The elements that each rank sends to gather or scatter so many elements; both send the same."""
     _cut(what, size, ranks)
     return cost("all_gather", ranks, size).bytes
 

@@ -1,10 +1,10 @@
-"""The elements that each rank of a parallel matmul sends, forward and backward, for sizes that need not divide evenly.
+"""Compute the elements that each rank of a parallel matmul sends, for sizes that need not divide evenly.
 
-The same algorithms and grids as in `matmul`, which knows equal blocks and the busiest rank. Here blocks are as even as
-can be, and a rank sends what others want of what it has: shifts and panels travel as they are. What is gathered or
-scattered goes round a ring as long as the longest part (`world.talk.parts`).
+The algorithms and grids are those of `matmul`, which has equal blocks and counts the busiest rank. Here blocks are as
+even as possible. Each rank sends the parts of its blocks that others need; shifts and panels are not padded. Gathers
+and scatters use a ring, with all parts padded to the longest (`world.talk.parts`).
 
-The backward of a matmul sends everything back: for each block that a rank wanted, the gradient of it.
+In the backward, a rank sends back the gradient of each block that it has received.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Sent(NamedTuple):
 
 
 def sent(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int, int], place: tuple[int, int, int]) -> Sent:
-    """What the rank at (i, j, l) = place of a grid of (r, c, d) sends to multiply (m, k, n) = sizes.
+    """The elements that the rank at (i, j, l) = place of a grid of (r, c, d) sends to multiply (m, k, n) = sizes.
 
     >>> sent("summa", (24, 36, 48), (2, 2, 1), (0, 0, 0))
     Sent(forward=648, backward=648)
@@ -61,10 +61,10 @@ def _cube(m, k, n, r, c, d, i, j, layer):
 
 
 def _walk(k, q, steps, i, j, of_m, of_n):
-    """Each move hands on a block of A and one of B; the first brings them into place, and may be none."""
+    """Each move passes on a block of A and one of B. The first move aligns them, and may send nothing."""
     block = lambda number: _part(k, q, number % q)
     forward = backward = 0
-    at_a, at_b = j, i  # the number of the block that is here
+    at_a, at_b = j, i  # index of the current block
     for step in steps:
         to_a = to_b = (i + j + step) % q
         forward += of_m * block(at_a) * (to_a != at_a) + of_n * block(at_b) * (to_b != at_b)

@@ -1,9 +1,9 @@
-"""Memory of the model's states: bytes of weights, gradients and optimizer state that each rank keeps between two steps.
+"""Compute the bytes of weights, gradients and optimizer state that each rank keeps between two steps.
 
 Ψ parameters with Adam in mixed precision take 16 Ψ bytes: 2 for the weights, 2 for their gradients, 12 for the master
 copy and two averages in single precision. Here the actual widths are used, and padding counts.
 
-Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3. Relatives: `core.where.layout`, `modes.zero`, notebook 22.
+Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3. See also `core.where.layout`, `modes.zero`, notebook 22.
 """
 
 from typing import NamedTuple

@@ -1,23 +1,23 @@
-"""Saved: the bytes that the layers of the reference model save for their backward, tensor by tensor, and the paper's
-count of the same list.
+"""Compute the bytes that the reference model's layers save for their backward, and the paper's count of the same.
 
-Ours differ from the paper's for four reasons. Numbers have four bytes, not two. Where nothing is dropped there is no
-mask. Attention is done in one go and keeps no scores between positions: one number for each head and position lets the
-backward do them again (Dao et al. 2022, arXiv:2205.14135). And each norm keeps its mean and its spread.
+Our numbers differ from the paper's for four reasons. Numbers have four bytes, not two. Without dropout there is no
+mask. Attention is one fused operation and saves no scores between positions: with one number for each head and
+position, the backward recomputes them (Dao et al. 2022, arXiv:2205.14135). And each norm saves its mean and its
+standard deviation.
 
-Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1. Relatives: `predict.bytes.activations` (the paper's sum,
-for all kinds of models), `measuring.saved` (counted), notebook 02.
+Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1. See also `predict.bytes.activations` (the paper's sum,
+for all kinds of models), `measuring.saved` (measured) and notebook 02.
 """
 
 from hybridlab.core.added import added
 from hybridlab.core.what.shape import Shape
 
 NUMBER, ID = 4, 8  # bytes of a number in single precision, and of a token's id
-STATISTICS = 2  # numbers that a norm keeps of each position: mean and spread
+STATISTICS = 2  # numbers that a norm saves for each position: mean and standard deviation
 
 
 def block(shape: Shape, sequences: int) -> dict[str, int]:
-    """{what: bytes} that one block of the reference model keeps of a microbatch, in single precision.
+    """{what: bytes} that one block of the reference model saves for a microbatch, in single precision.
 
     >>> one = block(Shape(layers=1, width=32, heads=4, context=16), sequences=2)
     >>> one["scores"], sum(one.values()) / (16 * 2 * 32)
@@ -39,7 +39,7 @@ def block(shape: Shape, sequences: int) -> dict[str, int]:
 
 
 def paper(shape: Shape, sequences: int) -> dict[str, int]:
-    """The same things as the paper counts them: numbers of two bytes, masks of one, all scores; s·b·h·(34 + 5·a·s/h).
+    """The same tensors as in the paper: numbers of two bytes, masks of one byte, all scores; s·b·h·(34 + 5·a·s/h).
 
     >>> sum(paper(Shape(layers=1, width=32, heads=4, context=16), sequences=2).values()) / (16 * 2 * 32)
     44.0
@@ -51,8 +51,8 @@ def paper(shape: Shape, sequences: int) -> dict[str, int]:
 
 
 def layers(shape: Shape, sequences: int) -> list[int]:
-    """Bytes that each layer keeps: of the embedding the ids of tokens and positions (and a mask); of the blocks; of the
-    head what goes into its norm and its scores, what the loss makes of them, and the targets' ids.
+    """Bytes that each layer saves. The embedding saves the ids of tokens and positions (and a mask). Then come the
+    blocks. The head saves the inputs of its norm and of its scores, the loss's values, and the targets' ids.
 
     >>> layers(Shape(layers=1, width=32, heads=4, context=16), sequences=2)
     [384, 66560, 41476]

@@ -1,10 +1,9 @@
-"""The bytes that the packs of a layout send in one step: gradients are reduced, also among several groups of owners,
-and weights are gathered.
+"""Compute the bytes that a step sends to reduce gradients, also among groups of owners, and to gather weights.
 
-The formula is said here only: `modes.data_parallel` adds it up for the ledgers, the labs show it by name, by axis, by
-node.
+Only this module has the formula: `modes.data_parallel` sums it for the ledgers, and the labs show it by name, by axis
+and by node.
 
-Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 7; hybrid: Zhao et al. 2023, arXiv:2304.11277. Relatives:
+Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 7; hybrid: Zhao et al. 2023, arXiv:2304.11277. See also
 `core.where.layout`, `modes.data_parallel`, `modes.zero`, `predict.bytes.memory`.
 """
 
@@ -18,9 +17,9 @@ from hybridlab.predict.bytes.transfer import Transfer, transfer
 def transfers(
     layout: Layout, pack: int, rank: int, widths: Widths = SINGLE, gathers: int | None = None
 ) -> list[Transfer]:
-    """The transfers of one step in which a rank takes part for one pack; none for a pack that it does not hold.
+    """The transfers of one rank in one step for one pack; none if the rank does not hold the pack.
 
-    gathers  how often the weights are gathered; by default once, after the update, and twice with ZeRO's stage 3
+    gathers  how often the weights are gathered; by default once, after the update; twice with ZeRO's stage 3
 
     >>> from hybridlab.core.where.layout import Mesh, Param
     >>> one = Param("w", (10,), partial=("dp",), owners=2, rest=3)

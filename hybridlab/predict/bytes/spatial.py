@@ -1,15 +1,15 @@
-"""Spatial: the elements that layers with a halo send, with pictures sharded into strips or tiles.
+"""Compute the elements that layers with a halo send if images are sharded into strips or tiles.
 
-A rank lacks what its outputs see and it does not have. Dims are fetched one after the other, so a message is the
-intersection of two boxes: what the sender has by then, and what the receiver wants. Gradients of a halo go home: the
-same messages the other way round.
+A rank needs some pixels around its own for its outputs. Dims are fetched one after the other, so a message is the
+intersection of two boxes: the pixels that the sender has by then, and the pixels that the receiver needs. The gradients
+of a halo use the same messages in the opposite direction.
 
-For strips and an odd kernel K without stride this is the textbook's halo: each of the p-1 borders is crossed by ⌊K/2⌋
-rows each way, 2·(p-1)·⌊K/2⌋·N·C·W numbers for N samples, C channels and W columns. With a stride, or of strips of which
-some are shorter than a halo, only the boxes know.
+For strips and an odd kernel K without stride, this is the standard formula: ⌊K/2⌋ rows cross each of the p-1 borders in
+each direction, 2·(p-1)·⌊K/2⌋·N·C·W numbers for N samples, C channels and W columns. With a stride, or if some strips
+are shorter than a halo, there is no such formula, and the boxes are needed.
 
-Source: Dryden et al. 2019, arXiv:1903.06681, section 3. Relatives: `core.where.spans`, what outputs see;
-`modes.parts.halos`, which sends it; `modes.spatial_parallel`, which says it of a whole model.
+Source: Dryden et al. 2019, arXiv:1903.06681, section 3. See also `core.where.spans` (the pixels that outputs need),
+`modes.parts.halos` (sends them) and `modes.spatial_parallel` (the same for a full model).
 """
 
 import math
@@ -23,9 +23,9 @@ Place = tuple[int, ...]
 
 
 def moved(spans: Sequence, sights: Sequence) -> dict[tuple[Place, Place], int]:
-    """{(sender, receiver): pixels} of one channel of one sample; places are coordinates on the grid of ranks.
+    """{(sender, receiver): pixels} of one channel of one sample; ranks are coordinates on the grid.
 
-    spans   for each dim, what each of the ranks along it has;  sights  for each dim, what outputs see
+    spans   for each dim, the span of each rank along it;  sights  for each dim, the inputs of an output
 
     >>> from hybridlab.core.where.spans import Sight
     >>> moved([((0, 4), (4, 8)), ((0, 8),)], [Sight(3, 1, 1, 1)] * 2)
@@ -40,12 +40,12 @@ def moved(spans: Sequence, sights: Sequence) -> dict[tuple[Place, Place], int]:
             for other in others:
                 sender = (*receiver[:dim], other, *receiver[dim + 1 :])
                 found[sender, receiver] += across * _length(overlap(have[other], want[receiver[dim]]))
-        held[dim] = want if len(have) > 1 else have  # what has been fetched travels on with the next dim
+        held[dim] = want if len(have) > 1 else have  # the next dim also sends the pixels fetched before
     return dict(+found)
 
 
 def textbook(ranks: int, kernel: int, samples: int, channels: int, columns: int) -> int:
-    """The numbers that all ranks together send for one convolution of strips, forward: 2·(p-1)·⌊K/2⌋·N·C·W.
+    """The numbers that all ranks together send in the forward of one convolution on strips: 2·(p-1)·⌊K/2⌋·N·C·W.
 
     >>> textbook(ranks=4, kernel=3, samples=2, channels=16, columns=64)
     12288

@@ -1,6 +1,4 @@
-"""Traffic: the messages and bytes that a schedule sends over each link, and the collectives inside a stage: along tp,
-and along x on a grid.
-"""
+"""Count the messages and bytes of a schedule over each link, and the collectives inside a stage, along tp and x."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -47,8 +45,8 @@ def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, cros
     model.
 
     The tensor is "embedding", "blocks", "head", "loss" or "boundaries"; the phase "forward", "backward", or "again"
-    (gathered once more for the backward). An element counts once in an operation, as in the ledger: the full tensor of
-    an all-reduce, a gather or a reduce-scatter; uneven parts are padded.
+    (gathered a second time, for the backward). As in the ledger, an operation counts the elements of its full tensor
+    once; uneven parts are padded.
 
     shape      of the model
     sequences  b, in the microbatch;  ways  the length of tp;  sequence  with sequence parallelism
@@ -70,7 +68,7 @@ def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, cros
 
 
 def tensor_of_layer(shape: Shape, layer: int, sequences: int, ways: int, sequence: bool = False) -> dict:
-    """The same of one layer: 0 is the embedding, then come the blocks, then the head.
+    """The same for one layer: 0 is the embedding, then come the blocks, then the head.
 
     >>> tensor_of_layer(Shape(width=8, context=4), 1, sequences=1, ways=2)
     {('blocks', 'forward'): 64, ('blocks', 'backward'): 64}
@@ -88,10 +86,10 @@ def tensor_of_layer(shape: Shape, layer: int, sequences: int, ways: int, sequenc
 
 
 class Along(NamedTuple):
-    """What a layer sends along x for each token, in elements: one number for each all-reduce.
+    """The elements that a layer all-reduces along x for each token.
 
-    forward   outputs of the matrices that read from the stream, summands of their products
-    backward  gradients of what the matrices that write to it take in
+    forward   outputs of the matrices that read the residual stream, as partial sums
+    backward  gradients of the inputs of the matrices that write to it
     norms     of every norm, the same in the forward and in the backward
     """
 
@@ -106,7 +104,7 @@ class Along(NamedTuple):
 
 
 def along_block(shape: Shape, ways: Amount = 1) -> Along:
-    """The elements that a block on a grid sends along x. Heads and hidden units are cut along tp, `ways` of it; x cuts
+    """The elements that a block on a grid sends along x. tp, with `ways` ranks, shards heads and hidden units; x shards
     the width.
 
     >>> one = along_block(Shape(width=32, heads=4), ways=2)  # q, k, v, up; out, down; mean and variance of two norms
@@ -122,7 +120,7 @@ def along_block(shape: Shape, ways: Amount = 1) -> Along:
 
 
 def _made(shape: Shape, ways) -> tuple:
-    """The features that attention makes from the stream: queries, keys and values, or what they are made from."""
+    """The features that attention computes from the residual stream: queries, keys and values, or their latents."""
     if not shape.heads:
         return ()
     queries = shape.query_latent or shape.query_width / ways
@@ -133,25 +131,25 @@ def _made(shape: Shape, ways) -> tuple:
 
 
 def along_head(shape: Shape, ways: Amount = 1) -> Along:
-    """The same of the head: its norm and the scores."""
+    """The same for the head: its norm and the scores."""
     return Along((shape.vocabulary / ways,), (), (1,) * _statistics(shape))
 
 
 def along(shape: Shape, tokens: int, ways: int = 1) -> float:
-    """Elements of all collectives along x of so many tokens, per rank, over all layers, forward and backward.
+    """Elements of all collectives along x for so many tokens, per rank, over all layers, forward and backward.
 
-    Source: the mode's own table, `modes.grid_parallel`. Twice that, over the ranks, is on the wire (a ring's).
+    Source: the table in `modes.grid_parallel`. A ring sends about twice that, for each rank.
     """
     return tokens * (shape.layers * along_block(shape, ways).total + along_head(shape, ways).total)
 
 
 def _statistics(shape: Shape) -> int:
-    """The sums of a norm: mean and variance, or the mean of squares alone."""
+    """The number of sums of a norm: mean and variance, or the mean of squares only."""
     return 2 if shape.style == "gpt" else 1
 
 
 def boundary(shape: Shape, sequences: int, ways: int) -> int:
-    """The elements of b·s·h when it travels in parts, filled up to equal ones."""
+    """The elements of b·s·h if it is sent in parts that are padded to equal length."""
     return sequences * ways * -(-shape.context // ways) * shape.width
 
 

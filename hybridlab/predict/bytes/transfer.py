@@ -1,7 +1,7 @@
-"""A transfer: one operation among some ranks, and its bytes.
+"""Describe a transfer: one operation among some ranks, and its bytes.
 
-Formulas return transfers, and a step's ledgers are compared with their sum. Relatives: `predict.bytes.sharing` (what
-packs send), `modes.mode` (what each mode sends).
+Formulas return transfers, and the check compares the ledgers of a step with their sum. See also `predict.bytes.sharing`
+(transfers of packs) and `modes.mode` (transfers of each mode).
 """
 
 from collections import defaultdict
@@ -14,10 +14,10 @@ from hybridlab.predict.bytes.collectives import cost
 
 
 class Transfer(NamedTuple):
-    """Ranks that do one operation together: for a message the sender and the receiver.
+    """Ranks that do one operation together; for a message, the sender and the receiver.
 
-    what   is sent, in a word;  axis  along which the ranks differ, or several: "dp+tp";  op  as in the ledger
-    bytes  of the full tensor, all times of a step together
+    what   name of the tensor;  axis  the axis or axes along which the ranks differ: "dp+tp";  op  as in the ledger
+    bytes  of the full tensor, summed over a step
     """
 
     what: str
@@ -28,12 +28,12 @@ class Transfer(NamedTuple):
 
     @property
     def counted(self) -> float:
-        """What the ledgers of all ranks add up to: a collective counts on each, a message where it leaves."""
+        """The sum over the ledgers of all ranks: a collective counts on each rank, a message only on its sender."""
         return self.bytes * (1 if self.op == "isend" else len(self.ranks))
 
     @property
     def sent(self) -> float:
-        """What leaves each rank that sends: all of a message, of a collective its part of the ring."""
+        """The bytes that each sender sends: a full message, or its part of a ring."""
         return self.bytes if self.op == "isend" else cost(self.op, len(self.ranks), self.bytes).bytes
 
     @property
@@ -42,7 +42,7 @@ class Transfer(NamedTuple):
         return self.between(1)
 
     def between(self, per_node: int) -> float:
-        """The bytes that leave a node of so many ranks; rings go round in rank order."""
+        """The bytes that leave a node of so many ranks; rings follow the rank order."""
         way = [self.ranks] if self.op == "isend" else zip(self.ranks, self.ranks[1:] + self.ranks[:1])
         return self.sent * added(one // per_node != other // per_node for one, other in way)
 
@@ -63,5 +63,7 @@ def by_axis(transfers: Iterable[Transfer]) -> dict[tuple[str, str], float]:
     table = defaultdict[tuple[str, str], float](float)
     for one in transfers:
         table[one.axis, one.op] += one.counted
-    means = {key: round(table[key], 3) for key in sorted(table) if table[key]}  # of uneven ranks they need not be whole
+    means = {
+        key: round(table[key], 3) for key in sorted(table) if table[key]
+    }  # with uneven ranks these may not be integers
     return {key: size if size % 1 else int(size) for key, size in means.items()}

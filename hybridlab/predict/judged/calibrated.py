@@ -1,9 +1,9 @@
-"""Calibrated: the fraction of a machine's peak that its GEMMs reach, fitted on some sources to predict another.
+"""Fit the fraction of a machine's peak that its GEMMs reach on some sources, to predict another source.
 
-Three numbers are fitted in `rates.Fit`. Two of them, the share of the memory's bandwidth and the launch, stay as they
-are on table 1 of SC'21. The third differs from one machine to the next, by power and by library; of each source it is
-the share at which as many of its rows come out too fast as too slow, and of several sources their mean. A source is
-predicted with the mean of the others.
+`rates.Fit` has three fitted numbers. Two of them, the fraction of the memory bandwidth and the launch time, are always
+those of table 1 of SC'21. The third differs between machines, by power limit and library. For one source it is the
+fraction with which as many rows are predicted too fast as too slow. A source is predicted with the mean of the other
+sources.
 """
 
 from statistics import fmean, median
@@ -14,7 +14,7 @@ from hybridlab.predict.plans.rates import FITTED, Fit
 
 
 def share(runs: list[Run]) -> float:
-    """The share of the peak at which the median error of these runs is 0.
+    """The fraction of the peak with which the median error of these runs is 0.
 
     >>> from hybridlab.predict.judged.sc21_runs import table_1
     >>> round(share(table_1()), 2)
@@ -25,7 +25,8 @@ def share(runs: list[Run]) -> float:
 
 
 def shares(runs: list[Run]) -> dict[tuple[str, str], float]:
-    """{(machine, source): its share}, from rows in 16 bits without experts; no row where a source has none."""
+    """{(machine, source): its fraction}, from rows in 16 bits without experts; sources without such rows are
+    omitted."""
     groups = {}
     for run in runs:
         if run.kind in ("dense", "context"):
@@ -34,9 +35,9 @@ def shares(runs: list[Run]) -> dict[tuple[str, str], float]:
 
 
 def without(source: str, machine: str, found: dict[tuple[str, str], float]) -> tuple[Fit, list[str]]:
-    """(the fit for a source's rows on a machine, the sources it is from): never the source itself.
+    """(the fit for a source's rows on a machine, the sources that it comes from): never the source itself.
 
-    Where nobody else ran on the machine, the share of the machines that others ran on is taken over.
+    If no other source has runs on the machine, the fraction of another machine is used.
     """
     others = {key: value for key, value in found.items() if key[1] != source}
     same = {key: value for key, value in others.items() if key[0] == machine} or {

@@ -1,7 +1,9 @@
-"""Runs of Megatron-LM, NeMo and Megatron-Bridge, and Meta's Llama 3: tables with p, t, cp, ep and chunks printed.
+"""Read the published runs of Megatron-LM, NeMo, Megatron-Bridge and Meta's Llama 3.
 
-What is not printed is taken from the programs' documented defaults: ZeRO 1 (the distributed optimizer), sequence
-parallelism wherever there is tp, fused attention, a zigzag along cp.
+Their tables print p, t, cp, ep and v.
+
+The programs' documented defaults replace settings that are not printed: ZeRO 1 (the distributed optimizer), sequence
+parallelism together with tp, fused attention, zigzag order along cp.
 """
 
 import re
@@ -65,21 +67,21 @@ NARROW = {
 def bridge() -> list[Run]:
     """The rows of Megatron-Bridge's pages whose models and kinds of training can be expressed; see `left_out`.
 
-    Where a cell has two numbers, the one outside the brackets is the default recipe's.
+    If a cell has two numbers, the one outside the brackets belongs to the default recipe.
     """
     return [_bridged(row) for row in published("megatron_bridge") if not left_out(row)]
 
 
 def left_out(row: dict) -> str:
-    """Why a row is not predicted; empty where it is."""
+    """The reason why a row is not predicted; empty if it is predicted."""
     if "Nemotron" in row["model"]:
-        return "layers of a state-space model stand between those of attention"
+        return "the model mixes attention layers with state-space layers"
     if row["kind"] == "LoRA":
-        return "only adapters have gradients: two of three products of a backward are not done"
+        return "only adapters have weight gradients, so a step omits most of these matmuls"
     if row["kind"] == "SFT":
         return "short documents are packed into sequences, and their lengths are not printed"
     if "tokendrop" in row["model"]:
-        return "experts drop tokens, and how many is not printed"
+        return "experts drop tokens, and their number is not printed"
     return ""
 
 
@@ -107,7 +109,8 @@ def _bridged(row: dict) -> Run:
 
 
 def _generation(release, kind: str) -> str:
-    """From 26.06 on Blackwell's recipes replay whole steps as graphs; Hopper's do not, and are as fast as before."""
+    """Since 26.06, recipes for Blackwell replay full steps as graphs; those for Hopper do not, and are as fast as
+    before."""
     return "megatron-static" if str(release) >= "26.06" and kind != "h100" else "megatron-2024"
 
 
@@ -115,7 +118,7 @@ def _generation(release, kind: str) -> str:
 
 
 def selective() -> list[Run]:
-    """Four GPTs on A100s: everything done again, and selective recomputation with sequence parallelism."""
+    """Four GPTs on A100s: full recomputation, and selective recomputation with sequence parallelism."""
     return [one for row in published("selective_recomputation") for one in _selective(row)]
 
 
@@ -130,7 +133,8 @@ def _selective(row: dict):
 
 
 def llama3() -> list[Run]:
-    """Llama 3 405B, short and long; 126 layers on 16 stages, one less on the first and on the last."""
+    """Llama 3 405B with a short and a long context: 126 layers on 16 stages; the first and the last have one layer
+    less."""
     return [_llama3(row) for row in published("llama3_405b")]
 
 
@@ -143,14 +147,14 @@ def _llama3(row: dict) -> Run:
 
 
 def _causal(shape: Shape, batch: int) -> float:
-    """The model's operations, of attention what a mask leaves."""
+    """The model's FLOPs; of attention only the unmasked half."""
     work = flops(shape, batch)
     return work.total - work.attention / 2
 
 
 def folding() -> list[Run]:
-    """Mixtral 8x22B with experts along an axis of their own (its mapping is the README's of Megatron-LM),
-    and with a capacity: tokens too many are dropped."""
+    """Mixtral 8x22B with experts along a separate axis (mapped as in Megatron-LM's README) and with a capacity, which
+    drops the tokens above it."""
     shape = replace(model("mixtral-8x22b").shape, context=4096)
     rows = [row for row in published("moe_folding") if "folding" not in row["config"]]
     plan = _plan(128, p=8, t=4, ep=2, v=7)
@@ -162,7 +166,7 @@ def folding() -> list[Run]:
 
 
 def mixtral() -> list[Run]:
-    """Mixtral 8x7B, of Megatron-LM's README."""
+    """Mixtral 8x7B, from Megatron-LM's README."""
     (row,) = (row for row in published("long_and_sparse_h100") if row["model"] == "mixtral-8x7b")
     shape, gpus, batch = replace(model("mixtral-8x7b").shape, context=row["context"]), row["gpus"], row["batch"]
     plan = _plan(gpus, p=row["pipeline_parallel"], ep=row["expert_parallel"], v=row["virtual_chunks"])

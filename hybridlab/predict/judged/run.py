@@ -1,4 +1,4 @@
-"""A run: one row of a published table, with the inputs of a prediction and the measurement.
+"""Define a run: one row of a published table, with the inputs of a prediction and the measurement.
 
 Relatives: `predict.papers.published` (the tables), `predict.plans.performance`, `predict.judged.scores`.
 """
@@ -14,10 +14,10 @@ from hybridlab.predict.plans.software import PRECISIONS, SOFTWARE, Software
 
 
 class Run(NamedTuple):
-    """A run that was published.
+    """A published run.
 
     source  the name of its table;  model, machine, software  names;  seconds  of a step, as measured
-    precision  of products by weights: a name in PRECISIONS;  note  where in its source it stands
+    precision  of matmuls by weights: a name in PRECISIONS;  note  its place in the source
     """
 
     source: str
@@ -33,7 +33,7 @@ class Run(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it is a test of: experts; narrow products; a cut context; or none of these, dense."""
+        """The kind of run: with experts, with narrow matmuls, with a sharded context, or none of these (dense)."""
         if self.shape.experts > 1:
             return "experts"
         if self.precision != "bf16":
@@ -57,7 +57,7 @@ class Run(NamedTuple):
         return Step(*map(float, found))
 
     def error(self, fit: Fit = FITTED, **changes: Any) -> float:
-        """Predicted speed over the measured one, less one."""
+        """Predicted speed over measured speed, minus one."""
         return self.seconds / self.step(fit, **changes).total - 1
 
     def __str__(self) -> str:

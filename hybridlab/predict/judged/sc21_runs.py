@@ -1,4 +1,4 @@
-"""SC'21's rows as runs: table 1, table 2 with ZeRO 3, and values read off the figures."""
+"""Read SC'21's rows as runs: table 1, table 2 with ZeRO 3, and values read off the figures."""
 
 import math
 
@@ -26,7 +26,7 @@ def table_2() -> list[Run]:
 
 
 def figures() -> list[Run]:
-    """What could be read off the drawings, uncertain by 4 TFLOP/s or so."""
+    """The values read off the figures, uncertain by about 4 TFLOP/s."""
     rows = [(number, row) for number in FIGURES for row in sc21.figure(number) if not math.isnan(row.printed)]
     return [_run("sc21_figure_readings", row, note=f"figure {number}", rate=number == 17) for number, row in rows]
 

@@ -1,4 +1,4 @@
-"""Scores: the errors of predictions of published runs, by source, machine, model and kind, and the predicted order.
+"""Summarise the errors of predictions of published runs, by source, machine, model and kind, and the predicted order.
 
 A row's prediction does not use its own source: the fraction of the peak is fitted on other sources (`calibrated`). But
 the authors of `plans.software` chose its terms and fractions with these tables at hand. So rows that are not in these
@@ -24,12 +24,12 @@ TABLES = (
     sc21_runs.table_1, sc21_runs.table_2, sc21_runs.figures, megatron.selective, sharded.mpt, sharded.torchtitan,
     megatron.dgxc, megatron.llama3, megatron.mixtral, megatron.folding, megatron.bridge,
 )  # fmt: skip
-APART = 0.10  # two runs whose speeds differ by less are no pair
-ALIKE = 1.2  # and so are runs on numbers of devices that differ by more
+APART = 0.10  # runs whose speeds differ by less do not form a pair
+ALIKE = 1.2  # neither do runs on numbers of devices that differ by more
 
 
 class Judged(NamedTuple):
-    """A run and its prediction: predicted speed over the measured one, less one; and what it was calibrated on."""
+    """A run and its prediction: predicted over measured speed, minus one, and the sources used for calibration."""
 
     run: Run
     error: float
@@ -38,7 +38,7 @@ class Judged(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How far off some predictions are: the sizes of their errors."""
+    """The absolute errors of some predictions: median, 90th percentile, maximum."""
 
     rows: int
     median: float
@@ -51,12 +51,12 @@ class Spread(NamedTuple):
 
 @cache
 def runs() -> tuple[Run, ...]:
-    """Every run that was published, as far as we know."""
+    """Every published run that we know."""
     return tuple(run for table in TABLES for run in table())
 
 
 def published_of(planned: Planned) -> list[Run]:
-    """The runs that were published of what is planned: this model, batch, machine and number of devices.
+    """The published runs of a planned job: this model, batch, machine and number of devices.
 
     >>> from hybridlab.predict.plans.planner import plan
     >>> [str(run.plan) for run in published_of(plan("gpt-39.1b", "a100", gpus=512, batch=1536))]
@@ -100,7 +100,8 @@ def by(some: list[Judged], name: str) -> dict[str, Spread]:
 
 
 class Pair(NamedTuple):
-    """Two published alternatives: the one that measured faster, the other one, and whether the model says so too."""
+    """Two published alternatives: the one that was measured faster, the other, and whether the model predicts this
+    order."""
 
     faster: Run
     slower: Run
@@ -108,8 +109,8 @@ class Pair(NamedTuple):
 
 
 def pairs(some: list[Judged]) -> list[Pair]:
-    """All alternatives for one model on one machine whose measured speeds differ enough; a point that stands in two
-    figures counts once."""
+    """All alternatives for one model on one machine whose measured speeds differ enough; a point in two figures counts
+    once."""
     once = {(one.run.source, one.run.shape, one.run.plan, one.run.batch, one.run.note[:7]): one for one in some}
     return [_pair(*both) for both in combinations(once.values(), 2) if _alternatives(*(one.run for one in both))]
 
@@ -134,7 +135,7 @@ ZERO_BUBBLE = {"1.5B": (22, 2304, 24), "6.2B": (30, 4096, 32), "14.6B": (46, 512
 
 
 class Held(NamedTuple):
-    """Memory of the device that holds most: what ran, GB as predicted and as measured (printed without decimals)."""
+    """Memory of the device that holds most: the run, predicted GB and measured GB (printed without decimals)."""
 
     name: str
     predicted: float
@@ -142,7 +143,7 @@ class Held(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Predicted over measured, less one."""
+        """Predicted over measured, minus one."""
         return self.predicted / self.measured - 1
 
 

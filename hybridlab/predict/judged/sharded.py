@@ -1,4 +1,4 @@
-"""Runs of fully sharded data parallelism: MosaicML's MPT in llm-foundry, and torchtitan's Llama."""
+"""Read the published runs of fully sharded data parallelism: MosaicML's MPT in llm-foundry, and torchtitan's Llama."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ SAVED = {"no": (NONE, 1.0), "full": (FULL, 1.0), "selective layer": (FULL, 0.5),
 
 
 def torchtitan() -> list[Run]:
-    """Llama 2 and 3 under FSDP 2 on 64 A100s; every second layer done again, or every second product of each."""
+    """Llama 2 and 3 with FSDP 2 on 64 A100s; every second layer is recomputed, or every second matmul of each layer."""
     return [_titan(row) for row in published("torchtitan_a100")]
 
 

@@ -60,7 +60,7 @@ def imported(config: dict | str | Path, context: int | None = None) -> Imported:
 
 
 def _read(config) -> dict:
-    """A config as a dict, whose sizes are whole numbers."""
+    """A config as a dict, with integer sizes."""
     if not isinstance(config, dict | str | Path):
         raise ValueError(f"the config is a {type(config).__name__}: give a dict, a text, or the path of a config.json")
     said = config if isinstance(config, dict) else _parsed(str(config))
@@ -82,7 +82,7 @@ def _whole(number) -> bool:
 
 
 def _unread(said: dict) -> tuple[str, ...]:
-    """A note for whatever sounds as if it changed the number of weights, and is not read."""
+    """Notes for unread fields that probably change the number of weights."""
     known = (*SIZES, *OR_NONE, *LISTS, *NO_WEIGHTS)
     return tuple(
         f"{name}={value!r} is not read here"

@@ -204,7 +204,7 @@ def torchtitan(plan: Plan, shape: Shape, batch: int) -> list[str]:
 
     raises  ValueError if the plan is not legal, or torchtitan cannot run it
 
-    The product of its degrees but that of experts is the number of ranks: experts stand on ranks that share weights.
+    The product of all its degrees except that of experts is the number of ranks: experts use ranks of the shard degree.
 
     >>> print(*torchtitan(Plan(d=8, b=2, zero=3, recompute=FULL), Shape(), batch=16)[:2])
     --parallelism.data_parallel_shard_degree 8

@@ -1,15 +1,16 @@
-"""Traced: a step from a torch profiler compared with its prediction, rank by rank, with the gap split by cause.
+"""Compare a step from a torch profiler with its prediction, rank by rank, and split the gap by cause.
 
     found = [traced(path) for path in ("rank0.json.gz", "rank1.json.gz")]
     print(laid(planned.best.step, found))
 
-The names of its kernels show the work of a device. At any moment one cause is counted: a product before other kernels,
-either before messages, since a message beside work costs nothing. So the causes add up to the step, and their gaps to
-the whole gap. The bubble looks like a receive that takes long, and stands with the messages between stages.
+The names of the kernels show the work of a device. At any time only one cause counts: matmuls come before other
+kernels, and both come before messages, because a message that overlaps with work costs nothing. So the causes add up to
+the step, and their gaps add up to the total gap. The bubble looks like a long receive, and counts as messages between
+stages.
 
-Format: what `torch.profiler.profile(...).export_chrome_trace` writes, since PyTorch 1.8. Without "Collective name" in a
-kernel's arguments, an all-to-all that NCCL does by sends and receives is counted with them. An event without a usable
-time is left out, and counted: none at all, a duration below zero or infinite, a moment days from all others.
+The format is that of `torch.profiler.profile(...).export_chrome_trace`, since PyTorch 1.8. NCCL may run an all-to-all
+by sends and receives. Without "Collective name" in a kernel's arguments, it counts as these. Events without a usable
+time are omitted and counted: those without a time, with a negative or infinite duration, or days away from all others.
 """
 
 import gzip
@@ -28,11 +29,11 @@ from hybridlab.predict.plans.performance import Step
 
 PRODUCT = re.compile(r"gemm|gemv|cublas|cutlass|xmma|nvjet|splitk|wgrad|dgrad|flash|fmha|attention|cudnn|cijk_", re.I)
 MESSAGE = re.compile(r"nccl|rccl|nvshmem", re.I)
-BETWEEN = re.compile(r"send|recv", re.I)  # two ranks, and not a group
+BETWEEN = re.compile(r"send|recv", re.I)  # between two ranks, not in a group
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")  # the last two until PyTorch 1.11
-DAY = 86_400e6  # microseconds: no step is as long, nor as far away
+DAY = 86_400e6  # microseconds: no step is that long or that far away
 STEP = re.compile(r"ProfilerStep#\d+")
-CAUSES = {  # what the prediction has for each; the order is who counts where several run at once
+CAUSES = {  # the predicted terms of each; if several run at the same time, the first one counts
     "products": ("multiply", "head"),
     "other kernels": ("pointwise", "optimizer"),
     "collectives that show": ("tensor", "context", "experts", "data"),
@@ -42,7 +43,7 @@ CAUSES = {  # what the prediction has for each; the order is who counts where se
 
 
 class Event(NamedTuple):
-    """What a profiler saw from one moment to another, in microseconds; its category in small letters."""
+    """An event of the profiler, with start and end in microseconds and its category in lower case."""
 
     category: str
     name: str
@@ -54,8 +55,8 @@ class Event(NamedTuple):
 class Traced(NamedTuple):
     """One rank's step, in seconds.
 
-    rank      None where the trace names none
-    seconds   by cause: those of `CAUSES`, which add up to the step;  hidden  messages behind work;  steps  seen
+    rank      None if the trace names none
+    seconds   by cause: those of `CAUSES`, which add up to the step;  hidden  messages during work;  steps  in the trace
     left_out  events of the device without a usable time
     """
 
@@ -71,11 +72,11 @@ class Traced(NamedTuple):
 
 
 def traced(trace: dict | str | Path, steps: int = 1) -> Traced:
-    """A rank's mean step: from its profiler's marks; where it set none, of so many steps in the whole trace.
+    """A rank's mean step, from the profiler's step marks; without marks, the trace divided by the number of steps.
 
     trace  a dict as in the file, or the file's path; it may be gzipped
 
-    raises  ValueError when it is no such trace, or no device did anything in it
+    raises  ValueError if it is not such a trace, or has no events of a device
     """
     said = trace if isinstance(trace, dict) else _read(regular(trace, "the trace"))
     events = list(_events(said.get("traceEvents")))
@@ -110,7 +111,7 @@ def _read(path: Path) -> dict:
 
 
 def _events(told) -> Iterator[Event]:
-    """Whatever lasts; a time that is no number is nan."""
+    """All events with a duration; a time that is not a number is nan."""
     for one in told if isinstance(told, list) else ():
         if isinstance(one, dict) and one.get("ph") == "X":
             begin, more = _number(one.get("ts")), one.get("args")
@@ -124,7 +125,7 @@ def _number(told) -> float:
 
 
 def _of_one_day(events: list[Event]) -> list[Event]:
-    """Those that end, not before they begin, within a day of the one in the middle."""
+    """The events with a finite duration of at least 0 that start within a day of the median one."""
     ended = [one for one in events if 0 <= one.end - one.begin < DAY]
     middle = float(np.median([one.begin for one in ended])) if ended else 0.0
     return [one for one in ended if abs(one.begin - middle) < DAY]
@@ -136,7 +137,7 @@ def _rank(told) -> int | None:
 
 
 def _cause(event: Event) -> int:
-    """Its place in CAUSES."""
+    """Its index in CAUSES."""
     if event.category != "kernel":
         return 1
     if MESSAGE.search(event.name):
@@ -145,17 +146,19 @@ def _cause(event: Event) -> int:
 
 
 def _steps(events: list[Event]) -> list[tuple[float, float]]:
-    """The profiler's steps, by the device's clock where it has them."""
+    """The profiler's steps; on the device's clock, if the trace has them there."""
     marks = [one for one in events if STEP.fullmatch(one.name)]
     on_device = [one for one in marks if one.category == "gpu_user_annotation"]
     return [(one.begin, one.end) for one in _of_one_day(on_device or marks)]
 
 
 def _shown(spans: np.ndarray, where: list[int], windows: list[tuple[float, float]]) -> np.ndarray:
-    """Microseconds in which each cause is the first that runs, in all windows; then those of messages behind work."""
+    """Microseconds in all windows in which each cause counts; then those of messages during work."""
     ends = np.array(windows, float)
     moments = np.unique(np.concatenate([spans.ravel(), ends.ravel()]))
-    runs = np.zeros((5, len(moments)), int)  # how many of each cause run after each moment; the fifth: a window
+    runs = np.zeros(
+        (5, len(moments)), int
+    )  # number of running events of each cause after each time; the fifth counts windows
     for place, some in [*((place, spans[np.array(where) == place]) for place in range(4)), (4, ends)]:
         for column, sign in ((0, 1), (1, -1)):
             np.add.at(runs[place], np.searchsorted(moments, some[:, column]), sign)
@@ -167,9 +170,9 @@ def _shown(spans: np.ndarray, where: list[int], windows: list[tuple[float, float
 
 
 class Laid(NamedTuple):
-    """A predicted step and what ranks took: {cause: (predicted, [seconds of each rank])}.
+    """A predicted step and the times of ranks: {cause: (predicted, [seconds of each rank])}.
 
-    ranks  the one of a trace that names none is None;  left_out  events without a usable time, of all traces
+    ranks  None for a trace that names no rank;  left_out  events without a usable time, of all traces
     """
 
     causes: dict[str, tuple[float, list[float]]]
@@ -178,7 +181,7 @@ class Laid(NamedTuple):
 
     @property
     def gap(self) -> dict[str, float]:
-        """By cause, how much longer the slowest rank took than predicted; they add up to the whole gap."""
+        """By cause, how much longer the slowest rank took than predicted; they add up to the total gap."""
         slowest = int(np.argmax([added(column) for column in zip(*(took for _, took in self.causes.values()))]))
         return {name: took[slowest] - predicted for name, (predicted, took) in self.causes.items()}
 
@@ -202,9 +205,9 @@ class Laid(NamedTuple):
 
 
 def laid(step: Step, found: list[Traced]) -> Laid:
-    """What ranks took under what was predicted for the one that has most to do.
+    """The times of ranks, next to the prediction for the busiest rank.
 
-    raises  ValueError when no rank is given, one twice, or several traces of which one names none
+    raises  ValueError if no rank is given, one is given twice, or one of several traces names no rank
     """
     ranks = [one.rank for one in found]
     if len(found) > 1 and None in ranks:

@@ -1,2 +1,6 @@
-"""Papers: printed results as tables (`published`), SC'21's as shapes and plans with the fit on them (`sc21`), runs with
-long contexts and experts, to which nothing is fitted (`long_and_sparse`), and GoogLeNet's branches (`googlenet`)."""
+"""Published results, as printed and as inputs of predictions.
+
+`published` has the tables as printed. `sc21` has SC'21's rows as shapes and plans, with the fit on them.
+`long_and_sparse` has runs with long contexts and experts, to which nothing is fitted. `googlenet` has GoogLeNet's
+branches.
+"""

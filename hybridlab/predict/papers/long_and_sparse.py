@@ -1,11 +1,11 @@
-"""Long and sparse: published runs with context or expert parallelism on H100s, and their predictions.
+"""Predict published runs with context or expert parallelism on H100s.
 
-Nothing is fitted to them: the three numbers are those of SC'21's table, on A100s and in the programs of 2021. What is
-assumed where nothing is printed: fused attention; ZeRO 1; sequence parallelism wherever there is tp; tokens that go to
-all experts equally often; for Llama 3 405B 8 chunks, and 128 layers instead of 126, which 16 stages cannot share out
-equally. FLOP/s count what a causal mask leaves of attention.
+Nothing is fitted to these runs: the three numbers are those of SC'21's table, for A100s and the programs of 2021.
+Settings that are not printed are assumed: fused attention; ZeRO 1; sequence parallelism together with tp; tokens that
+choose all experts equally often; for Llama 3 405B 8 chunks, and 128 layers instead of 126, because 16 stages do not
+divide 126. FLOP/s count only the unmasked half of attention.
 
-DeepSeek-V3 is no row of the table but a case by itself, `deepseek`: its programs hide the all-to-all, ours show it.
+DeepSeek-V3 is not a row of the table but a separate case, `deepseek`: its programs hide the all-to-all; ours do not.
 
 Sources: `published.SOURCES`; of DeepSeek-V3, DeepSeek-AI 2024, arXiv:2412.19437, sections 3 and 4. Relatives:
 `predict.papers.sc21`, `predict.plans.time_of_context_and_experts`, tests/predict/test_long_and_sparse.py.
@@ -23,16 +23,16 @@ from hybridlab.predict.plans.performance import FITTED, Fit, Step, step
 from hybridlab.predict.plans.plan import Plan, check_plan
 
 H100 = machine("h100")
-LAYERS = {"llama3-405b": 128}  # in place of a number that the stages cannot share out equally
+LAYERS = {"llama3-405b": 128}  # instead of a number that the stages do not divide
 DEEPSEEK = model("deepseek-v3").shape
 H800 = replace(H100, name="h800", label="H100 with half of its NVLink", inside=200e9)
 GPU_HOURS = 180e3  # that DeepSeek-V3 took for a trillion tokens, as printed
 
 
 class Run(NamedTuple):
-    """A run that was published: what, how divided, on which batch; TFLOP/s of one device as printed, or from seconds.
+    """A published run: the model, the plan, the batch; TFLOP/s of one device as printed, or from seconds.
 
-    seconds  of a step, where those were printed, else None
+    seconds  of a step, if printed, else None
     """
 
     name: str
@@ -52,7 +52,7 @@ class Run(NamedTuple):
 
 
 def rate(shape: Shape, batch: int, plan: Plan, seconds: float) -> float:
-    """TFLOP/s of one device that takes so many seconds for a step; of attention, what a causal mask leaves."""
+    """TFLOP/s of one device for a step of so many seconds; of attention only the unmasked half."""
     work = flops(shape, batch)
     return (work.total - work.attention / 2) / seconds / plan.devices / 1e12
 
@@ -81,10 +81,10 @@ def _run(row: dict) -> Run:
 
 
 def deepseek() -> tuple[float, float]:
-    """Hours of one GPU for a trillion tokens, 2048 of them, p = 16 and ep = 64: (all-to-all shown, and hidden).
+    """GPU hours for a trillion tokens on 2048 GPUs, p = 16 and ep = 64: (all-to-all exposed, all-to-all hidden).
 
-    In 16 bits and without limits on where a token may go; the real one has 8-bit products, a token goes to 4 nodes at
-    most, and DualPipe hides what is sent.
+    The prediction has 16-bit matmuls and no limit on the nodes of a token. The real run has 8-bit matmuls, sends a
+    token to at most 4 nodes, and DualPipe hides the messages.
 
     >>> print(*(f"{hours:,.0f}" for hours in deepseek()))
     329,357 152,882

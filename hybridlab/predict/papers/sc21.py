@@ -1,4 +1,4 @@
-"""SC'21: the printed table and figures of Narayanan et al. 2021 as shapes and plans, the fit on that table, its errors.
+"""Read the tables and figures of Narayanan et al. 2021 (SC'21), fit the time model, and compute its errors.
 
 A model is tested on rows that it has not seen: each row is predicted by a fit on the nine others (leave one out). The
 baseline is the simplest prediction, one throughput for all rows.
@@ -25,9 +25,9 @@ _SHAPES_2 = {174.6: model("gpt3-175b").shape, 529.6: model("gpt-529.6b").shape} 
 
 
 class Row(NamedTuple):
-    """A configuration that was run: what, how divided, on which batch; and what was printed, TFLOP/s of one device.
+    """A published configuration: the model, the plan, the batch, and the printed TFLOP/s of one device.
 
-    For a figure, `printed` is what was read off the drawing (figure 17: sequences/s), nan where it is not legible.
+    For a figure, `printed` is the value read off the curve (figure 17: sequences/s), nan if it is not legible.
     """
 
     shape: Shape
@@ -120,7 +120,7 @@ def _row(row: dict, printed: float) -> Row:
 def fitted(rows: Sequence["Row"] | None = None) -> Fit:
     """The fit on these rows (all of table 1): the three numbers that minimise the squares of the relative errors.
 
-    By Gauss and Newton's method on the logarithms, so that none of them is negative.
+    It uses the Gauss-Newton method on the logarithms, so that none of them is negative.
 
     >>> fit = fitted()
     >>> [round(mine / used, 3) for mine, used in zip(fit, FITTED)]
@@ -142,7 +142,7 @@ def _off(x, rows):
 
 
 class Errors(NamedTuple):
-    """Relative errors, one for each row of table 1, predicted over printed less one."""
+    """Relative errors, one for each row of table 1: predicted over printed, minus one."""
 
     seen: tuple[float, ...]
     left_out: tuple[float, ...]
@@ -150,7 +150,7 @@ class Errors(NamedTuple):
 
     @property
     def means(self) -> tuple[float, float, float]:
-        """The mean size of each."""
+        """The mean absolute error of each."""
         seen, left_out, constant = (float(np.mean(np.abs(one))) for one in self)
         return seen, left_out, constant
 

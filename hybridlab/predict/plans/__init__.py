@@ -1,12 +1,14 @@
 """Plans: a model and its batch divided among n devices: stages, tensor parallelism, copies, and more axes if asked.
 
-`plan` is one division or many; `performance` gives its time, `footprint` its memory, `arithmetic` its operations.
-`software` is what programs hide and fuse; `rates` are a machine's, `measured` those of your own. Parts of the time:
-`time_of_gradients` (messages between ranks with the same weights), `time_of_context_and_experts` (waiting along cp and
-ep), `hot_expert` (the cost of a popular expert). Parts of the memory and of the traffic: `weights_of_rank` and
-`bytes_of_rank`.
-`divisions` are the rules that plans and ranks keep alike. `space` lists all legal plans, `planner` takes the best,
-`reasons` says why another is not, `refusals` why there is none, `trust` how far off all that may be.
-`by_schedule` plays one as a schedule, `jobs` has it done, replicated stages too, and `scaled` makes it so small that it
-can be done here. `partition` and `replicated` cut layers into stages, `branches` has sub-graph parallelism beside that.
+`plan` is one plan or many. `performance` predicts its time, `footprint` its memory, `arithmetic` its FLOPs. `software`
+describes the overlap and fusion of programs, `rates` the speed of a machine, `measured` the speed of your machine.
+Parts of the time are in `time_of_gradients` (messages between ranks with the same weights),
+`time_of_context_and_experts` (waiting along cp and ep) and `hot_expert` (the cost of a popular expert). Parts of the
+memory and of the traffic are in `weights_of_rank` and `bytes_of_rank`.
+
+`divisions` has the rules for plans and for ranks. `space` lists all legal plans, and `planner` finds the best.
+`reasons` says why another plan is slower, `refusals` why no plan exists, `trust` how large the errors of predictions
+are. `by_schedule` simulates a plan with its schedule. `jobs` turns a plan, also one with replicated stages, into the
+arguments of a run, and `scaled` makes it small enough for this machine. `partition` and `replicated` cut layers into
+stages; `branches` compares this with sub-graph parallelism.
 """

@@ -1,4 +1,4 @@
-"""Arithmetic: the FLOPs of a step, the time of a training, and the roofline of a device.
+"""Compute the FLOPs of a step, the time of a training, and the roofline of a device.
 
 A multiplication of m×k by k×n is 2 m k n operations. A backward has two matmuls for each one of the forward, and full
 recomputation repeats the forward: 4 forwards instead of 3. Attention counts in full, including entries that a causal
@@ -19,7 +19,7 @@ DAY = 86_400
 
 
 class Flops(NamedTuple):
-    """Operations of one optimizer step, by where they are."""
+    """FLOPs of one optimizer step, by part of the model."""
 
     blocks: float
     attention: float
@@ -27,7 +27,7 @@ class Flops(NamedTuple):
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum of all parts."""
         return added(self)
 
 
@@ -63,7 +63,7 @@ def flops(shape: Shape, batch: int = 1, recompute: str = "none") -> Flops:
 
 
 def utilisation(shape: Shape, batch: int, seconds: float, devices: int, peak: float, recompute: str = "none") -> float:
-    """The share of the peak that a step of so many seconds uses: MFU, or HFU when the recomputation is counted too.
+    """The fraction of the peak that a step of so many seconds reaches: MFU, or HFU if recomputation counts too.
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> gpt = model("gpt-1t").shape
@@ -106,7 +106,7 @@ def training_seconds_exact(tokens: float, shape: Shape, devices: int, rate: floa
 
 
 class Intensity(NamedTuple):
-    """A piece of work beside what a machine can do: operations, bytes to and from memory, and the least time."""
+    """One operation on the roofline: its FLOPs, its bytes to and from memory, and its minimum time."""
 
     flops: float
     bytes: float
@@ -115,7 +115,7 @@ class Intensity(NamedTuple):
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte."""
+        """FLOPs for each byte."""
         return self.flops / self.bytes
 
 

@@ -1,12 +1,12 @@
-"""Branches in time: the gain of running them on separate ranks, compared with other uses of the same ranks.
+"""Predict the gain of running branches on separate ranks, and compare it with other uses of the same ranks.
 
     one device    stem + all branches + join
     sub-graph     stem + the longest branch + join, with a rank for each branch
 
-The second line has Amdahl's two limits. Stem and join are done by one rank while the others wait, and the longest
-branch is waited for by all. With p ranks data parallelism does p times as many rows, but it needs p rows, holds all
-weights on every rank and adds up their gradients; each branch's weights live once. A pipeline has neither limit, but
-it needs several microbatches to fill.
+The second line has Amdahl's two limits. One rank computes stem and join while the others wait, and all ranks wait for
+the longest branch. With p ranks, data parallelism computes p rows at a time. But it needs at least p rows, every rank
+holds all weights, and gradients are all-reduced, while with sub-graph parallelism one rank holds each branch. A
+pipeline has neither limit, but it needs several microbatches to fill.
 
 Relatives: `scheduling.subgraph`; `predict.plans.partition`, which cuts the pipeline; `predict.papers.googlenet`, real
 branches.
@@ -44,13 +44,13 @@ def compared(
     latency: float = 0.0,
     reduce: float = 0.0,
 ) -> dict[str, Timeline]:
-    """A step of one model in each way in which as many ranks as branches can do it: {way: its timeline}.
+    """A step of one model, for each kind of parallelism with one rank for each branch: {kind: its timeline}.
 
     stem, branches, join  forward durations of one microbatch; a backward takes twice as long
-    latency  of a message between stages;  reduce  what data parallelism takes to add up the gradients of all weights
+    latency  of a message between stages;  reduce  duration of the all-reduce of all gradients in data parallelism
 
-    The stem lives with the first branch, the join with the last one. There is no data parallelism where the ranks
-    do not divide the number of microbatches, one microbatch among several ranks above all.
+    The stem is on the rank of the first branch, the join on that of the last. Data parallelism is missing if the number
+    of ranks does not divide the number of microbatches, so also for a single microbatch.
 
     >>> {way: timeline.length for way, timeline in compared([1, 1], stem=1, join=1).items()}
     {'one device': 12.0, 'sub-graph': 9.0, 'pipeline': 12.0}

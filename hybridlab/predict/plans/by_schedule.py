@@ -1,6 +1,6 @@
-"""By schedule: a plan's step, simulated action by action with its real schedule instead of the closed formula.
+"""Simulate the step of a plan action by action, with its real schedule instead of the closed formula.
 
-The formula of `predict.plans.performance` is m + (p - 1)/v; here the ranks' list of actions decides.
+The formula of `predict.plans.performance` is m + (p - 1)/v. Here the ranks' lists of actions give the time.
 
 Relatives: `predict.plans.performance`, `predict.time.simulate`, `schedules`, notebook 41.
 """
@@ -20,7 +20,7 @@ from hybridlab.scheduling.registry import schedule
 
 
 def schedule_of(plan: Plan, batch: int) -> Schedule:
-    """The schedule of one copy of a plan's pipeline: 1F1B, interleaved where ranks own several chunks.
+    """The schedule of one copy of a plan's pipeline: 1F1B, interleaved if ranks have several chunks.
 
     >>> schedule_of(Plan(p=4, b=1, v=2), batch=8).name
     'interleaved'
@@ -47,7 +47,7 @@ def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit
     24.4 s, idle 8.7%
     """
     forward, backward, head, hop, _, _ = pieces(shape, plan, batch, machine, fit)
-    third = float(head) / 3  # of the head, one multiplication of three is the forward's
+    third = float(head) / 3  # one of the three matmuls of the head belongs to the forward
     F, B = (
         [blocks * float(added(one)) for blocks in dealt(shape.layers, plan.p * plan.v)] for one in (forward, backward)
     )

@@ -1,12 +1,13 @@
-"""The bytes that one rank of a plan sends in a step, by purpose; a collective counts with its full tensor, as in
-ledgers.
+"""Compute the bytes that one rank of a plan sends in a step, by purpose.
 
-The rank is the first one of its stage: along every other axis it stands at 0. Numbers have 16 bits, gradients 32. Left
-out is what a plan does not say: packs that ZeRO shares out are padded (`core.where.packs`), how often its stage 3
-gathers weights is up to the schedule, and skips travel beside the chain.
+A collective counts its full tensor, as in ledgers.
 
-Relatives: `training.dry` counts the same (`DryRun.bytes`), and a test holds both together;
-`predict.plans.weights_of_rank`, whose weights are summed; `predict.plans.performance`, seconds instead of bytes.
+The rank is the first one of its stage: its coordinate is 0 along every other axis. Numbers have 16 bits, gradients 32.
+A plan does not determine everything, so three things are omitted: the padding of ZeRO's packs (`core.where.packs`), the
+number of all-gathers in stage 3, which depends on the schedule, and the skips between stages that are not neighbours.
+
+See also `training.dry`, which counts the same (`DryRun.bytes`; a test compares both), `predict.plans.weights_of_rank`
+(the weights) and `predict.plans.performance` (seconds instead of bytes).
 """
 
 from collections import defaultdict
@@ -21,12 +22,12 @@ from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.time_of_context_and_experts import WIDTHS
 from hybridlab.predict.plans.weights_of_rank import Held, of_block, of_embedding, of_head
 
-VALUE, SUM, TALLY = 2, 4, 8  # bytes of a number; of a gradient that is summed; of an expert's load
+VALUE, SUM, TALLY = 2, 4, 8  # bytes of a number; of a gradient in an all-reduce; of an expert's load
 BOTH = ("forward", "backward")
 
 
 def sent(shape: Shape, plan: Plan, batch: int, place: int = 0) -> dict[str, float]:
-    """{purpose: bytes} of the first rank of the stage, or of the chunks, at a place along pp.
+    """{purpose: bytes} of the first rank of the stage, or of the chunks, at an index along pp.
 
     "messages" between stages; "inside" along tp, "across" along x, "context" along cp, "experts" along ep; gradients as
     "sums", or "shares" with ZeRO.
@@ -47,7 +48,7 @@ def sent(shape: Shape, plan: Plan, batch: int, place: int = 0) -> dict[str, floa
 
 
 def layers_at(shape: Shape, plan: Plan, place: int) -> list[int]:
-    """The layers of a place along pp: 0 is the embedding, then come the blocks, then the head.
+    """The layers at an index along pp: 0 is the embedding, then come the blocks, then the head.
 
     >>> layers_at(Shape(layers=4), Plan(p=2, v=2), 1)
     [2, 4, 5]
@@ -62,8 +63,8 @@ def layers_at(shape: Shape, plan: Plan, place: int) -> list[int]:
 
 
 def _between_stages(shape: Shape, plan: Plan, hops: int) -> dict[str, float]:
-    """What so many tensors on their way to other stages cost; those that travel in parts are gathered, unless the
-    stream is cut anyway."""
+    """The bytes of so many tensors sent to other stages. With scatter/gather the receiver gathers the parts, unless the
+    tensor is sharded anyway."""
     here, features = shape.context // plan.cp, VALUE * plan.b * shape.width / plan.x
     narrow = plan.t > 1 and (plan.sequence or plan.scatter)
     gathered = plan.t * -(-here // plan.t) * (narrow and not plan.sequence)
@@ -74,14 +75,15 @@ def _between_stages(shape: Shape, plan: Plan, hops: int) -> dict[str, float]:
 
 
 def _hops(plan: Plan, place: int) -> int:
-    """How many tensors of one microbatch leave the chunks at a place: each has a next one and one before."""
+    """The number of tensors of one microbatch that the chunks at an index send to the next and to the previous
+    chunk."""
     return 2 * plan.v - (place == 0) - (place == plan.p - 1) if plan.p > 1 else 0
 
 
 def _in_layer(shape: Shape, plan: Plan, layer: int) -> dict[str, float]:
     """The bytes that one microbatch sends in one layer."""
     inner = 0 < layer <= shape.layers
-    times = {"forward": 1 + (inner and plan.recompute == FULL), "backward": 1, "again": 1}  # done again, and sent again
+    times = {"forward": 1 + (inner and plan.recompute == FULL), "backward": 1, "again": 1}  # recomputed: sent twice
     attends = times | {"forward": 1 + (plan.recompute != NONE)}
     found = {}
     if plan.t > 1:
@@ -103,7 +105,7 @@ def _tokens(shape, plan) -> float:
 
 
 def _along_tp(shape: Shape, plan: Plan, layer: int, times: dict) -> float:
-    """Elements of a layer's collectives along tp: sums, or gathers and scatters."""
+    """Elements of a layer's collectives along tp: all-reduces, or gathers and scatters."""
     part = replace(shape, context=shape.context // plan.cp, documents=())
     terms = traffic.tensor_of_layer(part, layer, plan.b, plan.t, bool(plan.sequence))
     if not 0 < layer <= shape.layers or shape.experts == 1:
@@ -114,7 +116,7 @@ def _along_tp(shape: Shape, plan: Plan, layer: int, times: dict) -> float:
 
 
 def _experts_along_tp(shape: Shape, plan: Plan, forwards: int) -> float:
-    """The same of a block's experts, see `modes.parts.cut_experts`; counts of eight bytes are four numbers each."""
+    """The same for a block's experts, see `modes.parts.cut_experts`; a count of eight bytes is four numbers."""
     tokens = plan.b * shape.context / plan.cp
     if plan.sequence:
         counts = plan.t * shape.experts / plan.ep * WIDTHS["counts"] / VALUE
@@ -123,7 +125,7 @@ def _experts_along_tp(shape: Shape, plan: Plan, forwards: int) -> float:
 
 
 def _along_x(shape: Shape, plan: Plan, layer: int, forwards: int) -> float:
-    """Bytes of a layer's sums along x; those of norms are in 32 bits, of the positions that are here."""
+    """Bytes of a layer's all-reduces along x; those of norms have 32 bits, for the positions on this rank."""
     one = traffic.along_block(shape, plan.t) if layer <= shape.layers else traffic.along_head(shape, plan.t)
     tokens = plan.b * shape.context / plan.cp
     norms = (forwards + 1) * len(one.norms) * 4 * tokens / (plan.t if plan.sequence else 1)
@@ -147,12 +149,12 @@ def weights_at(shape: Shape, plan: Plan, layers: list[int]) -> Held:
 
 
 def _of_gradients(shape: Shape, plan: Plan, layers: list[int]) -> float:
-    """Bytes to sum gradients over copies, or to share them out and gather new weights; and the loads of experts."""
+    """Bytes to all-reduce gradients over copies, or to shard them and gather new weights; and the loads of experts."""
     held, tp = weights_at(shape, plan, layers), plan.t > 1
     tied = shape.tied and plan.p > 1 and (0 in layers or shape.layers + 1 in layers)
-    tokens = of_head(shape, plan.t, plan.x).cut * tied  # which the first stage and the last have both
+    tokens = of_head(shape, plan.t, plan.x).cut * tied  # both the first and the last stage have them
     its, others = plan.copies
-    parts = (  # weights, their copies, and whether gradients are summed over others too, which do not share them out
+    parts = (  # weights, their copies, and whether gradients are also reduced over ranks that do not shard them
         (held.cut - tokens, others, False),
         (tokens, others, True),
         (held.whole, others, tp and plan.sequence),

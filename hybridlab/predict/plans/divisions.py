@@ -1,8 +1,8 @@
-"""Divisions: the legal ways to divide a model, and the error for the others.
+"""Define the legal ways to divide a model, and the error message for the others.
 
-Modes ask before anything runs, and the planner asks for all plans at once: its fields are arrays then, and what a rule
-says is an array too. So nothing is planned that a rank would refuse. What a planner wants beyond that, equal parts, is
-said in `predict.plans.plan`.
+Modes use these rules before anything runs. The planner uses them for all plans at once: then the fields are arrays, and
+so is the result of a rule. So the planner never plans a division that a rank would reject. The planner also requires
+equal parts, see `predict.plans.plan`.
 
 Relatives: `modes.mode.Mode.refuse`, `predict.plans.space`, `predict.plans.plan.check_plan`.
 """
@@ -18,11 +18,11 @@ from hybridlab.predict.bytes.context import GATHER, ULYSSES
 
 
 class Division(NamedTuple):
-    """How a model is shared out, and what about the model matters beside the lengths of its dims.
+    """How a model is divided, and the properties of the model that matter in addition to the lengths of its dims.
 
-    copies  ranks that hold the same and see other data;  owners  how many of them share; 0: all
-    attend, recompute  places in the lists of their names
-    attends  whether it has attention;  routed  experts, to which tokens travel;  slots  that have a capacity
+    copies  ranks with the same weights and different data;  owners  how many of them shard them; 0: all
+    attend, recompute  indices in the lists of their names
+    attends  whether it has attention;  routed  number of routed experts;  slots  number of experts with a capacity
     """
 
     tp: int = 1
@@ -42,20 +42,20 @@ class Division(NamedTuple):
 
     @property
     def narrow(self) -> Amount:
-        """Whether the positions are cut along tp too, inside a stage or between stages."""
+        """Whether positions are also sharded along tp, inside a stage or between stages."""
         return np.logical_or(self.sequence, self.scatter) & (self.tp > 1)
 
     def keys(self, sizes: dict) -> Amount:
-        """Heads of keys on a rank of tp; too few are copied."""
+        """Heads of keys on a rank of tp; if there are fewer heads than ranks, they are replicated."""
         return np.maximum(sizes.get("K", 0) // self.tp, 1)
 
 
 class Rule(NamedTuple):
-    """What a division must keep.
+    """A rule for divisions.
 
-    asks   the axis or option whose mode refuses
-    holds  holds(sizes, division): whether it does, for one or for many;  sizes  {letter: length of the dim}
-    said   said(sizes, division): the sentence where one does not
+    asks   the axis or option that the rule belongs to
+    holds  holds(sizes, division): whether one or many divisions satisfy it;  sizes  {letter: length of the dim}
+    said   said(sizes, division): the error message if a division does not
     """
 
     asks: str
@@ -82,7 +82,7 @@ def _which_heads(sizes, one) -> str:
 
 
 def _at_least(axis: str, letter: str, what: str, where=lambda one: True) -> Rule:
-    """Nobody is left with nothing."""
+    """Every rank gets a part."""
     return Rule(
         axis,
         lambda sizes, one: np.logical_not(where(one)) | (sizes.get(letter, np.inf) >= getattr(one, axis)),
@@ -172,7 +172,7 @@ RULES = (
 
 
 def holds(sizes: dict, division: Division) -> Amount:
-    """Whether every rule is kept; an array where the division has arrays.
+    """Whether every rule is satisfied; an array if the division has arrays.
 
     >>> holds({"N": 8, "K": 2}, Division(tp=np.array([1, 3, 4])))
     array([ True, False,  True])
@@ -184,7 +184,7 @@ def holds(sizes: dict, division: Division) -> Amount:
 
 
 def refuse(sizes: dict, division: Division, *asks: str) -> None:
-    """Nothing, if the rules of these axes and options are kept; without names, if all are.
+    """Check the rules of these axes and options; without names, check all rules.
 
     raises  ValueError in one sentence that says what to change
 

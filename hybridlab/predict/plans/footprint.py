@@ -1,4 +1,4 @@
-"""The footprint: bytes of memory on one device while a plan trains, and its largest part.
+"""Compute the memory footprint of a plan: the bytes on one device during training, and the largest part.
 
 Source: Rajbhandari et al. 2020, arXiv:1910.02054 (states); Korthikanti et al. 2022, arXiv:2205.05198 (activations).
 Relatives: `predict.bytes.memory` (the same states of a real layout, to the byte), `predict.bytes.activations`,
@@ -21,7 +21,7 @@ from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named
 from hybridlab.predict.plans.software import MEGATRON_2021, Software
 from hybridlab.signatures import spelled
 
-ON_DEVICE = 2  # blocks whose activations are on the device where they wait on the host: one at work, one on its way
+ON_DEVICE = 2  # blocks with activations on the device if they are offloaded: one computes, one is copied
 
 
 class Footprint(NamedTuple):
@@ -34,7 +34,7 @@ class Footprint(NamedTuple):
 
     @property
     def total(self) -> Amount:
-        """All of them."""
+        """The sum of all parts."""
         return added(self)
 
     @property
@@ -44,9 +44,9 @@ class Footprint(NamedTuple):
 
 
 def weights(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> float:
-    """The weights of the rank that holds most: blocks, and the embedding or the head, whichever is larger.
+    """The weights of the rank that holds most: its blocks, and the embedding or the head, the larger of the two.
 
-    p  stages;  t, x, ep  ways of tensor parallelism, of cutting the width, of sharing out experts
+    p  stages;  t, x, ep  number of shards of tensor parallelism, of the width, of the experts
 
     >>> bool(weights(Shape()) == Shape().parameters)
     True
@@ -55,7 +55,7 @@ def weights(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1, ep: Amoun
 
 
 def of_experts(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> Amount:
-    """The weights of a rank's experts; none where a block has a single MLP.
+    """The weights of a rank's experts; 0 if a block has a single MLP.
 
     >>> llama = Shape(experts=8, style="llama")
     >>> print(of_experts(llama, ep=4) / llama.block.mlp)  # 2 experts in each of 4 blocks
@@ -66,12 +66,12 @@ def of_experts(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1, ep: Am
 
 
 def alike(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1) -> Amount:
-    """All other weights: every rank along cp and ep has the same."""
+    """All other weights, which are the same on every rank along cp and ep."""
     routed = [shape.layers * part for part in experts.held(shape)]
     one, stage = shape.block, lengths(shape.layers, p)
     whole, kept = shape.layers * one.whole - routed[1], shape.layers * (one.heads + one.norms)
     cut = shape.parameters - shape.embedding - shape.head - whole - kept - added(routed)
-    block = (cut / t + whole) / shape.layers + x * (one.heads / t + one.norms)  # along x nobody shares these out
+    block = (cut / t + whole) / shape.layers + x * (one.heads / t + one.norms)  # x does not shard these
     tied_copy = shape.vocabulary * shape.width if shape.tied else 0
     first, last = shape.embedding / t, (shape.head + tied_copy) / t
     ends = np.maximum(stage.first * block + first, stage.last * block + last)
@@ -79,21 +79,21 @@ def alike(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1) -> Amount:
 
 
 def states(parameters: Amount, stage: Amount = 0, ways: Amount = 1, widths: Widths = MIXED) -> Footprint:
-    """What `parameters` weights need at rest when ZeRO's stage shares them among so many copies: with 16-bit weights
-    and gradients and Adam in single precision 16, 4 + 12/d, 2 + 14/d, 16/d bytes for each.
+    """The bytes of `parameters` weights between steps if a stage of ZeRO shards them among so many copies: with 16-bit
+    weights and gradients and Adam in single precision 16, 4 + 12/d, 2 + 14/d, 16/d bytes for each.
 
     >>> print(*(f"{states(7.5e9, stage, 64).total / 1e9:.1f} GB" for stage in range(4)))
     120.0 GB 31.4 GB 16.6 GB 1.9 GB
     """
     shares = [parameters / np.where(stage >= least, ways, 1) for least in (3, 2, 1)]
-    apart = widths.master != widths.value  # else the weights are their own master copy
+    apart = widths.master != widths.value  # without a separate master copy
     kept = (widths.value, widths.gradient, (apart + widths.states) * widths.master)
     return Footprint(*(share * width for share, width in zip(shares, kept)), activations=0)
 
 
 def live(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0) -> Amount:
-    """Microbatches of a stage's layers that the first rank, or one behind it, holds at once: min(p, m) under 1F1B;
-    interleaved, that many chunks of which v make a microbatch. (`peak_live` of the schedules: a test compares.)
+    """The number of microbatches in flight on the first rank, or on a later one: min(p, m) with 1F1B; with interleaved
+    stages, the number of chunks in flight divided by v. (A test compares it with `peak_live` of the schedules.)
 
     >>> print(live(4, 8), live(4, 2), live(4, 8, v=2))
     4.0 2.0 5.5
@@ -103,11 +103,11 @@ def live(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0) -> Amount:
 
 
 def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRON_2021) -> Footprint:
-    """Bytes on the device that holds most. Gradients are as wide as the software keeps them.
+    """Bytes on the device that holds most. Gradients have the width that the software uses.
 
-    Activations: those of all microbatches that are live on the first rank, or on the first of those with a block more,
-    one block more while it is done again, and on the last rank the scores of one microbatch in single precision;
-    whichever is most.
+    Activations are the maximum over three ranks: the first rank, the first rank with an extra block, and the last rank.
+    They include all microbatches in flight and one recomputed block; on the last rank, also the scores of one
+    microbatch in single precision.
 
     >>> from hybridlab.core.what.catalog import model
     >>> one = footprint(model("gpt3-175b").shape, Plan(p=12, t=8, b=1, recompute=2), batch=96)
@@ -120,7 +120,7 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     scores = 4 * b * shape.context / plan.cp * shape.vocabulary / t
     there = lambda blocks: np.where(plan.offload, np.minimum(blocks, ON_DEVICE), blocks) * each
     first = there(live(p, m, v) * stage.first) + np.where(p == 1, scores, 0)
-    # the first of those that are longer has fewer microbatches in flight
+    # the first rank with an extra block has fewer microbatches in flight
     longer = there(live(p, m, v, behind=p - 1 - stage.longer) * stage.longest) * np.greater(stage.longer, 0)
     last = there(stage.last) + scores
     (its, others), widths = plan.sharers, MIXED._replace(gradient=software.gradient)
@@ -132,8 +132,7 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
 def kept_on(shape: Shape, plan: Plan) -> Kept:
     """The bytes that a block saves of one microbatch on the busiest rank of a plan.
 
-    A part of the sequence, cut along cp. Keys and values that were gathered are kept as they came; on a ring, and in a
-    fused kernel, scores are not kept.
+    cp shards the sequence. Gathered keys and values are saved in full. A ring and a fused kernel save no scores.
     """
     uneven = experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
     part = plan.b / plan.cp
@@ -145,13 +144,13 @@ def kept_on(shape: Shape, plan: Plan) -> Kept:
 
 
 def entered(shape: Shape, plan: Plan) -> Amount:
-    """Bytes of a block's input of one microbatch, on one rank of a plan."""
+    """Bytes of the input of a block for one microbatch, on one rank of a plan."""
     return came_in(shape, plan.b / plan.cp, plan.t, plan.sequence, plan.x)
 
 
 @spelled(arguments)
 def memory(model: str | Shape, batch: int, **sizes: Any) -> Footprint:
-    """Bytes on the fullest device while a model trains with one plan.
+    """Bytes on the device that needs most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
 

@@ -1,4 +1,4 @@
-"""The cost of a popular expert: its rank has more tokens than the others, and they wait.
+"""Predict the cost of a popular expert: its rank has more tokens than the others, and the others wait.
 
 Relatives: `predict.bytes.experts`, how uneven loads are; `predict.plans.time_of_context_and_experts`; notebook 32.
 """
@@ -20,7 +20,7 @@ SKEWS = (0.0, 0.3, 0.6, 0.9, 1.2)
 class Hot(NamedTuple):
     """A plan under one skew of the experts' popularity.
 
-    most  how many of all choices fall on the most popular expert, as a share;  load  of its rank, over the mean
+    most  the fraction of all choices for the most popular expert;  load  of its rank, over the mean
     """
 
     skew: float
@@ -39,9 +39,9 @@ class Hot(NamedTuple):
 def hot(
     model: str | Shape, machine: str | Machine, batch: int, plan: Plan, skews: Iterable[float] = SKEWS
 ) -> list[Hot]:
-    """The same plan under one skew after the other.
+    """The same plan for each of several skews.
 
-    More ranks along ep do not help against one hot expert: it is whole on its rank, and the mean falls.
+    More ranks along ep do not help against one hot expert: ep does not divide it, and the mean load falls.
 
     raises  ValueError when the catalog lacks a name, or the plan is not legal
 

@@ -1,7 +1,7 @@
-"""A plan as a job: the arguments of `check`, `train`, `run` and `dry_run` for a plan.
+"""Turn a plan into a job: the arguments of `check`, `train`, `run` and `dry_run`.
 
-Relatives: `predict.plans.plan`, `predict.plans.replicated`; `training.make_job.job_of`, what takes them; notebooks 15,
-41 and 50.
+See also `predict.plans.plan`, `predict.plans.replicated`, `training.make_job.job_of` (which takes these arguments) and
+notebooks 15, 41 and 50.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ AXES = {"pp": "p", "dp": "d", "ep": "ep", "cp": "cp", "x": "x", "tp": "t"}  # ou
 
 
 def mesh_of(plan: Plan) -> Mesh:
-    """The mesh of a plan: ranks of tp are neighbours, then come those along x, cp, ep, the copies, the stages.
+    """The mesh of a plan: ranks along tp are neighbours, then come x, cp, ep, the copies, the stages.
 
     >>> mesh_of(Plan(p=2, t=4, d=3))
     Mesh(pp=2, dp=3, tp=4)
@@ -34,10 +34,10 @@ def mesh_of(plan: Plan) -> Mesh:
 
 
 def job_of_stages(stages: "Sequence[Stage]", rounds: int = 2) -> dict:
-    """What `check`, `train` and `dry_run` take, beside the model, for replicated stages (PipeDream's partition).
+    """The arguments of `check`, `train` and `dry_run`, except the model, for replicated stages (PipeDream's partition).
 
-    stages  each with its `layers`, a range, its `replicas`, and what is `inside`
-    rounds  minibatches of a step, in rounds: in each, every copy of every stage has had the same number of turns
+    stages  each with its `layers` (a range), its `replicas` and the stages `inside` it
+    rounds  minibatches of a step, in rounds: in a round, all copies of a stage get the same number of minibatches
 
     raises  ValueError for stages with further stages inside
 
@@ -57,17 +57,17 @@ def job_of_stages(stages: "Sequence[Stage]", rounds: int = 2) -> dict:
 
 
 def _copies(stage) -> int:
-    """How many ranks hold a stage: its replicas, each as often as the level below says."""
+    """The number of ranks of a stage: its replicas, times those of the level below."""
     if len(stage.inside) > 1:
         raise ValueError("nested stages cannot be run: plan for machines on one level of the network")
     return stage.replicas * (_copies(stage.inside[0]) if stage.inside else 1)
 
 
 def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
-    """What `check`, `train`, `run` and `dry_run` take, for a plan and the batch that it was made for.
+    """The arguments of `check`, `train`, `run` and `dry_run` for a plan and its batch.
 
-    In the numbers that plans count with: bfloat16, Adam in single precision. To compute in others, say so:
-    `check(**job | {"dtype": "float64"})`. Popularity of experts and fused attention are no choice (`CONDITIONS`).
+    The precision is that of the plans: bfloat16, with Adam in single precision. To use another one, replace it:
+    `check(**job | {"dtype": "float64"})`. The popularity of experts and fused attention are not options (`CONDITIONS`).
 
     raises  ValueError when the plan does not divide the model or the batch
 

@@ -1,4 +1,4 @@
-"""Measured: the rates of your own machine, from a row of your logs or from five minutes of measurements.
+"""Find the rates of your own machine, from a row of your logs or from five minutes of measurements.
 
     fit = by_step(shape, "h100", Plan(p=4, t=8, d=2), batch=64, seconds=9.1, software="megatron-2024")
     fit = by_products("h100", [(8192, 8192, 8192, 1.7e-3), (4096, 8192, 28672, 3.1e-3)])
@@ -48,7 +48,7 @@ def by_step(
     batch      sequences in the global batch
     seconds    of one step, measured
     software   a name in SOFTWARE, or its terms
-    precision  of products by weights: "bf16", "fp8", "fp4"
+    precision  of matmuls by weights: "bf16", "fp8", "fp4"
 
     raises  ValueError if no fraction of the peak does that: it reports the time of the step at full peak, or without
             any matmul
@@ -79,9 +79,9 @@ def by_products(
 ) -> Fit:
     """The fit for a device with these measured times of matmuls: (m, k, n, seconds) of an m×k by a k×n matrix.
 
-    Take those of a block at your sizes, twenty times each after a warm-up.
+    Measure the matmuls of a block at your sizes, twenty times each after a warm-up.
 
-    raises  ValueError when they were quicker than the machine's peak allows
+    raises  ValueError if they were faster than the machine's peak allows
 
     >>> round(by_products("a100", [(2048, 12288, 36864, 8.3e-3), (2048, 12288, 49152, 11.0e-3)]).multiply, 2)
     0.72
@@ -103,13 +103,14 @@ def by_sums(
     seconds: list[float],
     software: str | Software = MEGATRON_2021,
 ) -> Machine:
-    """The machine with the link that a sweep of all-reduces over so many neighbouring ranks shows.
+    """The machine, with a link fitted to the times of all-reduces over so many neighbouring ranks.
 
-    sizes  bytes of the tensors, from small to large: small ones show the latency;  seconds  of each
+    sizes  bytes of the tensors, from small to large: the small ones give the latency;  seconds  of each
 
-    Ranks of one node show the link inside; those of several whole nodes the link across, when that inside is known.
+    Ranks of one node give the link inside the node. All ranks of several nodes give the link between nodes, if the link
+    inside is known.
 
-    raises  ValueError when they fix no link
+    raises  ValueError if the times do not determine a link
 
     >>> kind = by_sums("h100", ranks=8, sizes=[1e6, 1e8, 1e9], seconds=[5.0e-5, 5.0e-4, 4.8e-3])
     >>> f"{kind.inside / 1e9:.0f} GB/s after {1e6 * kind.latency[0]:.1f} µs"
@@ -138,7 +139,7 @@ def by_sums(
 
 
 def at_zero(off: Callable[[float], float]) -> float:
-    """The share of the peak at which an error is 0 that grows with the share, and ever less: by secants."""
+    """The fraction of the peak with error 0, by the secant method; the error is a concave, growing function of it."""
     before, now = FITTED.multiply, 0.9 * FITTED.multiply
     was, found = off(before), off(now)
     while abs(found) > NEAR and found != was:

@@ -1,6 +1,6 @@
-"""Partition: the cut of a sequence of layers into stages that makes the slowest stage as fast as possible.
+"""Cut a sequence of layers into stages so that the slowest stage is as fast as possible.
 
-`partition` is for different layers, `lengths` for the equal blocks of a plan, where some stages have one block more.
+`partition` is for different layers. `lengths` is for the equal blocks of a plan; some stages may have one block more.
 """
 
 import math
@@ -14,10 +14,10 @@ from hybridlab.core.amount import Amount
 
 
 class Lengths(NamedTuple):
-    """How many blocks stages have, of one plan or of many.
+    """The numbers of blocks of the stages, for one plan or for many.
 
-    first, last  those of the first stage and the last;  longest  the most of any
-    longer  how many stages have one block more than the shortest; they stand just before the last one
+    first, last  blocks of the first and of the last stage;  longest  the largest number
+    longer  how many stages have one block more than the shortest; they come just before the last stage
     """
 
     first: int
@@ -27,8 +27,8 @@ class Lengths(NamedTuple):
 
 
 def lengths(blocks: int, stages: Amount) -> Lengths:
-    """As equal as can be. The last stage is never one of the longer ones, since it has the head, and these are as far
-    behind as they can, since fewer microbatches are live there.
+    """Stage lengths that are as equal as possible. The last stage never has the extra block, since it has the head.
+    Late stages get the extra blocks, since fewer microbatches are in flight there.
 
     >>> print(*lengths(126, 16), *lengths(7, 4))
     7 8 7 14 2 2 1 3

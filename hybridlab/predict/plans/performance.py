@@ -1,6 +1,6 @@
-"""Performance: the time of one training step under a plan, from a few terms, each with an explanation.
+"""Predict the time of one training step of a plan as a sum of a few terms, each with an explanation.
 
-One microbatch on one stage takes
+The time of one microbatch on one stage is the sum of
 
     multiply   its GEMMs, at a fraction of the device's peak
     pointwise  all other operations: each saved byte is written once and read once, again for recomputation, and twice
@@ -12,11 +12,11 @@ One microbatch on one stage takes
     experts    sending tokens to experts along ep and back (`predict.plans.time_of_context_and_experts` computes the
                overlap of both)
 
-and the last stage also has the matmul with the vocabulary. A step is m of these, p - 1 more (over v) to fill and empty
-the pipeline, the messages between stages, the all-reduce of gradients over the copies, and the optimizer. Nothing
-overlaps, as in the measured programs, except ZeRO 3's all-gathers, one for each forward and each backward of a
-microbatch; they use all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`), so it is an
-upper bound.
+The last stage also has the matmul with the vocabulary. A step consists of m of these times, p - 1 more (over v) to fill
+and drain the pipeline, the messages between stages, the all-reduce of gradients over the copies, and the optimizer
+step. As in the measured programs, nothing overlaps except ZeRO 3's all-gathers, one for each forward and each backward
+of a microbatch; they use all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`), so the
+predicted speed is an upper bound.
 
 Three numbers are fitted: the two fractions and the launch time. They are fitted only on the ten rows of table 1 of
 Narayanan et al. 2021, arXiv:2104.04473; every other prediction tests them.
@@ -45,9 +45,9 @@ from hybridlab.predict.plans.software import MEGATRON_2021, Software, shown
 from hybridlab.predict.plans.time_of_context_and_experts import along_cp, along_ep
 from hybridlab.predict.plans.time_of_gradients import among_copies, seconds_of_copies
 
-ADAM_BYTES = 30  # of memory for each weight: its gradient read twice, three numbers of 4 bytes read and written, itself
+ADAM_BYTES = 30  # for each weight: reads its gradient twice, reads and writes three numbers of 4 bytes and itself
 LOSS_BYTES = 4  # of a number in the loss's sums
-SCORE_BYTES = 16  # of each score of a token: in single precision, written and read, forward and backward
+SCORE_BYTES = 16  # for each score of a token: single precision, written and read, forward and backward
 
 
 class Step(NamedTuple):
@@ -95,7 +95,7 @@ class Step(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Seconds that a block takes for one microbatch on one rank of its stage, by what they go into."""
+    """Seconds of a block for one microbatch on one rank of its stage, by term."""
 
     multiply: float
     pointwise: float
@@ -106,9 +106,9 @@ class Work(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """The seconds that a step is put together from; numbers, or arrays for many plans.
+    """The seconds of the parts of a step; numbers, or arrays for many plans.
 
-    forward, backward  of one block and microbatch; a backward holds what is done again
+    forward, backward  of one block and microbatch; the backward includes recomputation
     head  of one microbatch, forward and backward;  hop  of one tensor from a stage to the next
     data, optimizer  once in a step
     """
@@ -124,7 +124,7 @@ class Pieces(NamedTuple):
 def pieces(
     shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
 ) -> Pieces:
-    """The pieces of a plan's step, or of those of many plans."""
+    """The parts of the step of a plan, or of many plans."""
     rates = Rates.of(machine, fit, software)
     summed = rates.sum(plan.t, rates.near(plan, "t"), _stream(shape, plan))
     across = _across(plan, rates)
@@ -150,7 +150,8 @@ def pieces(
 
 
 def _with_host(shape: Shape, plan: Plan, machine: Machine, *passes: Work) -> tuple[Work, ...]:
-    """Passes beside which what a block keeps goes to the host, or comes back: what is longer than they shows."""
+    """Forward and backward with offload: copies of saved activations overlap with them, and only a longer copy is
+    exposed."""
     if not machine.host:
         raise ValueError(f"the host link of {machine.name} is not known: leave offload out, or choose another machine")
     left, _ = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
@@ -160,7 +161,7 @@ def _with_host(shape: Shape, plan: Plan, machine: Machine, *passes: Work) -> tup
 
 
 def _across(plan: Plan, rates: Rates):
-    """A function: the seconds of what a layer sends along x, of so many forwards and backwards."""
+    """A function that gives the seconds of a layer's messages along x, for so many forwards and backwards."""
     near = rates.near(plan, "x")
 
     def seconds(one: Along, tokens, forwards, backwards):
@@ -179,9 +180,9 @@ def _stream(shape: Shape, plan: Plan):
 def _block(
     shape: Shape, plan: Plan, rates: Rates, launch: float, summed, across, software: Software
 ) -> tuple[Work, Work]:
-    """A block's forward and backward; `summed` seconds take a sum along tp, `across` tells those along x.
+    """A block's forward and backward. `summed` is the seconds of an all-reduce along tp; `across` gives those along x.
 
-    Attention and what stands between two matrices of a pair is done on all ranks along x alike.
+    All ranks along x do the same attention and the same operations between the two matrices of a pair.
     """
     tokens, full = plan.b * shape.context / plan.cp, (plan.recompute == FULL) * plan.redone
     uneven = imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
@@ -194,7 +195,7 @@ def _block(
     context = [shown(wait, one, software.context) for wait, one in zip(context, core)]
     experts = along_ep(shape, plan, rates, software.once)
     pairs, along = 2 if shape.heads else 1, along_block(shape, plan.t)
-    # where the sequence is cut, what has come to experts is gathered along tp, and scattered: k tokens for one
+    # with sequence parallelism, the tokens of experts are gathered along tp, and scattered: k tokens for one
     pairs = pairs + np.where(plan.sequence, shape.chosen * uneven - 1, 0)
     launch = launch * (software.launch + software.asked * (shape.experts > 1) * shape.experts / plan.ep) / 4
     sums = lambda seconds, beside: shown(seconds, beside, software.tensor)
@@ -210,7 +211,7 @@ def _block(
     backward = Work(
         products[1],
         (2 + full) * between + scores[1],
-        sums(  # a cut sequence is gathered once more
+        sums(  # with sequence parallelism, one more gather
             pairs * (1 + full + plan.sequence / 2) * summed + across(along, tokens, full, 1), products[1]
         ),
         (2 + full) * launch,
@@ -221,28 +222,28 @@ def _block(
 
 
 def _ends(plan: Plan, rates: Rates, summed, tokens):
-    """The seconds of sums along tp outside of blocks: of what the embedding makes, where the last stage has it too; of
-    the gradient of what the head reads, gathered once more where the sequence is cut; and of the loss."""
+    """The seconds of all-reduces along tp outside of blocks: of the embedding's output, if the last stage has it too;
+    of the gradient of the head's input, with one more gather if the sequence is sharded; and of the loss."""
     loss = added(rates.sum(plan.t, rates.near(plan, "t"), LOSS_BYTES * each * tokens) for each in LOSS_SUMS)
     return (1 + (plan.p == 1) + plan.sequence / 2) * summed + loss
 
 
 def _here(shape: Shape, plan: Plan, multiplied):
-    """Of the weights of a block that multiply a token, those on one rank: what makes latents is not cut along tp, and
-    what they are read with not along x."""
+    """The weights of a block in matmuls, on one rank. tp does not shard the matrices that make latents, and x does not
+    shard the matrices that read them."""
     whole, read = shape.width * shape.latents, shape.block.heads
     return (multiplied - whole - read) / (plan.t * plan.x) + whole / plan.x + read / plan.t
 
 
 def _last(shape: Shape) -> float:
-    """The share of a block's products that the last matrix has: what it makes, no backward asks for."""
+    """The fraction of a block's matmuls in the last matrix; no backward needs its output."""
     return shape.width * shape.inside * (shape.chosen + shape.shared) / shape.multiplied
 
 
 def _attention(shape: Shape, plan: Plan, rates: Rates, software: Software = MEGATRON_2021):
-    """((seconds of products of queries, keys and values, forward, backward), the same of what moves their scores).
+    """((seconds of the matmuls of queries, keys and values, forward, backward), the same for the traffic of scores).
 
-    Where scores are not kept, on a ring or in a fused kernel, the backward makes them again: half a forward more.
+    If scores are not saved, on a ring or in a fused kernel, the backward recomputes them: half a forward more.
     """
     again, tiles = (plan.recompute != NONE) * plan.redone, plan.fused | ((plan.attend == RING) & (plan.cp > 1))
     part = plan.cp * multiplied(plan.cp, plan.attend, plan.zigzag, plan.fused)
@@ -254,7 +255,7 @@ def _attention(shape: Shape, plan: Plan, rates: Rates, software: Software = MEGA
 
 
 def _hop(shape: Shape, plan: Plan, rates: Rates, summed):
-    """The seconds of a tensor's way to the next stage: whole, or in parts that are gathered behind it."""
+    """The seconds to send a tensor to the next stage: at once, or in parts that are gathered there."""
     size = _stream(shape, plan) / (1 + (plan.sequence | plan.scatter) * (plan.t - 1))
     links = rates.ring(plan.p, rates.near(plan, "p")), rates.inside
     far, near = (link.seconds("send", 2, size) for link in links)
@@ -283,7 +284,7 @@ def step(
     forward, backward, head, hop, data, optimizer = pieces(shape, plan, batch, machine, fit, software)
     m, length = plan.microbatches(batch), lengths(shape.layers, plan.p)
     block = Work(*map(added, zip(forward, backward)))
-    # the slowest rank works all the time: the last one, unless stages before it are longer by more than the head
+    # the slowest rank is never idle: the last one, unless earlier stages are longer by more than the head
     ending = length.last * added(block) + head >= length.longest * added(block)
     layers, its_head = where(ending, length.last, length.longest), where(ending, head, 0)
     messages = 2 * plan.v * hop
@@ -294,7 +295,7 @@ def step(
 def throughput(
     shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
 ) -> Amount:
-    """FLOP/s of one device, all that it does counted (HFU's numerator), as the paper prints them.
+    """FLOP/s of one device, recomputation included (as for HFU), as the paper prints them.
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> one = Plan(p=64, t=8, d=6, b=1, recompute=FULL, scatter=True)

@@ -22,7 +22,7 @@ class Plan(NamedTuple):
     """One plan, or many when its fields are arrays of one length.
 
     p stages, t ways of tensor parallelism, d copies;  b sequences in a microbatch;  v chunks of layers on each rank
-    recompute  index in RECOMPUTE: what is recomputed;  zero  ZeRO's stage: what the copies shard between steps
+    recompute  index in RECOMPUTE, the activations to recompute;  zero  ZeRO's stage, the states that the copies shard
     sequence  with sequence parallelism;  scatter  each rank of tp sends its part between stages, gathered by the
               receiver
     x  ways of sharding the width: with t, AxoNN's grid;  z  how many copies shard weights in ZeRO's stage 3; 0: all
@@ -82,7 +82,7 @@ class Plan(NamedTuple):
         return its, others
 
     def division(self, shape: Shape) -> Division:
-        """The division of a model by a plan, or by many plans, in the terms of the runtime's rules."""
+        """The division of a model by a plan, or by many plans, as in the rules of `predict.plans.divisions`."""
         return Division(
             self.t,
             self.x,
@@ -134,51 +134,51 @@ class Plan(NamedTuple):
         return ", ".join(more + ["scatter/gather"] * bool(self.scatter) + ["fused attention"] * bool(self.fused))
 
 
-MEANINGS = {  # of the fields, as arguments: with the names of `NAMED` for what is a place in a list
+MEANINGS = {  # the fields as arguments; for an index in a list, its name in `NAMED`
     "p": "stages of the pipeline",
     "t": "ranks of tensor parallelism",
     "d": "data-parallel copies",
     "b": "sequences in a microbatch",
     "v": "chunks of layers on each rank",
     "recompute": "activations that are computed twice: 'none', 'selective' or 'full'",
-    "zero": "ZeRO's stage: what the copies shard at rest, 0 to 3",
+    "zero": "ZeRO's stage, 0 to 3: what the copies shard between steps",
     "sequence": "sequence parallelism, with t",
     "scatter": "each rank along t sends its shard between stages, gathered by the receiver",
-    "x": "ranks that cut the width: with t, AxoNN's grid",
-    "z": "copies that shard what ZeRO's stage 3 shards; 0: all",
-    "cp": "ranks that cut the sequence",
-    "attend": "how queries meet keys: 'gather', 'ring' or 'ulysses', with cp",
+    "x": "ranks that shard the width: with t, AxoNN's grid",
+    "z": "copies that shard the weights in ZeRO's stage 3; 0: all",
+    "cp": "ranks that shard the sequence",
+    "attend": "method of attention with cp: 'gather', 'ring' or 'ulysses'",
     "zigzag": "equal work along cp",
-    "ep": "ranks that share experts out, b sequences on each",
-    "dispatch": "how tokens get to experts: 'all_to_all' or 'all_gather', with ep",
+    "ep": "ranks that shard the experts, b sequences on each",
+    "dispatch": "method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'",
     "uneven": "stages may differ by a block",
-    "skew": "Zipf's exponent of the popularity of experts; 0: all alike",
-    "fused": "attention is one kernel, which leaves no scores in memory",
-    "redone": "the share of the layers that recompute does again",
-    "offload": "saved activations wait on the host",
+    "skew": "Zipf's exponent of the popularity of experts; 0: equal",
+    "fused": "attention is one kernel, which stores no scores",
+    "redone": "the fraction of the layers that `recompute` applies to",
+    "offload": "saved activations are stored on the host",
 }
 
 
 def arguments() -> dict[str, Argument]:
-    """The fields of a plan, as arguments: what is given is fixed."""
+    """The fields of a plan, as arguments; a given field is fixed."""
     kind = lambda name: "str" if name in NAMED else type(Plan._field_defaults[name]).__name__
     return {name: Argument(f"{kind(name)} | None", None, told) for name, told in MEANINGS.items()}
 
 
 INSIDE_OUT = ("t", "x", "cp", "ep", "d", "p")  # ranks that differ along the first of them are neighbours
-CONDITIONS = ("skew", "fused", "redone", "offload")  # fields that nobody searches
+CONDITIONS = ("skew", "fused", "redone", "offload")  # fields that are not searched
 ASKED = {  # by a switch
     "grids": ("x", "z"),
     "contexts": ("cp", "attend", "zigzag"),
     "experts": ("ep", "dispatch"),
     "stages": ("uneven",),
 }
-NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH}  # fields that are places in a list of names
+NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH}  # fields that are indices in a list of names
 _KINDS = tuple(type(default) for default in Plan._field_defaults.values())
 
 
 def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
-    """The plan itself, if the model and the batch can be divided so.
+    """The plan itself, if it can divide the model and the batch.
 
     raises  ValueError with the number that must divide
 
@@ -237,7 +237,7 @@ def _ways(of: int) -> str:
 
 
 def _check_experts(plan: Plan, shape: Shape):
-    """Equal numbers of experts along ep, and whole tokens to send to them."""
+    """Equal numbers of experts along ep, and integer numbers of tokens for them."""
     if shape.experts == 1 and plan.ep > 1:
         raise ValueError(f"ep = {plan.ep} distributes experts, but this model has none: leave ep out")
     if shape.experts % plan.ep:
@@ -246,7 +246,7 @@ def _check_experts(plan: Plan, shape: Shape):
 
 
 def named(sizes: dict) -> Plan:
-    """A plan from its fields; recomputation, attention and dispatch by their names, or their places in the lists.
+    """A plan from its fields; recomputation, attention and dispatch by name, or by index in their lists.
 
     raises  ValueError when a plan has no such field
 

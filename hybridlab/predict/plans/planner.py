@@ -1,5 +1,4 @@
-"""The planner: every legal plan for n devices, sorted by time if it fits in memory, with the reason if it is not the
-best.
+"""Find the best plan for n devices among all legal plans, and say why another plan is not the best.
 
     plan("gpt3-175b", "a100", gpus=1024, batch=1536).best
 
@@ -34,7 +33,7 @@ from hybridlab.predict.plans.space import at, chosen, grid, having
 from hybridlab.predict.plans.trust import Error, error_of
 from hybridlab.signatures import spelled
 
-ROOM = 0.95  # of the memory; the rest is left to the runtime and to fragments
+ROOM = 0.95  # fraction of the memory; the rest is for the runtime and for fragmentation
 
 
 class Choice(NamedTuple):
@@ -43,8 +42,8 @@ class Choice(NamedTuple):
     plan: Plan
     step: Step
     memory: Footprint
-    rate: float  # FLOP/s of one device, all that it does counted
-    model_rate: float  # the same, of the model's own
+    rate: float  # FLOP/s of one device, recomputation included
+    model_rate: float  # the same, the model's FLOPs only
     shape: Shape
     batch: int
 
@@ -53,12 +52,12 @@ class Choice(NamedTuple):
         return job_of_plan(self.plan, self.shape, self.batch)
 
     def scaled(self) -> Scaled:
-        """The same plan with two ranks along every axis that it uses, and a small model: to be done on one machine."""
+        """The same plan with two ranks along every axis that it uses, and a small model, for one machine."""
         return scaled(self.plan, self.shape)
 
     @property
     def facts(self) -> dict:
-        """The plan's fields, and what was predicted of it, units in the names."""
+        """The plan's fields and its predictions, with units in the names."""
         names = {field: names[getattr(self.plan, field)] for field, names in NAMED.items()}
         fields = self.plan._asdict() | names
         return fields | {
@@ -78,9 +77,9 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Planned:
-    """All plans for a model on n devices of a machine, and what was found about them.
+    """All plans for a model on n devices of a machine, and their predictions.
 
-    every, places  a grid of plans, and which places of it are meant (`space.at`);  seconds, bytes  of each
+    every, places  a grid of plans, and the indices of these plans in it (`space.at`);  seconds, bytes  of each
     """
 
     shape: Shape
@@ -96,7 +95,7 @@ class Planned:
     nothing: str = ""
 
     def __repr__(self) -> str:
-        """The five quickest, as the command line prints them."""
+        """The five fastest plans, as the command line prints them."""
         legal, fit = f"{len(self.seconds)} legal plans", int(self.fits.sum())
         if not fit:
             return f"{legal}, none of them fits: {self.nothing}"
@@ -110,29 +109,30 @@ class Planned:
 
     @cached_property
     def space(self) -> Plan:
-        """The plans, as one of arrays."""
+        """The plans, as one plan of arrays."""
         return at(self.every, self.places)
 
     def one(self, place: int) -> Plan:
-        """The plan at a place of the arrays."""
+        """The plan at an index of the arrays."""
         return at(self.every, self.places[[place]]).one(0)
 
     @cached_property
     def fits(self) -> np.ndarray:
-        """For each plan, whether its memory is enough."""
+        """For each plan, whether it fits in memory."""
         return self.bytes <= self.room
 
     @cached_property
     def order(self) -> np.ndarray:
-        """Places of the plans that fit, the quickest first; of equally quick ones, the one that needs less memory."""
+        """Indices of the plans that fit, the fastest first; of equally fast plans, first the one that needs less
+        memory."""
         there = np.flatnonzero(self.fits)
         return there[np.lexsort((self.bytes[there], self.seconds[there]))]
 
     @cached_property
     def best(self) -> Choice:
-        """The quickest plan that fits.
+        """The fastest plan that fits.
 
-        raises  ValueError when none is left after `only`: the sentence that `why` has for it
+        raises  ValueError if none is left after `only`, with the sentence of `why`
         """
         there = np.flatnonzero(self.fits)
         if not len(there):
@@ -141,7 +141,7 @@ class Planned:
         return self.choice(self.one(quickest[self.bytes[quickest].argmin()]))
 
     def top(self, count: int = 20) -> list[Choice]:
-        """The quickest plans that fit, each (p, t, x, cp, ep, d, b, v) once."""
+        """The fastest plans that fit, each (p, t, x, cp, ep, d, b, v) once."""
         found = {}
         for place in self.order:
             one = self.one(place)
@@ -152,28 +152,29 @@ class Planned:
 
     @property
     def error(self) -> Error:
-        """How far off predictions for this software usually are."""
+        """The usual error of predictions for this software."""
         return error_of(self.software)
 
     @property
     def ties(self) -> list[Choice]:
-        """Of the top plans, those that are as good as the best."""
+        """The top plans that are not distinguishable from the best."""
         return [one for one in self.top() if self.as_good(one.step.total)]
 
     def as_good(self, seconds: float) -> bool:
-        """Whether a step of so many seconds is longer than the best plan's by no more than predictions err."""
+        """Whether a step of so many seconds differs from the best plan's by no more than the usual error."""
         return bool(seconds <= self.best.step.total * (1 + self.error.median))
 
     @cached_property
     def front(self) -> list[Choice]:
-        """The Pareto front of time and memory, quickest first: who is quicker than each needs more memory."""
+        """The Pareto front of time and memory, fastest first: every plan that is faster than one of these needs more
+        memory."""
         lowest = np.minimum.accumulate(self.bytes[self.order])
         better = np.flatnonzero(np.diff(lowest, prepend=np.inf) < 0)
         return [self.choice(self.one(place)) for place in self.order[better]]
 
     @property
     def rejected(self) -> dict[str, int]:
-        """How many legal plans do not fit, by what weighs most in them."""
+        """The number of legal plans that do not fit, by the largest part of their memory."""
         parts = footprint(self.shape, chosen(self.space, ~self.fits), self.batch, self.software)
         most = np.argmax(np.stack(np.broadcast_arrays(*parts)), axis=0)
         return {name: int((most == place).sum()) for place, name in enumerate(parts._fields)}
@@ -195,9 +196,9 @@ class Planned:
         return reason(self, sizes)
 
     def waterfall(self, **sizes: Any) -> dict[str, float]:
-        """From the best plan's seconds to those of the best plan with these sizes: what each term adds, or takes off.
+        """The steps from the best plan's seconds to those of the best plan with these sizes: the change of each term.
 
-        raises  ValueError when no plan has them, or none fits
+        raises  ValueError if no plan has them, or none fits
 
         >>> steps = plan("gpt-39.1b", "a100", gpus=512, batch=1536).waterfall(t=16)
         >>> first, *between, last = steps.values()
@@ -207,17 +208,17 @@ class Planned:
         return waterfall(self.only(**sizes).best, self.best)
 
     def only(self, **sizes: Any) -> "Planned":
-        """The same with those plans alone that have these sizes; there may be none, and `best` says why."""
+        """The same, with only the plans that have these sizes; if there are none, `best` says why."""
         found = self.having(sizes)
         return found if found.fits.any() else replace(found, nothing=reason(self, sizes))
 
     def having(self, sizes: dict) -> "Planned":
-        """The same with those plans alone that have these sizes."""
+        """The same, with only the plans that have these sizes."""
         shape = np.broadcast_shapes(*map(np.shape, self.every))
         return self.kept(np.broadcast_to(having(self.every, sizes), shape).ravel()[self.places])
 
     def kept(self, which: np.ndarray) -> "Planned":
-        """The same with those plans alone for which this is true."""
+        """The same, with only the plans for which this is true."""
         return replace(self, places=self.places[which], seconds=self.seconds[which], bytes=self.bytes[which])
 
 

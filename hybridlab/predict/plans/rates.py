@@ -1,4 +1,4 @@
-"""Rates: the speed of a machine, and the time of a collective over several nodes."""
+"""Compute the speed of a machine for a plan, and the time of collectives over several nodes."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from hybridlab.predict.plans.software import MEGATRON_2021, PRECISIONS, Software
 
 
 class Fit(NamedTuple):
-    """The fitted numbers: shares of the peak and of the memory's bandwidth, and seconds for each block."""
+    """The fitted numbers: the fractions of the peak and of the memory bandwidth, and seconds for each block."""
 
     multiply: float = 0.7249
     memory: float = 0.8365
@@ -24,24 +24,24 @@ FITTED = Fit()
 
 
 class Near(NamedTuple):
-    """How many ranks of a group stand in one node, and how many in one pod; numbers, or arrays for many groups."""
+    """The number of ranks of a group in one node, and in one pod; numbers, or arrays for many groups."""
 
     node: int
     pod: int
 
     def first(self, count: Amount) -> "Near":
-        """The same for the first so many ranks of the group."""
+        """The same for the first `ranks` ranks of the group."""
         return Near(*(np.minimum(one, count) for one in self))
 
     def every(self, stride: Amount, count: Amount) -> "Near":
-        """The same for so many ranks of it, one out of each so many."""
+        """The same for every n-th rank of the group."""
         return Near(*(np.clip(one // stride, 1, count) for one in self))
 
 
 class Rates(NamedTuple):
-    """What a machine does in a second: operations, bytes of memory, and its two kinds of links.
+    """The speed of a machine: FLOP/s, memory bandwidth, and its two kinds of links.
 
-    products  operations by weights, which may be narrower than 16 bits;  flat  whether rings know nothing of nodes
+    products  FLOP/s of matmuls by weights, which may use less than 16 bits;  flat  whether rings ignore nodes
     node, pod, oversubscription  as in `Machine`
     """
 
@@ -57,17 +57,17 @@ class Rates(NamedTuple):
 
     @classmethod
     def of(cls, machine: Machine, fit: Fit, software: Software = MEGATRON_2021) -> "Rates":
-        """The rates of a machine, at the fitted shares, as far as programs reach them."""
+        """The rates of a machine with the fitted fractions, as far as programs reach them."""
         return cls(*_reached(machine, fit, software))
 
     def near(self, plan: Plan, axes: str) -> Near:
-        """Of a group along an axis of a plan, or along several joined by "+"."""
+        """The spread of a group along an axis of a plan, or along several joined by "+"."""
         return Near(*(plan.near(axes, size) for size in (self.node, self.pod)))
 
     def ring(self, ways: Amount, near: Near, rings: Amount = 1) -> Link:
         """The link to other nodes, for so many rings through all nodes of a group.
 
-        Each ring leaves a pod once, whatever it has of nodes there. All groups do, and share what leads out of the pod.
+        Each ring leaves a pod once, with any number of nodes in it. So do all groups, and they share the pod's uplinks.
 
         >>> from hybridlab.core.what.catalog import machine
         >>> one = Rates.of(machine("h100"), FITTED)._replace(pod=3072, oversubscription=7.0)
@@ -78,7 +78,7 @@ class Rates(NamedTuple):
         return self.across._replace(beta=self.across.beta * longer)
 
     def sum(self, ways: Amount, near: Near, size: Amount) -> Amount:
-        """The seconds of a sum over so many ranks."""
+        """The seconds of an all-reduce over so many ranks."""
         if self.flat:
             here, away = (link.seconds("all_reduce", ways, size) for link in (self.inside, self.ring(ways, near)))
             return np.where(ways > near.node, away, here)
@@ -88,10 +88,10 @@ class Rates(NamedTuple):
     def seconds(self, op: str, ways: Amount, near: Near, size: Amount, away: Amount = 1.0) -> Amount:
         """The seconds of an all_gather, a reduce_scatter or an all_to_all; `size` as in `bytes.collectives`.
 
-        To ranks of its node, to others of its pod and to all others a rank sends at the same time: the slowest way
-        decides.
+        A rank sends at the same time to ranks of its node, to others of its pod and to all others. The slowest of these
+        determines the time.
 
-        away  the share that really crosses of what an all-to-all has for other nodes
+        away  the fraction of an all-to-all's bytes for other nodes that is really sent between nodes
 
         >>> from hybridlab.core.what.catalog import machine
         >>> one = Rates.of(machine("h100"), FITTED)
@@ -106,7 +106,8 @@ class Rates(NamedTuple):
         return np.maximum(np.maximum(here, there), beyond)
 
     def hop(self, ways: Amount, near: Near, size: Amount) -> Amount:
-        """The seconds of one message of each rank to the next one, round a ring: some leave the node, and all wait."""
+        """The seconds of one message of each rank to the next in a ring: some messages leave the node, and all ranks
+        wait."""
         here, away = (link.seconds("send", 2, size) for link in (self.inside, self.ring(ways, near)))
         return np.where(ways > near.node, away, here)
 
@@ -127,7 +128,7 @@ def _reached(machine: Machine, fit: Fit, software: Software) -> tuple:
 
 
 def _faster(machine: Machine, software: Software) -> float:
-    """How many times as fast narrow products are as those in 16 bits."""
+    """The speed of narrow matmuls relative to those in 16 bits."""
     if not software.precision:
         return 1.0
     place = software.precision - 1

@@ -1,4 +1,4 @@
-"""Reasons: why a plan is slower, in one sentence whose seconds add up to the full difference."""
+"""Explain why a plan is slower, in one sentence whose seconds add up to the full difference."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -25,11 +25,11 @@ WORDS = {  # each term of a step in words
     "optimizer": "the optimizer",
 }
 FACTORS = ("p", "t", "x", "cp", "ep", "d")  # of the number of devices
-WORTH = 0.05  # of the largest change: a term that changes less is not named
+WORTH = 0.05  # fraction of the largest change: smaller changes are not named
 
 
 def reason(planned: "Planned", sizes: dict) -> str:
-    """The sentence about the best plan with these sizes, among all those of a `planner.Planned`."""
+    """The sentence about the best plan with these sizes, among all plans of a `planner.Planned`."""
     asked, mine = ", ".join(f"{name}={value}" for name, value in sizes.items()), planned.having(sizes)
     if not len(mine.places):
         return _unlawful(planned, sizes, asked)
@@ -53,19 +53,20 @@ def _slower(one, best) -> str:
 
 
 def _changes(one, best) -> dict[str, float]:
-    """Seconds that each term takes more than in the best plan, the largest change first."""
+    """The extra seconds of each term, compared with the best plan; the largest change first."""
     more = {name: mine - its for name, mine, its in zip(one.step._fields, one.step, best.step)}
     return dict(sorted(more.items(), key=lambda item: -abs(item[1])))
 
 
 def waterfall(one: "Choice", best: "Choice") -> dict[str, float]:
-    """{what: seconds}: those of the best plan, the changes of all terms in words, those of the other plan."""
+    """{what: seconds}: first the best plan, then the changes of all terms in words, then the other plan."""
     changes = {WORDS[name]: change for name, change in _changes(one, best).items() if change}
     return {"the best plan": best.step.total, **changes, "this plan": one.step.total}
 
 
 def _leaving(one, best, node: int, sizes: dict) -> str:
-    """That tensor groups leave their node, where their all-reduces decide; with t, where nobody asked for it."""
+    """The clause that tensor groups leave their node, if their all-reduces are the reason; with t, if it was not
+    given."""
     more = _changes(one, best)
     if max(more, key=more.__getitem__) != "tensor" or one.plan.t <= node:
         return ": "
@@ -74,7 +75,7 @@ def _leaving(one, best, node: int, sizes: dict) -> str:
 
 
 def bill(one: "Choice", best: "Choice") -> str:
-    """The changes of the terms; as they are printed, they add up to the difference of the two steps as printed."""
+    """The changes of the terms; the printed numbers add up to the printed difference of the two steps."""
     more = _changes(one, best)
     least = WORTH * max(map(abs, more.values()))
     named = [(WORDS[name], round(change, 2)) for name, change in more.items() if abs(change) >= least]
@@ -84,17 +85,17 @@ def bill(one: "Choice", best: "Choice") -> str:
 
 
 def _usual(planned, name: str) -> bool:
-    """Whether a field has the same value in all plans, that of plans for which nobody asks."""
+    """Whether a field has its default value in all plans."""
     return bool(np.all(getattr(planned.space, name) == Plan._field_defaults[name]))
 
 
 def factors(sizes: Collection[str]) -> list[str]:
-    """The sizes whose product is the number of devices: p, t and d, and of the others those that are asked for."""
+    """The sizes whose product is the number of devices: p, t and d, and of the others those that were given."""
     return [name for name in FACTORS if name in ("p", "t", "d") or name in sizes]
 
 
 def _unlawful(planned, sizes: dict, asked: str) -> str:
-    """Why no plan has these sizes: the number that must divide."""
+    """The reason why no plan has these sizes: the number that must divide."""
     for name in CONDITIONS:
         if name in sizes:
             return f"{asked} is no choice of a plan: hl.plan(..., {name}={sizes[name]}) plans with it"

@@ -1,4 +1,4 @@
-"""Refusals: why there is no plan at all, in one sentence: the number that must divide, or the missing memory."""
+"""Explain in one sentence why no plan exists: the number that must divide, or the missing memory."""
 
 import math
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, given: dict) -> s
 
 
 def too_few(shape: Shape, machine: Machine, gpus: int) -> str:
-    """The sentence that says how many devices the states alone need; empty when these are enough."""
+    """The sentence that says how many devices the model states alone need; empty if there are enough devices."""
     alone = float(states(shape.parameters).total)
     if alone <= gpus * machine.memory:
         return ""
@@ -42,7 +42,7 @@ def too_few(shape: Shape, machine: Machine, gpus: int) -> str:
 
 
 def too_little(found: "Planned", room: float) -> str:
-    """The sentence that says how much is missing where no plan fits."""
+    """The sentence that says how much memory is missing if no plan fits."""
     one = found.choice(found.one(int(found.bytes.argmin())))
     return (
         f"no plan fits into {room:.0%} of {found.machine.memory / 1e9:.0f} GB: the smallest, {one.plan}, needs "
@@ -52,7 +52,7 @@ def too_little(found: "Planned", room: float) -> str:
 
 
 def refuse_sizes(given: dict) -> None:
-    """Raise ValueError for sizes of a plan that nothing can have."""
+    """Raise ValueError for sizes that no plan can have."""
     whole = {name: (1 if name in Plan._fields[:5] + ("x", "cp", "ep") else 0, MOST) for name in Plan._fields}
     spans = whole | {"zero": (0, 3), "redone": (0, 1)}
     for name, value in given.items():

@@ -1,5 +1,4 @@
-"""Replicated stages: layers are cut into stages, and stages are replicated, to make the slowest stage as fast as
-possible.
+"""Cut layers into stages, and replicate stages, so that the slowest stage is as fast as possible.
 
 PipeDream's partitioner. While `predict.plans.partition` gives each stage one rank, this partitioner may give many ranks
 to a stage with much compute and few weights, and one rank to a stage with many weights.
@@ -23,7 +22,8 @@ from hybridlab.predict.plans.jobs import job_of_stages
 
 
 class Layer(NamedTuple):
-    """What a profile says of a layer: seconds of a minibatch forward and backward, bytes of its output and weights."""
+    """The profile of a layer: seconds of a minibatch, forward and backward together; bytes of its output and
+    weights."""
 
     seconds: float
     output: float
@@ -31,7 +31,7 @@ class Layer(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Layers that `replicas` machines hold alike; `inside`, the stages into which each cuts them one level below."""
+    """A stage: its layers, the number of machines with the same layers, and the stages inside each, one level below."""
 
     layers: range
     replicas: int

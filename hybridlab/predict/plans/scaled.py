@@ -1,9 +1,9 @@
-"""Scaled: a plan made so small that its ranks fit on one machine, with a model of the same kind.
+"""Scale a plan down until its ranks fit on one machine, with a small model of the same kind.
 
-Every axis that the plan uses has two ranks, and every choice stays: what is done twice, what is shared out, how queries
-meet keys. So what runs is the same program, and only its numbers are smaller. It proves nothing about time.
+Every axis that the plan uses has two ranks. All choices stay: recomputation, ZeRO, the method of attention. So the same
+program runs, with smaller sizes. Its time says nothing about the time of the plan.
 
-Relatives: `predict.plans.jobs`, which makes it a job; the command line's `plan --run`; notebook 50.
+See also `predict.plans.jobs` (turns it into a job), the command line's `plan --run` and notebook 50.
 """
 
 from dataclasses import replace
@@ -32,8 +32,8 @@ class Scaled(NamedTuple):
 def scaled(plan: Plan, shape: Shape) -> Scaled:
     """A plan with two ranks along every axis that it uses.
 
-    Two chunks stand for several, two experts on a rank for many, two microbatches on each stage for the batch; where a
-    stage may have a block more, one has. With z, four copies, of which two share.
+    It has two chunks for several, two experts on a rank for many, and two microbatches for each stage. If stages may be
+    unequal, one stage has an extra block. With z, there are four copies, and groups of two shard the weights.
 
     >>> from hybridlab.core.what.catalog import model
     >>> one = scaled(Plan(p=16, t=8, d=8, zero=2, sequence=True, uneven=True), model("llama3-405b").shape)

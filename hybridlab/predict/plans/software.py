@@ -1,20 +1,21 @@
-"""Software: the overlap, fusion and reductions of programs of one generation, as terms that can be switched one by one.
+"""Describe a generation of training programs in numbers: how much they overlap and fuse, and how they reduce.
 
-A plan and a machine do not say how long a step takes: the programs of 2021 waited for every message, and those of 2024
-hide most of them. Each field says one such thing in a number; `SOFTWARE` has the numbers of programs that were
-published about, each share with its reason. The first, "megatron-2021", is what the three numbers of `rates.Fit` were
-fitted on, and what nobody has to ask for.
+The plan and the machine alone do not determine the time of a step: the programs of 2021 waited for every message, and
+those of 2024 hide most of them. Each field is one such property as a number, and can be changed alone. `SOFTWARE` has
+the numbers of published programs, and `REASONS` their reasons. The three numbers of `rates.Fit` were fitted with the
+first, "megatron-2021", which is the default.
 
-    share of seconds that a message takes, hidden behind work that can stand beside it
-    tensor     tp's sums, behind the products of their block          gradients  the sum over copies, behind a backward
-    gathers    weights that ZeRO 3 collects, behind a block's work    messages   between stages, behind a stage's work
-    context    keys and values, behind attention                      experts    tokens on their way, behind the block
+Six fields are fractions. Each is the fraction of a message's time that the program hides by overlapping it with work:
 
-A share below 1 has two causes that a message cannot be asked apart: the first and the last one have nothing beside
-them, and what copies bytes takes cores and bandwidth from what computes.
+    tensor     tp's all-reduces, with the matmuls of their block      gradients  the all-reduce over dp, with a backward
+    gathers    ZeRO 3's all-gathers, with the work of a block         messages   between stages, with a stage's work
+    context    keys and values, with attention                        experts    dispatched tokens, with the block
 
-Sources of the shares: what the programs do is documented (`REASONS`); how much it brings is read off published runs
-(`predict.judged`), never off a run that is then predicted. Relatives: `predict.plans.performance`, notebook 41.
+A fraction is below 1 for two reasons, which cannot be separated. The first and the last message overlap with nothing.
+And copying bytes takes cores and bandwidth from the computation.
+
+Source: the documentation of the programs says how they work (`REASONS`). The sizes of the fractions come from published
+runs (`predict.judged`), never from the run that is predicted. See also `predict.plans.performance` and notebook 41.
 """
 
 from typing import NamedTuple
@@ -23,31 +24,31 @@ import numpy as np
 
 from hybridlab.core.amount import Amount
 
-PRECISIONS = ("bf16", "fp8", "fp4")  # of products by weights; attention and the head stay in 16 bits
+PRECISIONS = ("bf16", "fp8", "fp4")  # of matmuls by weights; attention and the head stay in 16 bits
 
 
 class Software(NamedTuple):
-    """What the programs do, in numbers.
+    """The properties of training programs, as numbers.
 
-    launch     the share of the fitted launch time that shows: 1 where the host waits, 0 where it runs ahead
-    asked      added to that share for each expert of a rank, where the host has to ask the device for their loads
-               before it can launch their products
-    early      full recomputation ends with the last tensor that a backward needs: the product behind it is not repeated
-    traffic    how often a kept byte moves, of what it would with fused kernels: eager programs write all between
-    library    the speed of its GEMMs, of those in the libraries of 2021
-    attention  the speed of the fused attention kernel, of that of a GEMM
-    gradient   bytes of a gradient, kept and summed: 4 where microbatches are added up in single precision
-    each       gradients that are shared out are summed after every microbatch, and not once in a step
-    layered    weights and gradients travel layer by layer: each is a collective with a latency of its own
-    flat       one ring through all ranks: each sends over its own link only, and nothing is summed inside nodes first
-    ends       sums along tp outside of blocks count too: the embedding's, the head's and two small ones of the loss. In
-               a model of a hundred blocks they are under a hundredth, and part of the fit; in one of four, a quarter
-    once       a token crosses to a node once, however many of its experts are there, and is copied inside
-    network    the share of the links' bandwidth that its collectives reach between nodes
+    launch     the exposed fraction of the fitted launch time: 1 if the host waits, 0 if it runs ahead
+    asked      added to `launch` for each expert of a rank, if the host reads the loads from the device before it can
+               launch the experts' matmuls
+    early      full recomputation ends with the last tensor that the backward needs: the matmul after it is not repeated
+    traffic    memory traffic for each saved byte, relative to fused kernels: eager programs write every intermediate
+    library    speed of the GEMMs, relative to the libraries of 2021
+    attention  speed of the fused attention kernel, relative to a GEMM
+    gradient   bytes of a gradient, stored and reduced: 4 if microbatches are accumulated in single precision
+    each       sharded gradients are reduced after every microbatch, not once in a step
+    layered    weights and gradients are sent layer by layer: each is a collective with a separate latency
+    flat       one ring through all ranks: each sends only over its own link, and nothing is reduced inside nodes first
+    ends       all-reduces along tp outside of blocks count too: the embedding's, the head's and two small ones of the
+               loss. With a hundred blocks they are under 1 % of the time, and part of the fit; with four, a quarter
+    once       a token is sent to a node once, even if several of its experts are there, and is copied inside the node
+    network    the fraction of the links' bandwidth that collectives reach between nodes
     inside     the same inside a node
-    tensor, gradients, gathers, messages, context, experts  the share of each that is hidden
-    precision  of products by weights: its place in PRECISIONS;  narrow  the shares of the faster peaks' promise that
-               products in 8 and in 4 bits keep, casts and scales included
+    tensor, gradients, gathers, messages, context, experts  the hidden fraction of each
+    precision  of matmuls by weights: its index in PRECISIONS;  narrow  the fractions of the peaks' speed-up that
+               matmuls in 8 and in 4 bits reach, casts and scales included
     """
 
     launch: float = 1.0
@@ -75,7 +76,7 @@ class Software(NamedTuple):
 
 
 def shown(carried: Amount, beside: Amount, share: Amount) -> Amount:
-    """The seconds of a message that show: a share of it is hidden, as far as the work beside it lasts.
+    """The exposed seconds of a message: a fraction is hidden, at most as long as the overlapping work.
 
     >>> print(shown(4.0, beside=10.0, share=0.75), shown(4.0, beside=1.0, share=0.75), shown(4.0, 10.0, 0.0))
     1.0 3.0 4.0
@@ -103,21 +104,22 @@ SOFTWARE = {
         gradients=0.6, gathers=0.6, network=0.7,
     ),
 }  # fmt: skip
-REASONS = {  # of each, what its programs do that the others do not
-    "megatron-2021": "every message is waited for, and the host starts each kernel when the one before has ended",
-    "deepspeed-2021": "ZeRO 3 as in SC'21's table 2: one ring through all GPUs, at 17 of 25 GB/s (the table says so)",
-    "megatron-2022": "the host runs ahead of the device, so launches are hidden; messages are not",
-    "megatron-2024": "gradients are summed and weights gathered in buckets, behind the last backward and the first "
-    "forward; tp's gathers and sums go in pieces beside the products that they feed, which hides about half; stages "
-    "send ahead; gradients are kept in single precision; a token crosses to a node once; for dropless experts the host "
-    "asks for loads before it launches",
-    "megatron-static": "the same, and experts take a fixed number of tokens, or whole steps are replayed as graphs: "
-    "the host does not ask for their loads",
+REASONS = {  # the special properties of each
+    "megatron-2021": "the program waits for every message, and the host launches each kernel after the previous one "
+    "ends",
+    "deepspeed-2021": "ZeRO 3 as in SC'21's table 2: one ring through all GPUs, at 17 of 25 GB/s (from that table)",
+    "megatron-2022": "the host runs ahead of the device, so launches are hidden; messages are not hidden",
+    "megatron-2024": "gradients are reduced in buckets during the last backward, and weights are gathered in buckets "
+    "during the first forward; tp's collectives are cut into pieces that overlap with their matmuls, which hides "
+    "about half; stages send ahead; gradients are stored in single precision; a token is sent to a node once; with "
+    "dropless experts, the host reads their loads before it launches kernels",
+    "megatron-static": "the same, but experts take a fixed number of tokens, or full steps are replayed as graphs: "
+    "the host does not read the loads",
     "meta-2024": "the same as megatron-2024, but keys and values are gathered along cp before attention begins, and "
-    "tp's sums are waited for",
-    "fsdp-2023": "PyTorch's FSDP, eager: what a fused kernel keeps in registers goes through memory; checkpoints end "
-    "early; every layer's weights and gradients travel by themselves, gradients in single precision, and take cores "
-    "from what computes",
+    "the program waits for tp's all-reduces",
+    "fsdp-2023": "PyTorch's FSDP in eager mode: values that a fused kernel would hold in registers go through "
+    "memory; recomputation ends early; the weights and gradients of each layer are sent separately, gradients in "
+    "single precision, and these messages take cores from the computation",
 }
 
 

@@ -1,4 +1,4 @@
-"""The space of plans: every legal way to divide a model and its batch among n devices, as one plan of arrays."""
+"""List every legal way to divide a model and its batch among n devices, as one plan of arrays."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from hybridlab.predict.plans.plan import Plan, named
 STAGES = range(4)  # of ZeRO
 CUTS = ((0, 0), (1, 0), (0, 1))  # sequence parallelism, scatter/gather: none, or one of them
 
-# how queries meet keys, and whether in a zigzag
+# the method of attention, and whether in zigzag order
 MEETINGS = ((GATHER, False), (GATHER, True), (RING, False), (RING, True), (ULYSSES, False))
 
 
@@ -29,19 +29,19 @@ def grid(
     stages: bool = False,
     **found: Any,
 ) -> tuple[Plan, np.ndarray]:
-    """(plans, legal): all sizes that `check_plan` lets through, by all choices of what is traded for memory.
+    """(plans, legal): all sizes that `check_plan` accepts, combined with all options that save memory.
 
-    Fields have an axis for each choice, sizes × recomputation × ZeRO × cuts × attention × dispatch, of length 1 where
-    they do not vary: so a formula is reckoned once for each value that it depends on, not once for each plan. `legal`
-    has the whole shape.
+    Fields have one axis for each choice, sizes × recomputation × ZeRO × tensor options × attention × dispatch. The axis
+    has length 1 if a field does not vary with it. So a formula is computed once for each value that it depends on, not
+    once for each plan. `legal` has the full shape.
 
-    ZeRO needs copies; sequence parallelism and scatter/gather need tp, scatter/gather stages too, and where the
-    sequence is cut anyway it changes nothing. Where no scores are kept, selective recomputation changes nothing.
+    Options without effect are not legal: ZeRO needs copies; sequence parallelism needs tp; scatter/gather needs tp and
+    stages, and an unsharded sequence; selective recomputation needs saved scores.
 
-    grids  AxoNN's too: the width is cut along x, and ZeRO 3 shares among some of the copies only, z of them
-    contexts  cp too, and all ways in which queries meet keys;  experts  ep too, and both ways of dispatch
-    stages  p too that do not divide the layers, so that some stages have one more
-    found  what nobody chooses: skew, fused
+    grids  also AxoNN's grids: x shards the width, and ZeRO 3 shards among only z of the copies
+    contexts  also cp, with all methods of attention;  experts  also ep, with both methods of dispatch
+    stages  also p that does not divide the layers, so that some stages have an extra block
+    found  fields that are not searched: skew, fused
     """
     sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages)
     columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1))
@@ -59,7 +59,7 @@ def grid(
 
 
 def _sizes(shape: Shape, devices: int, batch: int, grids: bool, contexts: bool, experts: bool, stages: bool) -> list:
-    """All (p, t, d, b, v, x, z, cp, ep) that divide what they share out."""
+    """All (p, t, d, b, v, x, z, cp, ep) that divide their dims."""
     return [
         (p, t, d, b, v, x, z, cp, ep)
         for t in divisors(max(shape.heads, 1))
@@ -82,7 +82,7 @@ def _sizes(shape: Shape, devices: int, batch: int, grids: bool, contexts: bool, 
 
 
 def _matters(every: Plan):
-    """For each plan, whether none of its choices is one that changes nothing."""
+    """For each plan, whether all its options have an effect."""
     p, t, how, cp = every.p, every.t, every.recompute, every.cp
     free = (every.z == 0) | (every.zero == 3)
     free = free & (~every.sequence | (t > 1)) & (~every.scatter | ((t > 1) & (p > 1)))
@@ -100,13 +100,13 @@ def _along(axis: int, values: np.ndarray) -> Amount:
 
 
 def _if(asked: bool, column: np.ndarray) -> Amount:
-    """A size for each plan; one for all where nobody has asked for others, and the formulas need not repeat it."""
+    """A size for each plan; a single number if it is not searched, so that formulas do not repeat it."""
     return column if asked else np.ones((1,) * 6, int)
 
 
 def space(shape: Shape, devices: int, batch: int) -> Plan:
-    """All plans with p·t·d devices that `check_plan` lets through, every choice of recomputation, ZeRO, sequence
-    parallelism and scatter/gather that makes a difference: the legal ones of a `grid`, one after the other.
+    """All plans with p·t·d devices that `check_plan` accepts, with every effective choice of recomputation, ZeRO,
+    sequence parallelism and scatter/gather: the legal plans of a `grid`, one after the other.
 
     >>> few = space(Shape(layers=4, heads=4), devices=2, batch=2)
     >>> len(few.p), str(few.one(0))
@@ -116,12 +116,12 @@ def space(shape: Shape, devices: int, batch: int) -> Plan:
 
 
 def chosen(every: Plan, which: np.ndarray) -> Plan:
-    """The plans of a grid at the places that are true."""
+    """The plans of a grid where a mask is true."""
     return at(every, np.flatnonzero(which))
 
 
 def at(every: Plan, places: np.ndarray) -> Plan:
-    """The plans of a grid at these places, counted through its whole shape; each field is as long as they are.
+    """The plans of a grid at these flat indices; each field has their length.
 
     >>> at(Plan(p=np.array([[1], [2]]), t=np.array([[1, 3, 5]])), np.array([0, 5]))[:2]
     (array([1, 2]), array([1, 5]))
@@ -131,15 +131,15 @@ def at(every: Plan, places: np.ndarray) -> Plan:
 
 
 def _picked(field: np.ndarray, where: tuple[np.ndarray, ...], length: int) -> Amount:
-    """What a field has there; where it does not vary along an axis, that one counts nothing."""
+    """The values of a field there; axes of length 1 are broadcast."""
     index = tuple(there if many != 1 else 0 for there, many in zip(where[-field.ndim :], field.shape))
     return np.broadcast_to(field[index], length)
 
 
 def having(every: Plan, sizes: dict) -> np.ndarray:
-    """For each plan, whether its fields have these values; named ones by their names, or their places in the lists.
+    """For each plan, whether its fields have these values; named ones by name, or by index in their lists.
 
-    raises  ValueError when a plan has no such field
+    raises  ValueError if a plan has no such field
 
     >>> having(Plan(p=np.array([1, 2]), t=np.array([2, 1])), {"t": 2})
     array([ True, False])

@@ -1,15 +1,17 @@
-"""The exposed seconds of a block's messages along cp and along ep, on the busiest rank.
+"""Compute the exposed seconds of a block's messages along cp and along ep, on the busiest rank.
 
-Along cp, `gather` waits for all keys and values, and `ulysses` for four all-to-alls. On a ring the next keys and values
-are on their way while the last ones are multiplied: a hop shows only by what it is longer than its part of attention.
-In the backward it carries the gradients too, and one more hop brings them home, with nothing to hide behind.
+Along cp, `gather` waits for all keys and values, and `ulysses` for four all-to-alls. On a ring, the next keys and
+values are sent while the current ones are multiplied. So a hop is exposed only if it takes longer than its part of
+attention. In the backward a hop also sends gradients, and one more hop returns them to their owners; that one is fully
+exposed.
 
-Along ep tokens go to their experts and back. Nothing hides that, and all wait for the busiest rank. Experts are cut
-along tp as all else is, as Megatron-LM does (`modes.parts.cut_experts`). With sequence parallelism a rank of tp sends
-its own positions, and what has come is gathered along tp: `performance` counts that as a sum along tp.
+Along ep, tokens are sent to their experts and back. Nothing overlaps with this, and all ranks wait for the busiest one.
+tp shards experts like all other layers, as in Megatron-LM (`modes.parts.cut_experts`). With sequence parallelism a rank
+of tp sends its own positions, and the received tokens are gathered along tp: `performance` counts this as an all-reduce
+along tp.
 
-Relatives: `predict.bytes.context` and `predict.bytes.experts`, the same in elements; `predict.time.ring`, from
-how many positions a hop hides; `predict.plans.performance`.
+See also `predict.bytes.context` and `predict.bytes.experts` (the same in elements), `predict.time.ring` (the number of
+positions that hide a hop) and `predict.plans.performance`.
 """
 
 from collections.abc import Sequence
@@ -31,7 +33,7 @@ WIDTHS = {"counts": 8, "choices": 8, "tokens": 2, "weights": 2}  # bytes of a nu
 def along_cp(shape: Shape, plan: Plan, rates: Rates, attention: Sequence[Amount]) -> tuple[Amount, Amount]:
     """(seconds of a block's forward, of its backward) in which a rank waits for keys and values.
 
-    attention  the seconds that it multiplies queries and keys in the forward, and in the backward
+    attention  the seconds of the matmuls of attention, in the forward and in the backward
     """
     if not shape.heads or np.all(plan.cp == 1):
         return 0.0, 0.0
@@ -52,9 +54,9 @@ def along_cp(shape: Shape, plan: Plan, rates: Rates, attention: Sequence[Amount]
 
 
 def along_ep(shape: Shape, plan: Plan, rates: Rates, once: bool = False) -> tuple[Amount, Amount]:
-    """(seconds of a block's forward, of its backward) in which tokens are on their way to experts and back.
+    """(seconds of a block's forward, of its backward) to send tokens to experts and back.
 
-    once  a token crosses to a node once, however many of its experts are there
+    once  a token is sent to a node once, even if several of its experts are there
     """
     if shape.experts == 1:
         return 0.0, 0.0

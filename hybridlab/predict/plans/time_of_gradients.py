@@ -1,7 +1,7 @@
-"""The seconds to reduce gradients and gather weights among ranks with the same weights, and their exposed part.
+"""Compute the seconds to reduce gradients and gather weights among ranks with the same weights, and the exposed part.
 
-A sum is a reduce-scatter and an all-gather; ZeRO keeps them apart, with the optimizer between. What is hidden is a term
-of `software`: the reduce-scatter goes on behind a backward, a gather behind a forward.
+An all-reduce is a reduce-scatter and an all-gather; in ZeRO, the optimizer step comes between the two. `software` gives
+the hidden fraction: the reduce-scatter overlaps with a backward, a gather with a forward.
 
   stage of ZeRO     gathers                            reduce-scatters
   0, 1, 2           one in a step                      one in a step
@@ -25,8 +25,8 @@ VALUE = 2  # bytes of a weight that is sent
 
 
 class Copies(NamedTuple):
-    """Seconds: of one gather of the weights among those who share them, of one reduce-scatter of their gradients, and
-    of the sum over all other copies where only z of them share."""
+    """Seconds of one gather of the weights among the ranks that shard them, of one reduce-scatter of their gradients,
+    and of the all-reduce over all other copies if only z copies shard."""
 
     gather: float
     reduce: float
@@ -36,7 +36,7 @@ class Copies(NamedTuple):
 def among_copies(plan: Plan, rates: Rates, held: tuple[Amount, Amount], layers: Amount, software: Software) -> Copies:
     """The bytes sent once.
 
-    held  weights of experts, whose copies are not those along ep, and all others;  layers  of a stage
+    held  weights of experts, which ranks along ep do not share, and all other weights;  layers  of a stage
     """
     found = [
         _among(plan.z, copies, rates.near(plan, axes), sharers, rates, weights, layers, software)
@@ -63,7 +63,7 @@ def seconds_of_copies(
 ) -> Amount:
     """The exposed part of it in a step.
 
-    forward, backward  seconds of one microbatch in all layers of a stage, behind which messages can hide
+    forward, backward  seconds of one microbatch in all layers of a stage, which can overlap with messages
     """
     gather, reduce, others = once
     hidden = lambda carried, beside: shown(carried, beside, software.gradients)

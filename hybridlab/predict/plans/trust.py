@@ -1,7 +1,7 @@
-"""Trust: the usual error of a prediction, by software.
+"""Give the usual error of a prediction, by software.
 
-From the scoreboard (docs/predictor.md): errors of published runs that were predicted without their source. They are of
-plans that somebody chose to run; of a plan that nobody would run nobody knows.
+The errors are from the scoreboard (docs/predictor.md): published runs, predicted without their source. People chose to
+run these plans. For plans that no one runs, the error is unknown.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from hybridlab.predict.plans.software import PRECISIONS, SOFTWARE, Software
 
 
 class Error(NamedTuple):
-    """The median size of errors, and what nine of ten stay below, as shares."""
+    """The median and the 90th percentile of the absolute errors, as fractions."""
 
     median: float
     nine_of_ten: float
@@ -19,7 +19,7 @@ class Error(NamedTuple):
         return f"±{self.median:.0%} in half of the published runs, ±{self.nine_of_ten:.0%} in nine of ten"
 
 
-ERRORS = {  # a test holds them against results/predictor.json
+ERRORS = {  # a test compares them with results/predictor.json
     "megatron-2021": Error(0.038, 0.169),
     "deepspeed-2021": Error(0.036, 0.071),
     "megatron-2022": Error(0.040, 0.052),
@@ -31,7 +31,7 @@ ERRORS = {  # a test holds them against results/predictor.json
 
 
 def error_of(software: Software) -> Error:
-    """The error of predictions for a software; for terms of one's own, the largest of all.
+    """The error of predictions for a software; for other terms, the largest of all.
 
     >>> print(error_of(SOFTWARE["megatron-2021"]))
     ±4% in half of the published runs, ±17% in nine of ten

@@ -1,11 +1,12 @@
-"""The weights of a block, of the embedding and of the head on one rank, grouped by the ranks that hold the same
-weights.
+"""Count the weights on one rank, grouped by the ranks that hold the same weights.
 
-Ranks with the same weights and other data reduce their gradients. So the parts tell what is summed, and along what. Of
-what tp does not divide, the first rank has one more. Sizes may be numpy arrays.
+There are functions for a block, for the embedding and for the head.
 
-Relatives: `core.what.shape` (the same for one device), `modes.tensor_parallel` (who has what),
-`predict.plans.footprint`, `predict.plans.bytes_of_rank`.
+Ranks with the same weights and different data reduce their gradients, so these groups give the reductions and their
+axes. If tp does not divide a size, the first rank has one more. Sizes may be numpy arrays.
+
+See also `core.what.shape` (the same for one device), `modes.tensor_parallel` (the shards of each rank),
+`predict.plans.footprint` and `predict.plans.bytes_of_rank`.
 """
 
 from typing import NamedTuple
@@ -19,10 +20,10 @@ from hybridlab.core.what.shape import Shape
 class Held(NamedTuple):
     """Weights and biases on a rank.
 
-    cut     along tp: nobody else along it has them;  whole  all along tp do
-    asked   all along tp do, and each reads them for its own heads: what makes latents
-    keys    as cut; where heads are fewer than ranks, some neighbours have the same
-    routed  experts, cut along tp and ep;  behind  the biases behind them, of which each rank along tp adds a share
+    cut     sharded along tp;  whole  replicated along tp
+    asked   replicated along tp, but each rank uses them for its own heads: the matrices that make latents
+    keys    sharded along tp; if there are fewer heads than ranks, some neighbours have the same
+    routed  experts, sharded along tp and ep;  behind  the biases after them; each rank along tp adds a part
     """
 
     cut: float = 0
@@ -34,12 +35,12 @@ class Held(NamedTuple):
 
     @property
     def alike(self) -> Amount:
-        """Those that all ranks along cp and ep have alike."""
+        """The weights that are the same on all ranks along cp and ep."""
         return self.cut + self.whole + self.keys + self.asked
 
     @property
     def experts(self) -> Amount:
-        """Those of experts."""
+        """The weights of experts."""
         return self.routed + self.behind
 
 
@@ -54,9 +55,9 @@ def of_block(shape: Shape, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> Held
     h, biased, attends = shape.width, shape.style == "gpt", shape.heads > 0
     f, mlps = -(-shape.inside // t), shape.shared + (shape.experts == 1)
     mlp = f * ((2 if biased else 3) * h / x + biased)
-    queries = shape.query_width if not shape.query_latent else 0  # that are made from the stream
+    queries = shape.query_width if not shape.query_latent else 0  # made from the residual stream
     keys = shape.value_width / np.minimum(t, shape.key_heads)[()] if attends and not shape.latent else 0
-    norms = (1 + attends) * (1 + biased) + biased * (mlps + attends)  # and the biases behind sums
+    norms = (1 + attends) * (1 + biased) + biased * (mlps + attends)  # and the biases after all-reduces
     router = shape.experts * (shape.experts > 1) * h
     here = shape.experts / ep * (shape.experts > 1)
     return Held(
@@ -70,12 +71,12 @@ def of_block(shape: Shape, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> Held
 
 
 def of_embedding(shape: Shape, t: Amount = 1, x: Amount = 1) -> Held:
-    """Tokens, and in a GPT positions, which every rank along tp has."""
+    """The embedding of tokens and, in a GPT, of positions, which every rank along tp has."""
     positions = shape.context * (shape.style == "gpt")
     return Held(-(-shape.vocabulary // t) * shape.width / x, positions * shape.width / x)
 
 
 def of_head(shape: Shape, t: Amount = 1, x: Amount = 1, apart: Amount = True) -> Held:
-    """The last norm and the scores;  apart  whether tied scores are a copy, on another stage than the embedding."""
+    """The last norm and the scores;  apart  whether tied scores are a copy on another stage than the embedding's."""
     norm = (1 + (shape.style == "gpt")) * shape.width / x
     return Held(-(-shape.vocabulary // t) * shape.width / x * where(apart, 1, not shape.tied), norm)

@@ -1,8 +1,9 @@
-"""Search: the fastest strategy for a graph of operators on a machine, with seven methods to compare.
+"""Search for the fastest strategy for a graph of operators on a machine, with seven methods to compare.
 
-What a strategy costs: `pieces` (what one rank does of an operator), `profile` (what that and a move take on a machine),
-`problem` (a strategy's seconds and bytes; the same as a schedule is in `played`), `terms` (its cost as a sum, for those
-who can use that). Who searches: `data_parallel`, `one_rule` (Mesh-TensorFlow's table), `megatron`; `exhaustive` on
-toys; `chain` and `elimination`, which are exact; `mcmc`, FlexFlow's. Each gives what it `found`, with the trace of its
-search.
+The cost of a strategy: `pieces` (one rank's part of an operator), `profile` (the time of a piece and of a move on a
+machine), `problem` (a strategy's seconds and bytes; `played` computes them with a schedule), `terms` (the cost as a
+sum, for methods that need a sum).
+
+The methods: `data_parallel`, `one_rule` (Mesh-TensorFlow's table) and `megatron`; `exhaustive` for small graphs;
+`chain` and `elimination`, which are exact; `mcmc`, FlexFlow's. Each returns a `found`, with the trace of its search.
 """

@@ -1,9 +1,9 @@
-"""Chains: the fastest strategy by dynamic programming, exact, also with a memory limit.
+"""Find the fastest strategy of a chain by dynamic programming; it is exact, also with a memory limit.
 
 If each operator takes only the output of the one before it, the rest of the cost depends only on the choice of the last
 operator. So for each of its choices only the fastest prefix is kept. n operators with c choices each have cⁿ
-strategies; n · c² sums find the best of them. With a memory limit a slower prefix that holds less may win in the end,
-so all prefixes are kept that no other beats in both time and memory.
+strategies; n · c² sums find the best of them. With a memory limit, a slower prefix that needs less memory may win in
+the end. So all prefixes are kept that no other beats in both time and memory.
 
 A residual sum takes a much earlier output: then the last choice is not enough, and this search raises an error.
 `elimination` extends the idea to any graph.
@@ -51,7 +51,7 @@ def chain(problem: Problem) -> Found:
 
 
 def _ways(names, own, between, room) -> tuple[list[Label], int]:
-    """All ways to the end that are worth keeping, and how many were looked at."""
+    """All complete prefixes that are kept, and the number of prefixes considered."""
     labels, asked = [front([(*one, (here,))], room) for here, one in enumerate(own[names[0]].T)], 0
     for before, name in zip(names, names[1:]):
         reached = []
@@ -69,7 +69,7 @@ def _ways(names, own, between, room) -> tuple[list[Label], int]:
 
 
 def front(labels: list[Label], room: float = math.inf) -> list[Label]:
-    """Those that no other beats in seconds and in bytes; without a limit, the fastest.
+    """The prefixes that no other beats in both seconds and bytes; without a limit, the fastest.
 
     >>> front([(1, 9, ()), (2, 5, ()), (3, 6, ()), (4, 1, ())], room=8)
     [(2, 5, ()), (4, 1, ())]
@@ -84,7 +84,7 @@ def front(labels: list[Label], room: float = math.inf) -> list[Label]:
 
 
 def _along(problem, names):
-    """What each operator costs by itself, and with the one before it: (seconds, bytes) in front."""
+    """The cost of each operator alone, and together with the one before it, with (seconds, bytes) as the first axis."""
     own = {name: np.zeros((2, len(problem.choices[name]))) for name in names}
     between: dict[tuple[str, ...], np.ndarray] = {
         pair: np.zeros((2, *(len(problem.choices[one]) for one in pair))) for pair in zip(names, names[1:])

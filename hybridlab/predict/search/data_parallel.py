@@ -1,4 +1,6 @@
-"""Data parallelism: every axis cuts the batch of every operator that has one. FlexFlow's search begins with it.
+"""Data parallelism as a strategy: every axis shards the batch of every operator that has one.
+
+FlexFlow's search starts here.
 
 Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 6.2. Relatives: `core.what.operators.shared`; notebook 21.
 """

@@ -1,15 +1,17 @@
-"""Elimination: the fastest strategy of any graph, exact, by eliminating one operator after another.
+"""Find the fastest strategy of any graph, exactly, by eliminating one operator after another.
 
-To take an operator out, join all terms that know it, and note for each choice of its neighbours which of its own is
-best; what is left is a term of the neighbours alone. On a chain that is dynamic programming. A residual sum leaves
-terms of three or four operators, tables with so many axes, and on a large mesh there is no room for them: exact search
-pays with memory for every operator that must be remembered at once.
+To eliminate an operator, add all terms that contain it, and store its best choice for each combination of its
+neighbours' choices. The result is a term of the neighbours only. On a chain this is dynamic programming. A residual sum
+leaves terms of three or four operators: tables with that many axes, which need too much memory on a large mesh. So
+exact search costs memory for every operator that it must remember at the same time.
 
-Within a room it does not try to be exact: it puts a price on bytes, and raises it until the fastest strategy fits.
-Everything it finds so is best for the bytes that it holds; between two of these there may be a better one.
+With a memory limit the search is not exact. It adds a cost for each byte, and raises this cost until the fastest
+strategy fits. Every strategy found this way is the fastest for its bytes, but a better one may exist between two of
+them.
 
-Source: Bertelè and Brioschi 1972, *Nonserial Dynamic Programming*. Relatives: `predict.search.chain`, exact within a
-room too; Alpa, which gives the same sum to an integer program (Zheng et al. 2022, arXiv:2201.12023, section 4).
+Source: Bertelè and Brioschi 1972, *Nonserial Dynamic Programming*. See also `predict.search.chain`, which is exact with
+a memory limit too, and Alpa, which solves the same sum by integer programming (Zheng et al. 2022, arXiv:2201.12023,
+section 4).
 """
 
 import math
@@ -21,14 +23,14 @@ from hybridlab.predict.search.found import Found, Tried, nothing_fits
 from hybridlab.predict.search.problem import Problem
 from hybridlab.predict.search.terms import placed, strategy_at, terms
 
-MOST = 60_000_000  # numbers in a joined table
-TIMES = 40  # how often the price of bytes is mended
+MOST = 60_000_000  # largest number of entries in a table
+TIMES = 40  # number of corrections of the cost of a byte
 
 
 def elimination(problem: Problem, most: int = MOST) -> Found:
     """The fastest strategy.
 
-    raises  ValueError where a table would have more than `most` numbers, where sums overlap, or where nothing fits
+    raises  ValueError if a table would have more than `most` entries, if reductions overlap, or if no strategy fits
 
     >>> from hybridlab.core.where.mesh import Mesh
     >>> from hybridlab.core.what.programs import block
@@ -57,8 +59,8 @@ def elimination(problem: Problem, most: int = MOST) -> Found:
 
 
 def _priced(problem, tried):
-    """The fastest strategy that was met while the price of a byte was halved and doubled around where it begins to
-    fit."""
+    """The fastest strategy found while the cost of a byte is halved and doubled around the value at which strategies
+    begin to fit."""
     smallest, fits = tried(1.0, seconds=0.0)
     if not fits:
         raise ValueError(nothing_fits("elimination", problem.room, problem.bytes(smallest)))
@@ -74,7 +76,7 @@ def _priced(problem, tried):
 
 
 def _best(problem, tables, most) -> tuple[dict[str, int], int]:
-    """The number of each operator's choice at which a sum of tables is least; and how many numbers were looked at."""
+    """The index of each operator's choice that minimises a sum of tables, and the number of entries considered."""
     lengths = {name: len(its) for name, its in problem.choices.items()}
     left, noted, looked = dict(lengths), [], 0
     while left:
@@ -98,6 +100,6 @@ def _best(problem, tables, most) -> tuple[dict[str, int], int]:
 
 
 def _joint(name, tables, lengths) -> tuple[tuple[str, ...], int]:
-    """All operators that share a table with one, itself first, and the size of the table of them all."""
+    """An operator and all others that share a table with it, and the size of their joint table."""
     names = tuple(dict.fromkeys([name, *(one for its, _ in tables if name in its for one in its)]))
     return names, math.prod(lengths[one] for one in names)

@@ -1,4 +1,4 @@
-"""Exhaustive search over all strategies, to check all other searches on small graphs."""
+"""Search all strategies, to check the other methods on small graphs."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The result of a search, and its trace."""
+"""Describe the result of a search, and its trace."""
 
 import math
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Tried(NamedTuple):
-    """One strategy that a search looked at.
+    """One strategy that a search tried.
 
-    operator, choice  what it changed of where it stood, "" where it did not come from there
-    seconds           of a step, with a penalty if there is no room for it;  kept  whether the search went there
-    back              whether it first went back to the best that it knew
+    operator, choice  the change to the previous strategy; "" if it is not a change of that one
+    seconds           of a step, with a penalty if it exceeds the memory;  kept  whether the search accepted it
+    back              whether the search first returned to its best strategy
     """
 
     seconds: float
@@ -29,7 +29,7 @@ class Tried(NamedTuple):
 class Found(NamedTuple):
     """The fastest strategy that a search has found.
 
-    by     the search's name;  trace  what it tried, in order;  asked  prices that it has asked for
+    by     the search's name;  trace  the strategies that it tried, in order;  asked  number of costs computed
 
     >>> found = Found("chance", {}, 2.0, (Tried(3.0), Tried(4.0, kept=False), Tried(2.0)), 3)
     >>> found.now, found.best
@@ -44,12 +44,12 @@ class Found(NamedTuple):
 
     @property
     def best(self) -> list[float]:
-        """The least seconds so far, at every try."""
+        """The smallest number of seconds so far, at every try."""
         return list(accumulate((one.seconds for one in self.trace), min))
 
     @property
     def now(self) -> list[float]:
-        """The seconds of where the search stands, at every try."""
+        """The seconds of the current strategy, at every try."""
         where, best = [], self.best
         for i, one in enumerate(self.trace):
             here = best[i - 1] if one.back else where[-1] if where else one.seconds
@@ -60,7 +60,7 @@ class Found(NamedTuple):
 def fastest(by: str, problem: "Problem", strategies: Iterable[Strategy]) -> Found:
     """The fastest of some strategies that fits.
 
-    raises  ValueError where none fits
+    raises  ValueError if none fits
     """
     trace, best, least = [], None, math.inf
     for strategy in strategies:
@@ -77,6 +77,6 @@ def fastest(by: str, problem: "Problem", strategies: Iterable[Strategy]) -> Foun
 
 
 def nothing_fits(by: str, room: float, least: float) -> str:
-    """The sentence for a search that has found nothing with room enough."""
+    """The error message if no strategy fits in memory."""
     needs = f"the smallest one needs {least:,.0f}"
     return f"{by}: nothing fits into {room:,.0f} bytes, {needs}: give more memory, or more ranks"

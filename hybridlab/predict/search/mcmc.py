@@ -25,8 +25,8 @@ from hybridlab.predict.search.found import Found, Tried, nothing_fits
 from hybridlab.predict.search.problem import Problem
 
 PUBLISHED = 1e3  # α per second: 1 for each ms
-CHARGE = 1e-9  # seconds for each byte that there is no room for: 1 ms for each MB
-PARTS = 100  # of the budget, behind each of which the walk goes back to the best
+CHARGE = 1e-9  # seconds for each byte over the memory limit: 1 ms for each MB
+PARTS = 100  # parts of the budget; after each, the walk returns to the best strategy
 LONGEST = 1000  # proposals in such a part
 
 
@@ -82,7 +82,7 @@ def mcmc(
 
 
 def accepted(now: float, seconds: float, alpha: float, drawn: float) -> bool:
-    """Whether the walk goes from a step of `now` seconds to one of `seconds`; drawn  evenly from 0 to 1.
+    """Whether the walk accepts a step of `seconds` after one of `now` seconds; drawn  uniform from 0 to 1.
 
     >>> accepted(0.002, 0.001, PUBLISHED, drawn=1.0), accepted(0.001, 0.002, PUBLISHED, drawn=0.5)
     (True, False)
@@ -91,7 +91,7 @@ def accepted(now: float, seconds: float, alpha: float, drawn: float) -> bool:
 
 
 def charged(problem: Problem, strategy: Strategy) -> tuple[float, bool]:
-    """The seconds of a strategy, with its charge if it does not fit; and whether it has."""
+    """The seconds of a strategy, with the penalty if it does not fit; and whether it fits."""
     seconds = problem.seconds(strategy)
     if problem.fits(strategy):
         return seconds, True

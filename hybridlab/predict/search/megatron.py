@@ -1,5 +1,6 @@
-"""Megatron's division: some axes cut the batch, the others heads and hidden units. The search chooses which axes do
-which.
+"""Find the best of Megatron's divisions.
+
+Some axes shard the batch, the others heads and hidden units. The search assigns the axes.
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3. Relatives: `modes.tensor_parallel`; notebooks 30 and 40.
 """
@@ -17,7 +18,7 @@ INSIDE = "HF"  # heads, hidden units
 def megatron(problem: Problem) -> Found:
     """The fastest of Megatron's tables {B: some axes, H: the others, F: the others}.
 
-    raises  ValueError where the program has neither heads nor hidden units, or where none is legal and fits
+    raises  ValueError if the program has neither heads nor hidden units, or if no legal division fits
     """
     graph, mesh, strategies = problem.graph, problem.mesh, []
     inside = [dim for dim in INSIDE if dim in graph.dims]
@@ -29,5 +30,5 @@ def megatron(problem: Problem) -> Found:
         try:
             strategies.append(shared(graph, rules, mesh))
         except ValueError:
-            continue  # a length that cannot be divided so
+            continue  # a length that these axes do not divide
     return fastest("megatron", problem, strategies)

@@ -1,4 +1,4 @@
-"""The best of all legal tables of rules, one table for the whole program: Mesh-TensorFlow's method, and its limits.
+"""Find the best legal table of rules for a program: Mesh-TensorFlow's method, and its limits.
 
 Data parallelism and Megatron's division are tables of rules, so the best table is never slower than these two. It is
 slower than the best strategy if distant operators prefer different shardings of the same dim.

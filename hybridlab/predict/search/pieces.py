@@ -1,7 +1,7 @@
-"""Pieces: one rank's part of an operator under a choice, which determines its time.
+"""Define pieces: one rank's part of an operator under a choice, which determines its time.
 
-Two operators, or two choices, that leave a rank the same piece take as long. So a table of pieces is small: what
-FlexFlow calls a cost measured once for each operator and shape, and cached.
+If two operators, or two choices, give a rank the same piece, they take the same time. So a table of pieces is small. It
+is FlexFlow's cache of costs, measured once for each operator and shape.
 
 Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5.1. Relatives: `core.what.operators`; `measuring.pieces`,
 which times them on real ranks; `predict.search.profile`.
@@ -27,9 +27,8 @@ class Seconds(NamedTuple):
 class Piece(NamedTuple):
     """An operator's work on one rank.
 
-    lengths  {dim: its length on this rank}, as pairs;  learns  for each operand whether its gradient is asked for
-    looks    along which dims it looks on; a halo or padding stands beside what it is given, and takes as long to work
-             through
+    lengths  {dim: its length on this rank}, as pairs;  learns  for each operand whether it needs a gradient
+    looks    dims with a kernel, with a halo or padding around the operand; these elements count as work too
     """
 
     does: str
@@ -40,12 +39,12 @@ class Piece(NamedTuple):
 
     @property
     def operator(self) -> Operator:
-        """An operator without a name that does this, with operands without names."""
+        """An operator that does this, without names."""
         return Operator("", self.signature, ("",) * len(self.learns), self.does, looks=self.looks)
 
     @property
     def flops(self) -> tuple[float, float]:
-        """Floating-point operations there and back. The gradients of all operands are twice the work of the forward.
+        """FLOPs of the forward and the backward. The gradients of all operands are twice the work of the forward.
 
         >>> Piece("einsum", "BD,FD->BF", (("B", 2), ("D", 3), ("F", 4)), (False, True)).flops
         (48, 48.0)
@@ -80,7 +79,7 @@ def piece(graph: Graph, operator: Operator, choice: Choice, mesh: Mesh) -> Piece
 
 
 def pieces(graph: Graph, mesh: Mesh) -> list[Piece]:
-    """Every piece that any strategy asks for, each once.
+    """Every piece of every strategy, each once.
 
     >>> from hybridlab.core.what.programs import mlp
     >>> len(pieces(mlp(), Mesh(x=2, y=2)))

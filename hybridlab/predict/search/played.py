@@ -1,4 +1,4 @@
-"""A strategy as a schedule: one rank's step, whose stages are the operators.
+"""Simulate a strategy as a schedule: one rank's step, whose stages are the operators.
 
 A forward includes the collectives that it waits for; a backward includes those that its operands' gradients wait for.
 The reductions of the gradients of given tensors, mainly weights, are REDUCE_GRAD: they overlap with the backward, one
@@ -25,7 +25,7 @@ class Part(NamedTuple):
     """Seconds of one operator in a step.
 
     forward, backward  its work;  there, back  collectives of its operands, and of their gradients
-    sums  collectives for the gradients of what is given: only the update waits for them
+    sums  collectives for the gradients of inputs such as weights: only the update waits for them
     """
 
     operator: str
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """All of it, one after the other."""
+        """The sum of all parts, without overlap."""
         return added(self[1:])
 
 
@@ -60,7 +60,7 @@ def played(parts: Sequence[Part]) -> Timeline:
 
 @cache
 def _schedule(summed: tuple[bool, ...]) -> Schedule:
-    """One rank: forwards in order, backwards in reverse, each with its sum behind it."""
+    """The list of one rank: forwards in order, backwards in reverse, each followed by its reduction."""
     stages = range(len(summed))
     back = (f"{stage}B0{f',{stage}REDUCE_GRAD' if summed[stage] else ''}" for stage in reversed(stages))
     return Schedule.from_csv(",".join([*(f"{stage}F0" for stage in stages), *back]))

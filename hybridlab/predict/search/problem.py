@@ -1,4 +1,4 @@
-"""A problem: a graph, a mesh and a machine, with the seconds and bytes of any strategy.
+"""Define a search problem: a graph, a mesh and a machine, with the seconds and bytes of any strategy.
 
 Without overlap, as `modes.products.layouts` runs it, the time of a step is a sum over each operator's work on one rank,
 forward and backward, and every arrow's collectives. With `overlap` the step is simulated as a schedule, with reductions
@@ -29,7 +29,7 @@ from hybridlab.predict.search.profile import Measured, Rated
 
 
 class Price(NamedTuple):
-    """Seconds of an arrow's collectives in the forward and in the backward, and bytes of the copy that they leave."""
+    """Seconds of a reshard's collectives in the forward and in the backward, and bytes of the copy that they create."""
 
     there: float
     back: float
@@ -77,7 +77,7 @@ class Problem:
         return played(parts).length if self.overlap else added(part.seconds for part in parts)
 
     def parts(self, strategy: Strategy) -> list[Part]:
-        """The parts of a step, operator by operator. An arrow belongs to the first operator that uses it."""
+        """The parts of a step, operator by operator. A reshard belongs to the first operator that uses its result."""
         there, back, sums = ({one.name: 0.0 for one in self.graph.operators} for _ in range(3))
         for arrow in arrows(self.graph, strategy, self.mesh):
             price, user = self.price(arrow), (arrow.users or (self.graph.result.name,))[0]
@@ -106,12 +106,12 @@ class Problem:
         return self._once(("work", operator, choice), lambda: self.profile.of(self._piece(operator, choice)))
 
     def price(self, arrow: Arrow) -> Price:
-        """The time of an arrow's collectives, and the bytes that they keep."""
+        """The time of a reshard's collectives, and the bytes of their result."""
         key = arrow.dims, arrow.before, arrow.after, arrow.halo, arrow.learns
         return self._once(key, lambda: self._price(arrow))
 
     def at_rest(self, name: str, state: State) -> float:
-        """Bytes of a given value, and of its gradient if it learns."""
+        """Bytes of an input, and of its gradient if it learns."""
         return (1 + (name in self.graph.learns)) * self._bytes(self.graph.given[name], state)
 
     def result(self, operator: Operator, choice: Choice) -> float:
@@ -135,7 +135,7 @@ class Problem:
         return self.profile.link(op, move.axis).seconds(op, ways, move.elements * self.profile.word)
 
     def _fetches(self, window: Window, elements) -> float:
-        """Messages to both sides, which go at once."""
+        """Messages to both neighbours, sent at the same time."""
         if not elements:
             return 0.0
         return self.profile.link("send", "+".join(window.axes)).seconds("send", 2, elements * self.profile.word)

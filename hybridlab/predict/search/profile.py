@@ -1,10 +1,12 @@
-"""Profiles: the times of a machine for a piece and for a message. Two kinds, with the same three methods.
+"""Define profiles: the times of a machine for a piece and for a message.
 
-`Rated` computes them from a handful of rates. `Measured` looks them up in tables that were filled on real ranks, as
-FlexFlow does (`measuring.pieces`): it knows nothing that it has not been told.
+There are two kinds, with the same three methods.
 
-Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5.1. Relatives: `predict.bytes.collectives`, which says how
-often a collective pays for a link.
+`Rated` computes the times from a few rates. `Measured` looks them up in tables measured on real ranks, as FlexFlow does
+(`measuring.pieces`): it has no other times.
+
+Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5.1. See also `predict.bytes.collectives` (the number of
+messages and bytes of a collective).
 """
 
 from dataclasses import dataclass
@@ -17,9 +19,10 @@ HERE = Link(5e-6, 1e-11)
 
 @dataclass(frozen=True)
 class Rated:
-    """A machine by its rates: a piece takes a launch, and then as long as its work or its reading, whichever is longer.
+    """A machine by its rates: a piece takes a launch, and then the time of its FLOPs or of its memory traffic, the
+    longer.
 
-    multiply  operations per second;  memory  bytes per second of reading and writing;  launch  seconds, for each kernel
+    multiply  FLOP/s;  memory  bytes per second of reading and writing;  launch  seconds, for each kernel
     links     of each axis, or one for all;  word  bytes of a number
 
     >>> Rated(multiply=1e9, launch=1e-6).of(Piece("gelu", "B->B", (("B", 1000),), (True,)))
@@ -39,7 +42,7 @@ class Rated:
         return Seconds(*took)
 
     def link(self, op: str, axis: str) -> Link:
-        """The link along an axis, or along several at once: the slowest of theirs."""
+        """The link along an axis; along several axes at once, the slowest of their links."""
         every = [self.links] if isinstance(self.links, Link) else [self.links[one] for one in axis.split("+")]
         return Link(max(one.alpha for one in every), max(one.beta for one in every))
 
@@ -48,7 +51,7 @@ class Rated:
 class Measured:
     """A machine by its measurements.
 
-    seconds  {piece: what it takes};  links  {(operation, axis): the link fitted to it};  word  bytes of a number
+    seconds  {piece: its time};  links  {(operation, axis): the fitted link};  word  bytes of a number
     """
 
     seconds: dict[Piece, Seconds]

@@ -1,4 +1,4 @@
-"""A scheduler that finds an order of F, I and W for given costs and a memory limit.
+"""Search for an order of F, I and W for given costs and a memory limit.
 
 Every idle rank chooses among the actions that are ready: an input half first, because other ranks wait for it; then a
 forward, if memory allows; a weight half if nothing else is ready. A few of these rules have variants; all combinations
@@ -23,12 +23,13 @@ from hybridlab.signatures import typed
 
 @dataclass(frozen=True)
 class Habits:
-    """How a rank decides.
+    """The rules by which a rank chooses its next action.
 
-    patience  leaves a weight half undone when something better is known to come within this share of its duration
-    pause     begins nothing when a gradient comes within this share of its duration: a hair's breadth decides otherwise
-    warm_up   forwards before the first input half, as a function of the ranks behind, and of how many forwards fit into
-              the time that a microbatch is away there and back
+    patience  wait with a weight half if a better action is known to become ready within this fraction of its duration
+    pause     start nothing if a gradient arrives within this fraction of its duration; this avoids decisions by
+              rounding
+    warm_up   forwards before the first input half, as a function of the number of later ranks and of the number of
+              forwards that fit into the time until a microbatch returns
     """
 
     patience: float
@@ -41,9 +42,9 @@ HABITS = [
     for patience, pause in ((0, 0), (0, 0.05), (1, 0))
     for warm_up in (lambda behind, away: behind, lambda behind, away: 2 * behind, lambda behind, away: away)
 ]
-STUCK = math.inf, math.inf  # the spans where ranks wait for each other
-POLISH = 400_000  # actions replayed in search of something better: about a third of a second
-FEWEST = 100  # swaps; so few, in a schedule so large that no more are afforded, find nothing
+STUCK = math.inf, math.inf  # the spans if ranks wait for each other forever
+POLISH = 400_000  # number of actions replayed during the search: about a third of a second
+FEWEST = 100  # swaps; for a schedule so large that only fewer are possible, the search finds nothing
 
 
 @typed
@@ -80,13 +81,13 @@ def automatic(
 
 
 def _fits(program: list[str], limit: float, until_w: float) -> bool:
-    """Whether a rank that does these kinds of actions in this order keeps within its memory."""
+    """Whether a rank that runs these kinds of actions in this order stays within its memory."""
     change = {"F": 1, "I": until_w - 1, "W": -until_w}
     return max(itertools.accumulate(change[kind] for kind in program)) <= limit + 1e-9
 
 
 def _polished(schedule: Schedule, costs: Costs, fits) -> Schedule:
-    """The schedule after swapping neighbours on a rank as long as that shortens the longest span."""
+    """The schedule after swapping neighbouring actions of a rank while this shortens the longest span."""
     replay = Replay(schedule, costs)
     programs = [list(range(a, b)) for a, b in replay.bounds]
     kinds = [schedule.action(row).kind for row in range(len(schedule.rows))]
@@ -126,7 +127,7 @@ class Replay:
         return self.spans([list(range(a, b)) for a, b in self.bounds])
 
     def spans(self, programs: list[list[int]]) -> tuple[float, float]:
-        """(the longest rank's own span, the sum of all) when ranks do their actions in these orders, or `STUCK`."""
+        """(the longest span of a rank, the sum of all spans) if ranks run their actions in these orders, or `STUCK`."""
         end: list[float | None] = [None] * len(self.duration)
         began, clock, position = [0.0] * len(programs), [0.0] * len(programs), [0] * len(programs)
         moved = True
@@ -156,7 +157,7 @@ class Replay:
 
 
 def _decide(ranks, microbatches, costs, limit, until_w, habits) -> list[list[Action]]:
-    """Let all ranks decide, in the order of time."""
+    """Let all ranks choose their actions, in the order of time."""
     minds = [_Rank(r, ranks, microbatches, costs, limit, until_w, habits) for r in range(ranks)]
     events = [(0.0, r) for r in range(ranks)]
     while events:
@@ -179,7 +180,7 @@ def _decide(ranks, microbatches, costs, limit, until_w, habits) -> list[list[Act
 
 
 class _Rank:
-    """One rank's mind: what has arrived and will, what it has done, what it holds."""
+    """The state of one rank: the values that have arrived or will arrive, its finished actions, its memory."""
 
     def __init__(self, rank, ranks, microbatches, costs, limit, until_w, habits):
         self.rank, self.habits, self.limit, self.until_w = rank, habits, limit, until_w
@@ -194,7 +195,7 @@ class _Rank:
         self.free, self.program = 0.0, []
 
     def act(self, now):
-        """The action that begins now and its end, or None: busy, or nothing to do."""
+        """The action that starts now, and its end; None if the rank is busy or has nothing to do."""
         if now < self.free:
             return None
         kind = self._choose(now)
@@ -234,7 +235,7 @@ class _Rank:
         return f - i + (i - w) * self.until_w + 1 <= self.limit + 1e-9
 
     def _soon(self, now):
-        """Does something arrive before a weight half would end, that could then be done?"""
+        """Does an action become ready before a weight half would end?"""
         ahead = self.gradients[self.done["I"] : self.done["I"] + 1]
         if self._room():
             ahead = ahead + self.inputs[self.done["F"] : self.done["F"] + 1]

@@ -1,4 +1,4 @@
-"""A lower bound on the length of any order of the same actions."""
+"""Compute a lower bound on the length of any order of the same actions."""
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from hybridlab.predict.time.costs import Costs
 def shortest(schedule: Schedule, costs: Costs | None = None) -> float:
     """A length that no order of this schedule's actions on its ranks can beat; some order may need longer.
 
-    Each rank must wait until something can reach it, do all its own actions one by one, and after its last one let the
-    others finish; and no chain of actions, each of which takes what the one before makes, can be shortened. Memory
-    limits are not considered. Only for schedules without messages written out.
+    Each rank must wait for its first input, run all its actions one by one, and after its last one wait for the other
+    ranks. And no chain of dependent actions can be shorter. Memory limits are not considered. The schedule must not
+    contain messages.
 
     >>> from hybridlab.scheduling.registry import schedule
     >>> shortest(schedule("gpipe", ranks=4, microbatches=8), Costs(F=1, B=2))
@@ -35,7 +35,7 @@ def shortest(schedule: Schedule, costs: Costs | None = None) -> float:
 
 
 def _needs(flow, costs):
-    """needs[action]: (maker, how much later its value arrives) of everything that it takes."""
+    """needs[action]: (maker, delay until the value arrives) for every value that it takes."""
     needs = [[] for _ in range(flow.actions)]
     for taker, value in zip(flow.takes.owners.tolist(), flow.takes.values.tolist()):
         maker = int(flow.maker[value])

@@ -1,15 +1,15 @@
-"""Buckets: the times of gradient reductions during a backward, and their exposed part.
+"""Predict the times of gradient reductions during a backward, and their exposed part.
 
-The three forms of data parallelism (see `modes.data_parallel`) are three inputs of one function, `overlap`: `after`
-waits for the whole backward and sends every gradient alone; `each` sends every gradient alone as soon as it is made;
-`buckets` sends the packs of the layout. The layout's records, the same ones that the ranks read, say which gradient is
-in which pack and in which order packs go.
+The three forms of data parallelism (see `modes.data_parallel`) are three inputs of one function, `overlap`. `after`
+waits until the backward has ended and sends every gradient alone. `each` sends every gradient alone as soon as it is
+ready. `buckets` sends the packs of the layout. The records of the layout, which the ranks use too, define the packs and
+their order.
 
-The assumptions: sums go one after the other over the same links; α and β alone say how long each takes; computing and
-sending do not slow each other down. On one machine they do, and the measured picture shows by how much.
+Assumptions: reductions run one after the other on the same links. α and β determine the time of each. Computing and
+sending do not slow each other down. On one machine they do, and a measurement shows by how much.
 
-Source: Li et al. 2020, arXiv:2006.15704. Relatives: `predict.bytes.collectives`, the price of one sum;
-`show.timelines.buckets`, the picture; notebook 21.
+Source: Li et al. 2020, arXiv:2006.15704. See also `predict.bytes.collectives` (the cost of one reduction),
+`show.timelines.buckets` (the picture) and notebook 21.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from hybridlab.core.added import added
 from hybridlab.core.where.layout import Layout
 from hybridlab.predict.bytes.collectives import Link
 
-PASSES = 4  # floating-point operations per weight and token in a backward: two products, each a multiply and an add
+PASSES = 4  # floating-point operations per weight and token in a backward: two matmuls, each a multiply and an add
 
 
 class Bucket(NamedTuple):
-    """One sum: the parameters whose gradients travel together, and its times in seconds.
+    """One reduction: the parameters whose gradients are sent together, and its times in seconds.
 
-    full   when the last of its gradients is made;  begin  when its sum starts: in order, and when the link is free
+    full   when its last gradient is ready;  begin  when its reduction starts: in order, and when the link is free
     """
 
     names: tuple[str, ...]
@@ -36,8 +36,8 @@ class Bucket(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """A backward and the reductions during it: `start` and `end` of the backward, and the buckets in the order they
-    go.
+    """A backward and the reductions during it: `start` and `end` of the backward, and the buckets in the order of
+    sending.
     """
 
     start: float
@@ -46,17 +46,17 @@ class Overlap(NamedTuple):
 
     @property
     def exposed(self) -> float:
-        """Seconds that a rank waits for sums when its backward has ended."""
+        """Seconds that a rank waits for reductions after its backward."""
         return max(0.0, self.buckets[-1].end - self.end) if self.buckets else 0.0
 
     @property
     def sending(self) -> float:
-        """Seconds that all sums take together."""
+        """Total seconds of all reductions."""
         return added(bucket.end - bucket.begin for bucket in self.buckets)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all gradients that are summed."""
+        """Bytes of all reduced gradients."""
         return added(bucket.bytes for bucket in self.buckets)
 
 
@@ -70,11 +70,11 @@ def overlap(
     end: float | None = None,
     width: int = 4,
 ) -> Overlap:
-    """The sums of a backward that makes the gradient of parameter `name` at `made[name]` seconds.
+    """The reductions of a backward in which the gradient of parameter `name` is ready at `made[name]` seconds.
 
-    layout  its packs are the buckets; they go in the order of their numbers, as the runtime sends them
+    layout  its packs are the buckets; the runtime sends them in the order of their numbers
     early   a bucket may start as soon as it is full; else all wait until the backward has ended
-    start, end  of the backward; its end is that of the last gradient unless it is said
+    start, end  of the backward; by default it ends with the last gradient
     width   bytes of one element
 
     >>> from hybridlab.core.where.layout import Mesh, Param
@@ -97,10 +97,10 @@ def overlap(
 
 
 def made_by_work(layout: Layout, tokens: int, flops: float, free: Sequence[str] = ("embed",)) -> dict[str, float]:
-    """When a backward makes every gradient, in seconds, if only its products with matrices take time.
+    """The time of each gradient in a backward, in seconds, if only matmuls take time.
 
-    tokens  that a rank has;  flops  floating-point operations per second
-    free    pieces of names: parameters that are looked up and not multiplied with
+    tokens  of a rank;  flops  floating-point operations per second
+    free    parts of names of parameters without matmuls, such as embeddings
 
     Gradients come from the last parameter to the first. Biases and norms take no time.
 

@@ -1,8 +1,7 @@
-"""The compiled simulator: the `Flow` of a schedule as records for the machine code in `events`.
+"""The compiled simulator: turn the `Flow` of a schedule into records for the machine code in `events`.
 
 It must agree with the plain simulator tick by tick (`tests/predict/test_compiled.py`). Without messages and collectives
-nothing
-can overtake anything, and the longest path is enough; else all events are played.
+the order of events is fixed, and the longest path is enough. Otherwise all events are simulated.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def columns(case: "_Case") -> Columns | None:
-    """(ready, begin, end) of what is to be simulated; None when some rank waits for ever."""
+    """(ready, begin, end) of all actions; None if some rank waits forever."""
     if (case.lane == COMPUTE).all():
         alike = len(set(case.carried)) == 1
         found = fast(case.flow, case.duration, case.carried[:1] if alike else case.flow.on_every_edge(case.carried))
@@ -41,7 +40,7 @@ def columns(case: "_Case") -> Columns | None:
 
 
 def _ranks(case, actions) -> np.ndarray:
-    """The records of ranks and engines: engine `rank + ranks · lane`. It begins with the first action of its own."""
+    """The records of ranks and engines: engine `rank + ranks · lane`. It starts with its first action."""
     count, ranks = case.flow.schedule.ranks, np.zeros(case.flow.schedule.ranks * len(LANES), RANK)
     ranks["position"][:count], ranks["stop"][:count] = case.flow.program[:-1], case.flow.program[1:]
     ranks["waits_for"] = NOBODY
@@ -82,7 +81,7 @@ def _actions(case) -> np.ndarray | None:
 
 
 def _links(resources, senders, receivers) -> np.ndarray:
-    """What each message occupies, as two numbers, 0 for nothing: `resources` is asked once per pair of ranks."""
+    """The links that each message occupies, as two numbers, 0 for none; calls `resources` once per pair of ranks."""
     ranks = 1 + max(senders.max(initial=0), receivers.max(initial=0))
     numbers, table = {}, np.zeros((ranks * ranks, 2), np.int64)
     pairs = senders * ranks + receivers

@@ -1,4 +1,4 @@
-"""Costs: the durations of all kinds of actions and of messages."""
+"""Define costs: the durations of all kinds of actions and of messages."""
 
 import math
 from dataclasses import dataclass, fields
@@ -15,9 +15,9 @@ from hybridlab.signatures import refuse_types
 
 UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # as long as these kinds of action together
 OTHER_HALF = {"I": "W", "W": "I"}
-FINEST = 9  # digits behind the point of a cost that count, so a nanosecond where units are seconds …
+FINEST = 9  # decimal places of a cost that count, so a nanosecond if units are seconds …
 EXACT = 4  # … but of each cost at least so many digits
-LONGEST = 15  # digits of a cost in ticks: simulated times stay whole numbers of 64 bits
+LONGEST = 15  # digits of a cost in ticks: simulated times stay 64-bit integers
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Costs:
         return _at(given, stage)
 
     def _half(self, half: str, stage: int) -> float:
-        """A half of the backward that is not given: the rest of B."""
+        """A missing half of the backward: the rest of B."""
         other = getattr(self, OTHER_HALF[half])
         if self.B is None:
             return 1
@@ -120,7 +120,7 @@ class Costs:
         return whole / 2 if other is None else whole - _at(other, stage)
 
     def _of_all_stages(self, half: str) -> list[float]:
-        """The durations of a half of the backward, one for each stage of which anything is said."""
+        """The durations of a half of the backward, one for each stage with a given value."""
         said = max(np.atleast_1d(0 if one is None else one).size for one in (self.I, self.W, self.B))
         return [self.of(half, stage) for stage in range(said)]
 
@@ -176,7 +176,7 @@ class Costs:
         rows, costs = real.schedule.rows[flow.first_row], {}
         fused = np.diff(flow.first_row, append=len(flow.kind)) > 1
         cost_of = np.array([kind.cost for kind in KIND.values()])[rows[:, 0]]
-        seen = {cost for cost in cost_of.tolist() if cost} - {"post"}  # what posting takes stands in the origin
+        seen = {cost for cost in cost_of.tolist() if cost} - {"post"}  # the posting time is in the origin
         picks = {cost: (cost_of == cost) & ~fused for cost in seen} | {"fused": fused}
         for name, pick in picks.items():
             if pick.any():
@@ -200,7 +200,8 @@ def _at(cost, stage):
 
 
 def _carried(flow, seconds, latency) -> tuple[float, ...]:
-    """The time of each edge's messages beyond the latency: of exchanges the median seen, of others none."""
+    """The time of each edge's messages in addition to the latency: for exchanges the measured median, for others
+    none."""
     found, rows = np.zeros(len(flow.edges)), flow.parts_of_kind["SEND_F"]
     edge = flow.edge_of(flow.takes.values[flow.takes.starts[flow.action_of[rows]]])
     for number in np.flatnonzero(flow.exchanged):
@@ -209,7 +210,7 @@ def _carried(flow, seconds, latency) -> tuple[float, ...]:
 
 
 def _medians(seconds, pick, stage_of, stages) -> tuple[float, ...]:
-    """The median time of the picked actions, stage by stage; where a stage has none, that of all of them."""
+    """The median time of the selected actions, stage by stage; for a stage without any, the median of all."""
     every = float(np.median(seconds[:, pick]))
     own = (seconds[:, pick & (stage_of == stage)] for stage in range(stages))
     return tuple(float(np.median(some)) if some.size else every for some in own)

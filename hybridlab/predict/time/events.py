@@ -1,7 +1,7 @@
 """The simulator's machine code: the same events as in `simulate`, on records of integers, for numba.
 
-It knows no kinds of action and no dependencies. All events are played in the order of (time, rank, when they became
-known). It stays one file: numba keeps the machine code in a cache, and makes it anew when this file changes.
+It has no kinds of actions and no dependencies, only records. It processes all events in the order of (time, rank, order
+of creation). It must stay one file: numba caches the machine code, and compiles it again only when this file changes.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from hybridlab.core.when.lanes import COMPUTE, LANES, RECEIVE, REDUCE, SEND
 from hybridlab.core.when.play import machine_code
 
 NEVER = 2**62
-ADVANCE, WORK, FINISH, POSTED, ARRIVED = range(5)  # what an event lets happen
+ADVANCE, WORK, FINISH, POSTED, ARRIVED = range(5)  # kinds of events
 NOBODY = -1
 MANY = 2**40  # more than there are actions or events: two numbers share one, as high · MANY + low
 
@@ -37,7 +37,7 @@ def _jit(function):
 
 @_jit
 def _push(heap, time, key, code):
-    """Put a row into a binary heap; heap[0, 0] is their number, heap[0, 1] how many there ever were."""
+    """Put a row into a binary heap; heap[0, 0] is the number of rows, heap[0, 1] the number of all rows so far."""
     heap[0, 0] += 1
     heap[0, 1] += 1
     at = heap[0, 0]
@@ -52,7 +52,7 @@ def _push(heap, time, key, code):
 
 @_jit
 def _pop(heap):
-    """Take the first row (the smallest time, then key), heap[1], away."""
+    """Remove the first row, heap[1] (the smallest time, then key)."""
     number = heap[0, 0]
     time, key, code = heap[number, 0], heap[number, 1], heap[number, 2]
     heap[0, 0] = number - 1
@@ -77,11 +77,11 @@ def _later(events, time, rank, happens, what):
 
 @_jit
 def _is_next(events, now, rank):
-    """Would what is put into the heap for this rank now come out first?"""
+    """Would a new entry for this rank be the first of the heap?"""
     return not events[0, 0] or events[1, 0] > now or events[1, 1] > rank * MANY + events[0, 1]
 
 
-Records = Any  # in machine code the fields of a record are attributes, of which numpy's types know nothing
+Records = Any  # in machine code the fields of a record are attributes, which numpy's types do not have
 
 
 @_jit
@@ -99,26 +99,30 @@ def play(
     blocking: bool,
     awaited: bool,
 ) -> None:
-    """Let everything happen, in the order of time; at one time in the order of ranks.
+    """Process all events in the order of time; at the same time in the order of ranks.
 
-    One long function: with what one rank does in a function of its own, messages on links take 40 % longer.
+    This is one long function: with a separate function for one rank, messages on links take 40 % longer.
 
-    times     (ready, begin, end) of each action, to be filled in
-    late      how much later than it is born each taken value arrives; empty: not at all
+    times     (ready, begin, end) of each action, filled in here
+    late      the delay of each taken value after it is born; empty: no delay
     born      when each value was made; -1: not yet; -2 - r: not yet, and rank r waits for it
     blocking  a rank stops for its messages;  awaited  a message waits for its receive to be posted
     """
-    # where nobody meets, the order within one moment changes nothing, and what takes no time needs no event
+    # without collectives, the order at one time has no effect, and an action without duration needs no event
     nobody_meets, count = (meetings["attendance"] == 1).all(), len(ranks) // len(LANES)
     most = 8 + 2 * len(ranks) + len(meetings)  # events that one event can lead to
-    # a heap (see `_push`) of (time, rank · MANY + order, what happens · MANY + to whom)
+    # a heap (see `_push`) of (time, rank · MANY + order, kind · MANY + subject)
     events = np.zeros((2 * most, 3), np.int64)
     queue, waiting = np.zeros((len(actions) + 1, 3), np.int64), np.zeros((len(actions) + 1, 2), np.int64)
     occupied = np.zeros(1 + 2 * len(actions), np.bool_)
     for number in range(count):
         _later(events, 0, number, ADVANCE, number)
     while events[0, 0]:
-        now, may_start, awake = events[1, 0], False, NOBODY  # awake: a rank that goes on, if nothing else comes before
+        now, may_start, awake = (
+            events[1, 0],
+            False,
+            NOBODY,
+        )  # awake: a rank that continues unless another event comes first
         while awake != NOBODY or (events[0, 0] and events[1, 0] == now):
             # What comes next? An event of this moment, or the rank that is awake.
             if events[0, 0] + most > len(events):
@@ -197,7 +201,7 @@ def play(
 
 @_jit
 def _work(events, now, engine, takes_at, takes, late, born, actions, times, ranks, meetings):
-    """Let an engine begin what its rank has come to, one after the other, until something is missing."""
+    """Let an engine start the actions that its rank has reached, one after the other, until a value is missing."""
     own = ranks[engine]
     while own.position < own.stop:
         number, arrival = own.position, 0
@@ -217,7 +221,8 @@ def _work(events, now, engine, takes_at, takes, late, born, actions, times, rank
 
 @_jit
 def _finish(events, now, done, makes_at, makes, born, actions, ranks):
-    """What an action makes is there, and whoever waited for it goes on. Returns its own rank, which does so too."""
+    """The result of an action is available: the ranks that waited for it continue. Returns its rank, which continues
+    too."""
     own, count = actions[done].rank, len(ranks) // len(LANES)
     for at in range(makes_at[done], makes_at[done + 1]):
         waits = -2 - born[makes[at]]
@@ -242,7 +247,7 @@ def _post(queue, now, number, actions, awaited):
 
 @_jit
 def _join(events, now, number, actions, times, ranks, meetings):
-    """A collective begins when its last rank has come and all are done with the one before."""
+    """A collective starts when its last rank has arrived and all ranks have finished the previous one."""
     meeting = meetings[actions[number].meeting]
     actions[number].next = meeting.last
     meeting.last = number

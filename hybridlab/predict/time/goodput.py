@@ -1,7 +1,7 @@
-"""Goodput: the fraction of a long run on many ranks that is training, with failures, checkpoints and varying steps.
+"""Predict goodput: the useful fraction of a long run on many ranks with failures, checkpoints and varying steps.
 
-By formula, and by replay: a random draw of every step on every rank, and of every failure. All ranks wait for the
-slowest one in each step; a failure loses all work since the last checkpoint.
+There are two methods: a formula, and a replay that draws every step of every rank and every failure at random. In each
+step all ranks wait for the slowest one. A failure loses all work since the last checkpoint.
 
 Sources: Young 1974, *A first order approximation to the optimum checkpoint interval*; Daly 2006, *A higher order
 estimate of the optimum checkpoint interval for restart dumps*. Relatives: `predict.plans.planner` (seconds of a step),
@@ -17,7 +17,7 @@ import numpy as np
 
 from hybridlab.core.added import added
 
-AT_ONCE = 1 << 22  # numbers that are drawn together
+AT_ONCE = 1 << 22  # numbers drawn at a time
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Troubles:
 
 
 class Spent(NamedTuple):
-    """Seconds of a whole run, by what they went into."""
+    """Seconds of a complete run, by cause."""
 
     training: float
     waiting: float
@@ -61,12 +61,12 @@ class Spent(NamedTuple):
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum of all causes."""
         return added(self)
 
     @property
     def goodput(self) -> float:
-        """The share that is training at the speed of a rank that nothing disturbs."""
+        """The fraction of the time that an undisturbed rank would need."""
         return self.training / self.total
 
 
@@ -96,9 +96,10 @@ def daly(save: float, between: float) -> float:
 
 @cache
 def slowest(ranks: int, jitter: float) -> float:
-    """How many times a step the slowest of so many ranks takes on average, where each varies by itself, normally.
+    """The mean step of the slowest of so many ranks, relative to an undisturbed step, if steps are independent and
+    normal.
 
-    By the integral of the largest one's distribution; about 1 + jitter·√(2 ln ranks).
+    It integrates the distribution of the maximum; about 1 + jitter·√(2 ln ranks).
 
     >>> round(slowest(10_000, jitter=0.02), 4)
     1.077
@@ -159,7 +160,7 @@ def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: in
             spent["waiting"] += since - troubles.save - useful
             until, done = until - since, target
             continue
-        spent["lost"] += until  # and now starts again, until one start is not broken off
+        spent["lost"] += until  # then it restarts until a restart is not interrupted
         until = draw.exponential(between)
         while until < troubles.restart:
             spent["restarting"] += until
@@ -170,7 +171,7 @@ def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: in
 
 
 def _steps(draw, seconds: float, ranks: int, troubles: Troubles):
-    """The times of steps, one after the other: of the slowest rank each."""
+    """The times of consecutive steps: the slowest rank's time of each."""
     usual = np.ones(ranks)
     for rank, by in troubles.slow:
         usual[rank] += by

@@ -1,12 +1,12 @@
-"""The FLOPs of operators on a rank under a strategy, compared with its part without repeated work.
+"""Count the FLOPs of operators on a rank under a strategy, and find repeated work.
 
-An axis that cuts no dim of an operator is *unused* there: all its ranks do the same work. The result is right, nothing
-is sent for it, and time is lost. One table of rules for a program makes this easy to miss, since each rule fits some
+If an axis shards no dim of an operator, it is *unused* there: all its ranks do the same work. The result is right and
+nothing is sent, but time is lost. With one table of rules for a program this is easy to miss, since each rule fits some
 operators and not others.
 
-Forward only: the backward of a product is two more products, and done as often. A product of two operands takes two
-flops for each combination of its dims, as a convolution does, attention as many as two products, and all else one; a
-pooling one for each place that it sees.
+Only the forward is counted: the backward of a matmul is two more matmuls, which are repeated equally often. A matmul or
+convolution takes two FLOPs for each combination of its dims, attention the FLOPs of two matmuls, and all other
+operators one for each combination; pooling takes one for each input of an output.
 
 Source: Shazeer et al. 2018, arXiv:1811.02084, section 4. Relatives: `core.what.operators`, `predict.bytes.arrows`.
 """
@@ -20,7 +20,7 @@ from hybridlab.core.where.mesh import Mesh
 
 
 class Work(NamedTuple):
-    """Flops of one operator: what each rank does, and its share of what one device does."""
+    """FLOPs of one operator: the work of each rank, and the work of one device divided by the number of ranks."""
 
     operator: str
     done: float
@@ -28,7 +28,7 @@ class Work(NamedTuple):
 
     @property
     def times(self) -> float:
-        """How many ranks compute each number."""
+        """The number of ranks that compute each number."""
         return self.done / self.share
 
 
@@ -61,5 +61,6 @@ def flops(operator: Operator, sizes: dict[str, int]) -> int:
 
 
 def times(works: list[Work]) -> float:
-    """The flops that a rank does, divided by its share, all operators together; 1 where nothing is done twice."""
+    """The FLOPs of a rank over all operators, relative to a division without repeated work; 1 if no work is
+    repeated."""
     return added(one.done for one in works) / added(one.share for one in works)

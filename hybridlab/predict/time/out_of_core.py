@@ -1,4 +1,4 @@
-"""A search that decides for every forward: keep its activations on the device, swap them to the host, or recompute.
+"""Search for the best choice for the activations of every forward: keep, swap to the host, or recompute.
 
 Each choice has another cost: memory, time of the copy engines, or time of the rank. The simulator computes the cost of
 a mixture. The search begins with simple strategies: swap everything; recompute everything; keep as many short-lived
@@ -25,16 +25,16 @@ from hybridlab.scheduling.out_of_core import recomputed, swapped
 from hybridlab.signatures import typed
 
 STAY, AWAY, AGAIN = "stay", "away", "again"
-MOST = 2000  # mixtures that are tried: about ten seconds
-FEW = 3**7  # so many are all looked at, and tried if they could be the best
+MOST = 2000  # number of mixtures to try: about ten seconds
+FEW = 3**7  # up to this number, all mixtures are considered, and tried if they could be the best
 Choice = tuple[str, ...]  # STAY, AWAY or AGAIN for each of the `forwards`
 
 
 class Mixture(NamedTuple):
     """The choice for the saved activations of each forward, and its cost.
 
-    choice    for each of the `forwards`: STAY (on the device), AWAY (on the host) or AGAIN (not kept, done again)
-    length    of a step, in the unit of the costs; infinite where it does not fit
+    choice    for each of the `forwards`: STAY (on the device), AWAY (on the host) or AGAIN (recomputed)
+    length    of a step, in the unit of the costs; infinite if it does not fit
     schedule  the actions
     """
 
@@ -76,9 +76,9 @@ def planned(schedule: Schedule, room: Room, costs: Costs) -> Mixture:
 
 
 def mixed(schedule: Schedule, choice: Choice, room: Room, costs: Costs) -> Mixture:
-    """One mixture, written out and simulated.
+    """One mixture, as a schedule, simulated.
 
-    raises  ValueError when there is not one choice for each of the `forwards`
+    raises  ValueError if there is not one choice for each of the `forwards`
     """
     which = {what: set() for what in (STAY, AWAY, AGAIN)}
     for place, what in zip(forwards(schedule), choice, strict=True):
@@ -89,7 +89,7 @@ def mixed(schedule: Schedule, choice: Choice, room: Room, costs: Costs) -> Mixtu
 
 
 def _costs(mixture):
-    """What is better is shorter, or as long with more that simply stays."""
+    """The sort key of a mixture: shorter is better; of equal lengths, more activations that stay."""
     return mixture.length, _moved(mixture.choice)
 
 
@@ -108,8 +108,8 @@ def _forwards_by_rank(schedule):
 
 
 def habits(schedule: Schedule) -> Iterator[Choice]:
-    """On every rank the same number of forwards stay, those that are kept for the shortest time; the rest does one of
-    the two. With none that stay, everything is swapped or recomputed.
+    """Simple mixtures: on every rank the same number of forwards stay, those with the shortest lifetime; the others are
+    all swapped or all recomputed. With 0, everything is swapped or recomputed.
     """
     own = [_shortest_kept(program) for program in schedule.program]
     every = forwards(schedule)
@@ -120,7 +120,7 @@ def habits(schedule: Schedule) -> Iterator[Choice]:
 
 
 def _shortest_kept(program):
-    """A rank's (stage, microbatch) pairs, by how many actions stand between forward and backward."""
+    """A rank's (stage, microbatch) pairs, sorted by the number of actions between forward and backward."""
     parts = [one for action in program for one in action.each]
     begin = {(one.stage, one.microbatch): i for i, one in enumerate(parts) if one.kind == "F"}
     end = {(one.stage, one.microbatch): i for i, one in enumerate(parts) if one.kind in ("B", "I")}
@@ -128,7 +128,7 @@ def _shortest_kept(program):
 
 
 class _Search:
-    """Mixtures of one schedule, each tried once, and only if it could be better than what is known."""
+    """The search over mixtures of one schedule. Each is tried at most once, and only if it could be the best."""
 
     def __init__(self, schedule, room, costs):
         self.case, self.seen = (schedule, room, costs), {}
@@ -146,13 +146,13 @@ class _Search:
         return self.seen[choice]
 
     def climbed(self, mixture) -> Mixture:
-        """The best that leads on from a mixture, step by step."""
+        """The best mixture that a local search reaches from this one."""
         while better := self._better(mixture):
             mixture = better
         return mixture
 
     def _better(self, best):
-        """The first mixture near this one that is better; None, if none is found."""
+        """The first better neighbour of a mixture, or None."""
         for choice in self._near(best.choice):
             if (self._least(choice), _moved(choice)) < _costs(best) and (choice in self.seen or len(self.seen) < MOST):
                 if _costs(one := self.tried(choice)) < _costs(best):
@@ -160,7 +160,8 @@ class _Search:
         return None
 
     def best_of_all(self, best) -> Mixture:
-        """The best there is. Those that could be shortest come first: behind one that cannot be better, none can."""
+        """The best of all mixtures. They are sorted by their lower bound, so the search stops at the first that cannot
+        be better."""
         every = itertools.product((STAY, AWAY, AGAIN), repeat=len(best.choice))
         for least, moved, choice in sorted((self._least(choice), _moved(choice), choice) for choice in every):
             if (least, moved) >= _costs(best) or len(self.seen) >= MOST:
@@ -169,7 +170,7 @@ class _Search:
         return best
 
     def _least(self, choice):
-        """A length that no step of that mixture can beat: what a rank, or one of its engines, does by itself."""
+        """A lower bound on the length of a mixture's step: the work of the busiest rank or engine."""
         ranks, copies = list(self.busy), [0.0] * len(self.busy)
         for rank, what, takes in zip(self.rank, choice, self.takes):
             if what == AGAIN:
@@ -179,7 +180,7 @@ class _Search:
         return max(*ranks, *copies)
 
     def _near(self, choice):
-        """One forward changed, then two of one rank."""
+        """All mixtures with one changed forward, then those with two on one rank."""
         places = range(len(choice))
         for i in places:
             yield from self._changed(choice, (i,))

@@ -1,4 +1,4 @@
-"""Overlap: the times of a rank's matmuls and messages, one after the other, or messages during matmuls.
+"""Predict the times of a rank's matmuls and messages, one after the other, or with messages during matmuls.
 
 A rank computes on one track and sends on another. Each track runs one piece after another, and the tracks do not slow
 each other down. On cores that send as well as compute, they do; a measurement shows by how much. All ranks are assumed
@@ -18,7 +18,7 @@ from hybridlab.core.added import added
 
 
 class Piece(NamedTuple):
-    """A matmul or a message. track: "compute" or the axis that it goes along;  name: what it is, of which layer."""
+    """A matmul or a message. track: "compute", or the axis of the message;  name: the operation and its layer."""
 
     track: str
     name: str
@@ -48,20 +48,20 @@ class Layer(NamedTuple):
 
 
 class Tracks:
-    """The two tracks of a rank, as far as they are filled."""
+    """The two tracks of a rank, with the pieces so far."""
 
     def __init__(self):
         self.pieces: list[Piece] = []
-        self.now = self.free = 0.0  # when the rank, and when the link, has done what it was given
+        self.now = self.free = 0.0  # the end of the last piece on the rank, and on the link
 
     def work(self, name: str, seconds: float) -> None:
-        """Compute; nothing else is done by this rank meanwhile."""
+        """Add a computation, which occupies the rank."""
         if seconds:
             self.pieces.append(Piece("compute", name, self.now, self.now + seconds))
         self.now += seconds
 
     def send(self, track: str, name: str, seconds: float) -> float:
-        """Begin a message; returns when it will be over."""
+        """Start a message; returns its end."""
         begin = max(self.now, self.free)
         if seconds:
             self.pieces.append(Piece(track, name, begin, begin + seconds))
@@ -69,7 +69,7 @@ class Tracks:
         return begin + seconds if seconds else self.now
 
     def wait(self, over: float) -> None:
-        """Do nothing until then."""
+        """Wait until this time."""
         self.now = max(self.now, over)
 
 
@@ -110,7 +110,7 @@ def _forward(does, layers):
 
 
 def _forward_under(does, layers):
-    """The next layer's weights are on their way while this one works."""
+    """The forward: the next layer's weights are gathered during a layer's matmul."""
     coming = does.send("z", "AG 0", layers[0].gather)
     for i, one in enumerate(layers):
         after = does.send("z", f"AG {i + 1}", layers[i + 1].gather) if i + 1 < len(layers) else 0.0
@@ -129,7 +129,7 @@ def _backward(does, layers):
 
 
 def _backward_under(does, layers):
-    """dX is added while dW is made; a layer's dW is scattered while the layer before it works."""
+    """The backward: dX is all-reduced during the matmul of dW; a layer's dW is scattered during the previous layer."""
     leaving = 0.0
     for i, one in reversed(list(enumerate(layers))):
         does.work(f"dX {i}", one.by_x)
@@ -142,7 +142,7 @@ def _backward_under(does, layers):
 
 
 def panels(number: int, product: float, move: float, ahead: bool) -> list[Piece]:
-    """SUMMA's panels: `product` seconds multiply one, `move` bring it; its backward has two products and folds it.
+    """SUMMA's panels: a matmul takes `product` seconds, a broadcast `move`; a backward has two matmuls and a reduction.
 
     >>> length(panels(4, product=2, move=1, ahead=False)), length(panels(4, product=2, move=1, ahead=True))
     (32.0, 26.0)

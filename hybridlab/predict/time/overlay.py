@@ -1,4 +1,4 @@
-"""The prediction to compare a measured run with."""
+"""Predict a measured run from its own costs, to compare both."""
 
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs

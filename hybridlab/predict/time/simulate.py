@@ -1,4 +1,4 @@
-"""The simulator: execute a schedule with given durations, event by event.
+"""Simulate a schedule with given durations, event by event.
 
 A rank runs its actions in order. A compute action begins when its rank is free and all values that it takes have
 arrived. A collective or a copy runs on an *engine* of the rank, one for each lane, in order: a wait stops the engine
@@ -88,7 +88,7 @@ def simulate(
 
 
 class _Case:
-    """What is to be simulated, in whole ticks: the same for both engines."""
+    """The input of both engines: a schedule with its times in integer ticks."""
 
     def __init__(self, schedule, costs, link, rendezvous, post, room=None):
         costs.refuse(schedule)
@@ -102,7 +102,7 @@ class _Case:
         self.duration = self._durations()
 
     def _refuse_endless(self, longest: float):
-        """Raise ValueError where all actions and messages one after another are more ticks than the clock counts."""
+        """Raise ValueError if all actions and messages in sequence take more ticks than the clock can count."""
         longest = max(longest, *self.carried, 0)
         if 2.0 * len(self.flow.kind) * longest > LAST_TICK:
             told = f"costs up to {longest * float(self.tick):g}, counted in steps of {float(self.tick):g},"
@@ -126,7 +126,7 @@ class _Case:
         return duration
 
     def _refuse_what_comes_later(self):
-        """Who goes beside its rank does not stop it, but must not take what its own rank makes only later."""
+        """An action on an engine does not stop its rank, but it must not take a value that the rank makes later."""
         takers = np.flatnonzero(self.lane >= REDUCE)
         if len(takers):
             maker, takers = self.flow.maker[self.flow.takes.values], self.flow.takes.owners
@@ -135,7 +135,8 @@ class _Case:
                 play(self.flow)  # says who waits for whom
 
     def late(self) -> np.ndarray:
-        """For every place in `takes`, how much later than it is born a value arrives: its message, unless written."""
+        """For every entry of `takes`, the delay of a value: the time of its message, unless the schedule has
+        messages."""
         flow = self.flow
         late = np.zeros(len(flow.takes.values), dtype=np.int64)
         if not flow.lowered and any(self.carried):
@@ -149,7 +150,7 @@ class _Case:
 
 
 def _compiled(case, engine):
-    """(ready, begin, end) by machine code; None without numba, or for the plain engine to say what is wrong."""
+    """(ready, begin, end) by machine code; None without numba, or if the plain engine must report an error."""
     from hybridlab.predict.time import compiled
 
     if engine == "compiled" and not compiled.AVAILABLE:
@@ -158,7 +159,7 @@ def _compiled(case, engine):
 
 
 class _Simulation:
-    """Clocks in whole ticks: of ranks, links and values; and the events to come."""
+    """The clocks of ranks, links and values, in integer ticks, and the pending events."""
 
     def __init__(self, case):
         self.flow = flow = case.flow
@@ -188,7 +189,8 @@ class _Simulation:
         return dict(zip([*sends, *receives], [*receives, *sends]))
 
     def play(self):
-        """Let everything happen, in the order of time; at one time in the order of ranks. (ready, begin, end)."""
+        """Process all events in the order of time, at the same time in the order of ranks; returns (ready, begin,
+        end)."""
         while self.events:
             now = self.events[0][0]
             while self.events and self.events[0][0] == now:
@@ -203,7 +205,7 @@ class _Simulation:
         heapq.heappush(self.events, (time, rank, next(self.order), happen, what))
 
     def _advance(self, now, rank):
-        """Let a rank go on until it is busy or must wait."""
+        """Continue a rank until it is busy or must wait."""
         while self.position[rank] < self.program[rank + 1] and self.free[rank] <= now:
             action = self.position[rank]
             if self.lane[action] >= REDUCE:
@@ -228,7 +230,7 @@ class _Simulation:
                 self._later(free, rank, self._posted, action)
 
     def _work(self, now, engine):
-        """Let an engine begin what it is to do next, one after the other, until something is missing."""
+        """Start the next actions of an engine, one after the other, until a value is missing."""
         todo = self.todo[engine]
         while todo:
             arrival, missing = self._arrival(todo[0])
@@ -241,7 +243,7 @@ class _Simulation:
             self._join(now, todo.popleft())
 
     def _arrival(self, action):
-        """(when the last of what an action takes arrives, None), or (0, a value that is not born yet)."""
+        """(arrival of the last value that an action takes, None), or (0, a value that does not exist yet)."""
         values, starts = self.takes
         if self.lane[action] == RECEIVE:
             return 0, None  # posting a receive needs nothing
@@ -254,7 +256,7 @@ class _Simulation:
         return arrival, None
 
     def _finish(self, now, action):
-        """The result of an action is available; whoever waited for it goes on, and so does its own rank."""
+        """The result of an action is available: the ranks that waited for it continue, and so does its own rank."""
         values, starts = self.makes
         awake = {self.rank[action]}
         for at in range(starts[action], starts[action + 1]):
@@ -300,7 +302,8 @@ class _Simulation:
         self._finish(now, receive)
 
     def _join(self, now, action):
-        """A collective begins when its last rank has come and all are done with the one before. A copy is alone."""
+        """A collective starts when its last rank has arrived and all have finished the previous one. A copy has one
+        rank."""
         meeting = self.meeting[action]
         there = self.present.setdefault(meeting if meeting >= 0 else -1 - action, [])
         there.append(action)

@@ -1,19 +1,19 @@
-"""Strips: the time of a convolution with rows sharded among devices, and the gain of one more strip.
+"""Predict the time of a convolution with rows sharded among devices, and the gain of one more strip.
 
-A strip needs rows of its neighbours for its first and last outputs: its halo. The outputs that need none of these, and
-no padding, are its *interior*, the others its *border*:
+A strip needs rows of its neighbours for its first and last outputs: its halo. The outputs that need none of these rows,
+and no padding, are its *interior*, the others its *border*:
 
-  plain       the halo, then all outputs                          backward: all outputs, then the halo's gradients leave
-  overlapped  the halo while the interior is made, then the       backward: the border, then the halo's gradients leave
-              border: max(interior, halo) + border                while the interior is done: the same formula
+  plain       the halo, then all outputs                          backward: all outputs, then the halo's gradients
+  overlapped  the halo during the interior, then the border:      backward: the border, then the halo's gradients during
+              max(interior, halo) + border                        the interior: the same formula
 
-A strip of fewer rows has less to do, but its halo is as large as before. So more strips shorten one term and leave the
-other, until there is no interior left to hide the halo behind.
+A strip of fewer rows has less work, but its halo is as large as before. So more strips shorten one term and not the
+other, until the interior is too small to hide the halo.
 
-An output row takes as long as its FLOP, or its way from and to the device's memory. The slowest strip counts.
+An output row takes the time of its FLOPs or of its memory traffic, the longer of the two. The slowest strip counts.
 
-Source: Dryden et al. 2019, IPDPS, arXiv:1903.06681. Relatives: `predict.bytes.spatial`, the halo;
-`predict.time.overlap`, the two tracks; `modes.parts.halos`, which overlaps like this; notebook 34, `bench/halos.py`.
+Source: Dryden et al. 2019, IPDPS, arXiv:1903.06681. See also `predict.bytes.spatial` (the halo), `predict.time.overlap`
+(the two tracks), `modes.parts.halos` (the same overlap on ranks), notebook 34 and `bench/halos.py`.
 """
 
 from typing import Any, NamedTuple
@@ -29,10 +29,10 @@ from hybridlab.predict.time.overlap import Piece, Tracks, length
 
 
 class Speed(NamedTuple):
-    """What a device does in a second, and its link to others.
+    """The speed of a device, and its link to others.
 
-    rate    FLOP/s that a convolution reaches;  memory  bytes/s between the device and its memory
-    width   bytes of a number;  begin  seconds before a convolution begins to compute
+    rate    FLOP/s that a convolution reaches;  memory  bytes/s of the device's memory
+    width   bytes of a number;  begin  seconds before a convolution starts to compute
     """
 
     rate: float
@@ -43,7 +43,7 @@ class Speed(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """Seconds of one strip in one direction: its interior, its border, both in one piece; and of its halo's way."""
+    """Seconds of one strip in one direction: its interior, its border, both as one piece, and its halo's messages."""
 
     interior: float
     border: float
@@ -52,9 +52,9 @@ class Strip(NamedTuple):
 
 
 def speed(machine: Machine, strips: int, share: float = 1.0, begin: float = 0.0) -> Speed:
-    """A machine of the catalog: the link is the network as soon as so many strips do not fit into one node.
+    """The speed of a machine of the catalog. If the strips do not fit into one node, the link is the network.
 
-    share  of the peak that a convolution reaches
+    share  the fraction of the peak that a convolution reaches
     """
     across = strips > machine.node
     link = Link(machine.latency[across], 1 / (machine.across if across else machine.inside))
@@ -84,7 +84,7 @@ def strip(conv: Conv, strips: int, here: int, its: Speed, products: int = 1) -> 
 
 
 def interior(conv: Conv, strips: int, here: int) -> Span:
-    """The outputs of a strip that see no row of another one, and no padding; all where no strip needs a halo.
+    """The outputs of a strip that need no row of another strip and no padding; all outputs if no strip needs a halo.
 
     >>> [interior(Conv(1, 1, 1, 12, 12), 3, here) for here in range(3)]
     [(1, 3), (5, 7), (9, 11)]
@@ -129,7 +129,7 @@ def played(forward: Strip, backward: Strip, overlapped: bool) -> list[Piece]:
 
 
 class Step(NamedTuple):
-    """Seconds of a layer on so many strips: of its forward and backward, and of the sum of dW, which may come later."""
+    """Seconds of a layer on so many strips: forward and backward, and the all-reduce of dW, which may come later."""
 
     strips: int
     layer: float
@@ -139,7 +139,7 @@ class Step(NamedTuple):
 def steps(conv: Conv, machine: Machine, most: int, overlapped: bool = True, **more: Any) -> list[Step]:
     """A layer on 1, 2, … strips of a machine, as long as every strip has an output.
 
-    most  strips at most;  more  as for `speed`
+    most  the largest number of strips;  more  as for `speed`
 
     >>> from hybridlab.core.what.catalog import machine
     >>> large = Conv(1, 64, 64, 2048, 2048)
@@ -154,7 +154,7 @@ def steps(conv: Conv, machine: Machine, most: int, overlapped: bool = True, **mo
 
 
 def step(conv: Conv, strips: int, its: Speed, overlapped: bool = True) -> Step:
-    """A layer on so many strips, as the slowest one sees it."""
+    """A layer on so many strips, with the time of the slowest one."""
     both = lambda here: (strip(conv, strips, here, its, 1), strip(conv, strips, here, its, 2))
     layer = max(length(played(*both(here), overlapped)) for here in range(strips))
     size = conv.numbers("W") * its.width
@@ -163,7 +163,7 @@ def step(conv: Conv, strips: int, its: Speed, overlapped: bool = True) -> Step:
 
 
 def gains(every: list[Step]) -> list[float]:
-    """What each further strip adds to the speed, in devices: 1 is all that a device can give, 0 is nothing.
+    """The speed that each further strip adds, in devices: 1 is a full device, 0 is nothing.
 
     >>> from hybridlab.core.what.catalog import machine
     >>> late = steps(Conv(64, 512, 512, 7, 7), machine("h100"), 7)
@@ -175,10 +175,12 @@ def gains(every: list[Step]) -> list[float]:
 
 
 def least_rows(conv: Conv, its: Speed) -> float:
-    """The rows of a strip from which the halo hides behind the interior; of a stride of 1, between two neighbours.
+    """The smallest number of rows with which the interior hides the halo, for stride 1 and a strip between two
+    neighbours.
 
-    With fewer, more strips save next to nothing. Without latency neither samples nor columns matter, and where the
-    FLOP decide, channels do not either: K - 1 + w·(K-1)·rate / (2·F·K²·bytes per second), for numbers of w bytes.
+    With fewer rows, more strips save almost nothing. Without latency neither samples nor columns matter, and if the
+    FLOPs determine the time, channels do not matter either: K - 1 + w·(K-1)·rate / (2·F·K²·bytes per second), for
+    numbers of w bytes.
 
     >>> its = Speed(rate=500e12, link=Link(0, 1 / 50e9))
     >>> [least_rows(Conv(1, filters, filters, 512, 512), its) for filters in (64, 512)]

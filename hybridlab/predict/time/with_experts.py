@@ -1,4 +1,4 @@
-"""Costs of stages with experts, for `scheduling.dispatched`, and the limit of their overlap.
+"""Compute the costs of stages with experts for `scheduling.dispatched`, and the limit of their overlap.
 
 A stage has three parts: attention, experts, and the combined tokens, which takes no time. Both exchanges take the same
 time.
@@ -14,7 +14,7 @@ from hybridlab.predict.time.costs import Costs
 def with_experts(
     stages: int, attention: float, experts: float, exchange: float, message: float = 0, **more: Any
 ) -> Costs:
-    """The costs of stages with experts, each cut in three.
+    """The costs of stages with experts, each cut into three parts.
 
     attention, experts  of the forward of one stage; each half of their backwards takes the same time
     exchange  one all-to-all;  message  between stages;  more  as in `Costs`
@@ -29,9 +29,9 @@ def with_experts(
 
 
 def hidden(attention: float, experts: float, exchange: float) -> bool:
-    """Whether a pair of a forward and a backward, whose parts take turns, hides all its exchanges.
+    """Whether a forward and a backward, with alternating parts, hide all exchanges of each other.
 
-    The shortest part that an exchange stands beside is the forward's of attention, or of the experts.
+    The shortest part that an exchange overlaps with is the forward of attention or of the experts.
 
     >>> hidden(attention=1, experts=2, exchange=1), hidden(attention=1, experts=2, exchange=1.5)
     (True, False)
