@@ -1,7 +1,8 @@
 """Plans: a model and its batch divided among n devices: stages, tensor parallelism, copies, and more axes if asked.
 
 `plan` is one division or many; `performance` gives its time, `footprint` its memory, `arithmetic` its operations.
-`software` is what programs hide and fuse; `rates` are a machine's, `measured` those of your own. Parts of the time:
+`software` is what programs hide and fuse; `rates` are a machine's, `usual` the assumptions about one, `measured` the
+rates of your own. Parts of the time:
 `time_of_gradients` (messages between ranks with the same weights), `time_of_context_and_experts` (waiting along cp and
 ep), `hot_expert` (the cost of a popular expert). Parts of the memory and of the traffic: `weights_of_rank` and
 `bytes_of_rank`.
