@@ -641,7 +641,7 @@ def plan(
     gpus: int,
     batch: int,
     fit: Fit | None = None,
-    software: str | Software = 'megatron-2021',
+    software: str | Software | None = None,
     precision: str = 'bf16',
     grids: bool = False,
     contexts: bool = False,
@@ -673,8 +673,8 @@ def plan(
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
     model, machine  names in the catalog, or a Shape and a Machine;  gpus, batch  devices, and sequences in a batch
-    fit        the three fitted numbers of a machine; None: those of the catalog's machines
-    software   overlap and fusion of the program: a name in SOFTWARE, or its terms
+    fit        the three fitted numbers of a machine; None: those that published runs show, see `plans.usual`
+    software   overlap and fusion of the program: a name in SOFTWARE, or its terms; None: that of the machine's time
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
     grids      search AxoNN's grids too: x ways of sharding the width, z copies that shard; implied if x or z is given
     contexts   search context parallelism too: cp and its method of attention; implied if cp, attend or zigzag is given

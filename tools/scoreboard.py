@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from hybridlab.predict.judged import megatron, scores
+from hybridlab.predict.judged import bars, megatron, scores
 from hybridlab.predict.judged.calibrated import shares
 from hybridlab.predict.judged.explained import PEERS, why
 from hybridlab.predict.papers import sc21
@@ -47,6 +47,9 @@ def found() -> dict:
         ],
         "memory": [one._asdict() | {"error": one.error} for one in memories],
         "left_out": _left_out(),
+        "bars": {f"{near}, {kind}": [*one] for (near, kind), one in bars.bars(every).items()},
+        "calibrated": {kind: [*one] for kind, one in bars.calibrated(every).items()},
+        "called": _called([one.run for one in every]),
         "peers": [peer._asdict() for peer in PEERS],
     }
 
@@ -88,6 +91,26 @@ def _targets(every, pairs, memories) -> list[dict]:
     return told + [one | {"met": bool(one["found"] >= one["goal"])} for one in (share, order)]
 
 
+def _called(runs) -> list[dict]:
+    """Of each kind, the errors of `hl.plan` itself, with its own share of the peak, and the rows that it refuses."""
+    kinds = {}
+    for run in runs:
+        kinds.setdefault(run.kind, []).append(_answer(run))
+    return [
+        {"kind": kind, "rows": len(some), "refused": some.count(None)}
+        | bars.error([error for error in some if error is not None])._asdict()
+        for kind, some in kinds.items()
+    ]
+
+
+def _answer(run) -> float | None:
+    """The error of the public call; None where it refuses the plan."""
+    try:
+        return run.seconds / run.planned().best.step.total - 1
+    except ValueError:
+        return None
+
+
 def _left_out() -> list[dict]:
     rows = [row for row in published("megatron_bridge") if megatron.left_out(row)]
     reasons = {}
@@ -127,6 +150,22 @@ def page(record: dict) -> str:
         "Rows in 4 bits are not an independent prediction: the fraction of the promised speed-up that they reach was "
         "set with half of these rows known. The ring of ZeRO 3 in SC'21's table 2 was set from that table.",
         *[part for name in GROUPS for part in _group(record, name)],
+        "## What a call answers",
+        "The same rows through `hl.plan(model, machine, gpus, batch, software=…, precision=…, …)`, with every field of "
+        "the plan fixed and the planner's own share of the peak, to which a row's own source belongs. Refused rows are "
+        "those for which it says that they do not fit, or that their layers do not divide.",
+        _table(("kind", "rows", "refused", "median", "nine of ten"), [
+            (one["kind"], one["rows"], one["refused"], f"{one['median']:.1%}", f"{one['nine_of_ten']:.1%}")
+            for one in record["called"]
+        ]),
+        "## What a plan promises",
+        "The error that `hl.plan` prints: of rows of the same family of machines and the same kind, their own source "
+        f"left out; where fewer than {bars.ENOUGH} are there, the largest of these, of all rows of the kind and of all "
+        "of the family. *Calibrated* is with the share that another row of the same source and model shows.",
+        _table(("machines like, kind", "median", "nine of ten"), [
+            (name, *(f"{size:.1%}" for size in one))
+            for name, one in (record["bars"] | {f"calibrated, {a}": b for a, b in record["calibrated"].items()}).items()
+        ]),
         "## The ten largest errors",
         _table(("error", "row", "why"), [
             (f"{row['error']:+.0%}", _named(row), row["why"]) for row in worst

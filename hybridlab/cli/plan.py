@@ -21,7 +21,7 @@ def plan(chosen) -> dict:
     more = {name: getattr(chosen, name) for name in (*WIDER, "software", "precision")} | _fixed(chosen)
     shape = _shape(chosen)
     machine = _machine(chosen)
-    more |= {"fit": _calibrated(chosen, shape, machine)} if chosen.took else {}
+    more |= {"fit": _calibrated(chosen, shape, machine, more)} if chosen.took else {}
     planned = search(shape, machine, chosen.gpus, chosen.batch, **more)
     print(planned)
     answer = {"best": planned.best.facts, "front": [one.facts for one in planned.front], "rejected": planned.rejected}
@@ -79,12 +79,14 @@ def _network(chosen, node) -> dict:
     return {name: given for name, given in {"pod": pod, "oversubscription": ratio}.items() if given is not None}
 
 
-def _calibrated(chosen, shape, machine):
-    """The speed of a machine from a row of the user's logs."""
+def _calibrated(chosen, shape, machine, fixed):
+    """The speed of a machine from a row of the user's logs, which ran under the conditions that are fixed."""
     from hybridlab.predict.plans.measured import by_step
-    from hybridlab.predict.plans.plan import named
+    from hybridlab.predict.plans.plan import CONDITIONS, named
+    from hybridlab.predict.plans.usual import usual
 
-    sizes = dict(chosen.took)
+    conditions = {name: fixed[name] for name in CONDITIONS if name in fixed}
+    sizes = {"fused": usual(machine).fused} | conditions | dict(chosen.took)
     try:
         seconds, batch = float(sizes.pop("seconds")), int(sizes.pop("batch", chosen.batch))
     except (KeyError, ValueError):
@@ -190,8 +192,7 @@ def _add_question(one):
     one.flag(
         "--software",
         metavar="NAME",
-        default="megatron-2021",
-        help=f"the framework whose overlap is assumed (default megatron-2021): {', '.join(SOFTWARE)}",
+        help=f"the framework whose overlap is assumed (default: that of the machine's time): {', '.join(SOFTWARE)}",
     )
     one.flag(
         "--precision",
@@ -234,6 +235,7 @@ def _add_fixed(one):
     one.flag("--dispatch", metavar="NAME", help="fix how tokens are sent to experts along ep: all_to_all or all_gather")
     one.flag("--skew", type=float, metavar="X", help="Zipf exponent of the load of experts (default 0: equal load)")
     one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
+    one.flag("--unfused", action="store_false", dest="fused", help="assume attention that stores its scores")
 
 
 def _add_answer(one):

@@ -438,9 +438,11 @@ def test_the_161b_figure_peaks_where_t_and_p_are_8(batch):
 
 def test_what_is_shown_of_all_plans_is_the_five_quickest():
     found = plan("gpt-1.7b", A100, 64, 64)
-    first, *rows, last = repr(found).splitlines()
+    first, *rows, last, assumed = repr(found).splitlines()
     assert first == f"{len(found.seconds)} legal plans, {int(found.fits.sum())} of them fit; the quickest:"
     assert rows == [f"  {one}" for one in found.top(5)] and last.startswith(f"Predictions err by {found.error}")
+    said = "2,048 tokens in a sequence, megatron-2021 in bf16, unfused attention, GEMMs at 72% of the peak; change"
+    assert assumed.startswith(f"Assumed: {said}")
     none = found.only(p=3)
     assert repr(none) == f"0 legal plans, none of them fits: {none.nothing}" and none.nothing
 

@@ -19,6 +19,7 @@ from hybridlab.predict.plans.by_schedule import schedule_of
 from hybridlab.predict.plans.bytes_of_rank import sent
 from hybridlab.predict.plans.plan import Plan, named
 from hybridlab.predict.plans.planner import ROOM, Choice, Planned, plan
+from hybridlab.predict.plans.rates import FITTED
 from hybridlab.predict.plans.reasons import bill
 
 ROWS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations"}
@@ -28,6 +29,7 @@ class Given(NamedTuple):
     """The assignment: a model, a machine, and what may be spent.
 
     room  bytes of a device that a plan may use;  zero  ZeRO's highest stage that the programs at hand can do
+    assumed  of the programs: fused attention, and otherwise those of notebook 42, at its share of the peak
     """
 
     model: str
@@ -38,6 +40,7 @@ class Given(NamedTuple):
     days: float
     room: float
     zero: int
+    assumed: dict
 
     @property
     def shape(self) -> Shape:
@@ -59,14 +62,15 @@ class Given(NamedTuple):
         return self.days * DAY / (self.tokens / (self.batch * self.shape.context))
 
 
-GIVEN = Given("llama3-70b", "h100", gpus=256, batch=1024, tokens=400e9, days=21, room=72e9, zero=1)
+ASSUMED = {"software": "megatron-2021", "fit": FITTED, "fused": True}
+GIVEN = Given("llama3-70b", "h100", gpus=256, batch=1024, tokens=400e9, days=21, room=72e9, zero=1, assumed=ASSUMED)
 STAND_IN = Plan(p=8, t=8, d=4, zero=1, sequence=True, fused=True)  # legal, and too slow
 
 
 @cache
 def plans() -> Planned:
     """Every plan for what is given."""
-    every = plan(GIVEN.shape, GIVEN.kind, GIVEN.gpus, GIVEN.batch, fused=True)
+    every = plan(GIVEN.shape, GIVEN.kind, GIVEN.gpus, GIVEN.batch, **GIVEN.assumed)
     return every.kept(every.space.zero <= GIVEN.zero)
 
 

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 from hybridlab.core.what.catalog import machine
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.plans.performance import Step, step
-from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.plan import NAMED, Plan
+from hybridlab.predict.plans.planner import Planned, plan
 from hybridlab.predict.plans.rates import FITTED, Fit
 from hybridlab.predict.plans.software import PRECISIONS, SOFTWARE, Software
+from hybridlab.predict.plans.trust import kind_of
 
 
 class Run(NamedTuple):
@@ -34,11 +36,7 @@ class Run(NamedTuple):
     @property
     def kind(self) -> str:
         """The kind of run: with experts, with narrow matmuls, with a sharded context, or none of these (dense)."""
-        if self.shape.experts > 1:
-            return "experts"
-        if self.precision != "bf16":
-            return self.precision
-        return "context" if self.plan.cp > 1 else "dense"
+        return kind_of(self.shape, self.plan, self.programs)
 
     @property
     def programs(self) -> Software:
@@ -59,6 +57,15 @@ class Run(NamedTuple):
     def error(self, fit: Fit = FITTED, **changes: Any) -> float:
         """Predicted speed over measured speed, minus one."""
         return self.seconds / self.step(fit, **changes).total - 1
+
+    def planned(self) -> Planned:
+        """The answer of `plan` for this model, machine and software, with every field of the plan fixed.
+
+        raises  ValueError where the planner has no such plan
+        """
+        fields = self.plan._asdict() | {name: names[getattr(self.plan, name)] for name, names in NAMED.items()}
+        given = {"software": self.software, "precision": self.precision}
+        return plan(self.shape, self.machine, self.plan.devices, self.batch, **given, **fields)
 
     def __str__(self) -> str:
         return f"{self.model}, {self.plan.devices} × {self.machine}, {self.precision}, {self.plan}"

@@ -25,7 +25,8 @@ from hybridlab.predict.plans.performance import step
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit
 from hybridlab.predict.plans.refusals import refuse_sizes
-from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
+from hybridlab.predict.plans.software import Software, programs
+from hybridlab.predict.plans.usual import usual
 
 NEAR = 1e-9  # an error that counts as 0
 MOST = 1.0  # of a peak
@@ -37,7 +38,7 @@ def by_step(
     plan: Plan,
     batch: int,
     seconds: float,
-    software: str | Software = MEGATRON_2021,
+    software: str | Software | None = None,
     precision: str = "bf16",
 ) -> Fit:
     """The fit that reproduces the measured time of a step of this plan.
@@ -47,23 +48,25 @@ def by_step(
     plan       that was run
     batch      sequences in the global batch
     seconds    of one step, measured
-    software   a name in SOFTWARE, or its terms
-    precision  of matmuls by weights: "bf16", "fp8", "fp4"
+    software   a name in SOFTWARE, or its terms; None: that of the machine's time
+    precision  of matmuls with weights: "bf16", "fp8", "fp4"
 
-    raises  ValueError if no fraction of the peak does that: it reports the time of the step at full peak, or without
-            any matmul
+    A share above 1 says that the run did less, or hid more, than this software is assumed to.
+
+    raises  ValueError if no share does that: it reports the time of the step at full peak, or without any matmul
 
     >>> row = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)  # of SC'21's table 1
     >>> round(by_step("gpt-145.6b", "a100", row, batch=2304, seconds=24.82).multiply, 3)
     0.725
     """
-    shape, kind, runs = catalog.shape_of(model), catalog.machine_of(machine), programs(software, precision)
+    shape, kind = catalog.shape_of(model), catalog.machine_of(machine)
+    runs = programs(software or usual(kind).software, precision)
     refuse_sizes(plan._asdict())
     if batch % (rows := plan.b * plan.d * plan.ep):
         raise ValueError(f"a batch of {batch} is not a multiple of b·d = {rows} sequences: correct batch, b or d")
     took = lambda share: float(step(shape, plan, batch, kind, FITTED._replace(multiply=share), runs).total)
     least, rest = took(MOST), took(math.inf)
-    if not least <= seconds < math.inf:
+    if not rest < seconds < math.inf:
         raise ValueError(
             f"a step of {seconds:g} s is faster than {kind.name} can be: {least:.3g} s at its full peak, {rest:.3g} s "
             f"of it outside of matmuls: give the time of one step of all {batch} sequences, and the machine "
@@ -75,7 +78,7 @@ def by_step(
 def by_products(
     machine: str | Machine,
     products: list[tuple[int, int, int, float]],
-    software: str | Software = MEGATRON_2021,
+    software: str | Software | None = None,
 ) -> Fit:
     """The fit for a device with these measured times of matmuls: (m, k, n, seconds) of an m×k by a k×n matrix.
 
@@ -86,7 +89,8 @@ def by_products(
     >>> round(by_products("a100", [(2048, 12288, 36864, 8.3e-3), (2048, 12288, 49152, 11.0e-3)]).multiply, 2)
     0.72
     """
-    kind, library = catalog.machine_of(machine), programs(software).library
+    kind = catalog.machine_of(machine)
+    library = programs(software or usual(kind).software).library
     operations, took = added(2 * m * k * n for m, k, n, _ in products), added(seconds for *_, seconds in products)
     if not 0 < operations <= MOST * kind.peak * took:
         raise ValueError(
@@ -101,7 +105,7 @@ def by_sums(
     ranks: int,
     sizes: list[float],
     seconds: list[float],
-    software: str | Software = MEGATRON_2021,
+    software: str | Software | None = None,
 ) -> Machine:
     """The machine, with a link fitted to the times of all-reduces over so many neighbouring ranks.
 
@@ -114,9 +118,10 @@ def by_sums(
 
     >>> kind = by_sums("h100", ranks=8, sizes=[1e6, 1e8, 1e9], seconds=[5.0e-5, 5.0e-4, 4.8e-3])
     >>> f"{kind.inside / 1e9:.0f} GB/s after {1e6 * kind.latency[0]:.1f} µs"
-    '376 GB/s after 3.2 µs'
+    '470 GB/s after 3.2 µs'
     """
-    kind, runs = catalog.machine_of(machine), programs(software)
+    kind = catalog.machine_of(machine)
+    runs = programs(software or usual(kind).software)
     if ranks < 2 or len(set(sizes)) < 2 or len(sizes) != len(seconds):
         raise ValueError(
             f"{len(sizes)} sizes over {ranks} ranks in {len(seconds)} times do not determine a link: give two sizes "

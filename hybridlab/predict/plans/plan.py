@@ -177,6 +177,16 @@ NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH}  # fiel
 _KINDS = tuple(type(default) for default in Plan._field_defaults.values())
 
 
+def beyond(field: str, given: dict) -> bool:
+    """Whether a field is fixed to a value that only a wider search has (`ASKED`).
+
+    >>> beyond("cp", {"cp": 2}), beyond("cp", {"cp": 1}), beyond("attend", {"attend": "gather"})
+    (True, False, False)
+    """
+    usual = Plan._field_defaults[field]
+    return given.get(field, usual) not in (usual, NAMED[field][usual] if field in NAMED else usual)
+
+
 def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
     """The plan itself, if it can divide the model and the batch.
 

@@ -18,19 +18,20 @@ import numpy as np
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import MOST, Shape
-from hybridlab.predict.bytes.activations import RECOMPUTE
+from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.plans.arithmetic import DAY, flops
 from hybridlab.predict.plans.footprint import Footprint, footprint
 from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.performance import Step, step
-from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan, arguments
-from hybridlab.predict.plans.rates import FITTED, Fit
+from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan, arguments, beyond
+from hybridlab.predict.plans.rates import Fit
 from hybridlab.predict.plans.reasons import reason, waterfall
 from hybridlab.predict.plans.refusals import illegal, refuse_sizes, too_few, too_little
 from hybridlab.predict.plans.scaled import Scaled, scaled
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.predict.plans.space import at, chosen, grid, having
-from hybridlab.predict.plans.trust import Error, error_of
+from hybridlab.predict.plans.trust import Error, error_of, kind_of
+from hybridlab.predict.plans.usual import assumptions, usual
 from hybridlab.signatures import spelled
 
 ROOM = 0.95  # fraction of the memory; the rest is for the runtime and for fragmentation
@@ -80,6 +81,7 @@ class Planned:
     """All plans for a model on n devices of a machine, and their predictions.
 
     every, places  a grid of plans, and the indices of these plans in it (`space.at`);  seconds, bytes  of each
+    calibrated  whether the caller gave the fit, as measured on this machine
     """
 
     shape: Shape
@@ -92,6 +94,7 @@ class Planned:
     seconds: np.ndarray
     bytes: np.ndarray
     software: Software = MEGATRON_2021
+    calibrated: bool = False
     nothing: str = ""
 
     def __repr__(self) -> str:
@@ -100,7 +103,13 @@ class Planned:
         if not fit:
             return f"{legal}, none of them fits: {self.nothing}"
         lines = [f"{legal}, {fit} of them fit; the quickest:", *(f"  {one}" for one in self.top(5))]
-        return "\n".join([*lines, f"Predictions err by {self.error}: the first {len(self.ties)} are as good as equal"])
+        equal = f"Predictions err by {self.error}: the first {len(self.ties)} are as good as equal"
+        return "\n".join([*lines, equal, self.assumed])
+
+    @property
+    def assumed(self) -> str:
+        """The assumptions of the prediction in a sentence, and the arguments that change them."""
+        return assumptions(self.shape.context, self.software, self.best.plan.fused, self.fit)
 
     @property
     def room(self) -> float:
@@ -152,8 +161,9 @@ class Planned:
 
     @property
     def error(self) -> Error:
-        """The usual error of predictions for this software."""
-        return error_of(self.software)
+        """The usual error of predictions for such a plan on this machine."""
+        kind = kind_of(self.shape, self.best.plan, self.software)
+        return error_of(self.machine, kind, self.software, calibrated=self.calibrated)
 
     @property
     def ties(self) -> list[Choice]:
@@ -229,7 +239,7 @@ def plan(
     gpus: int,
     batch: int,
     fit: Fit | None = None,
-    software: str | Software = "megatron-2021",
+    software: str | Software | None = None,
     precision: str = "bf16",
     grids: bool = False,
     contexts: bool = False,
@@ -240,8 +250,8 @@ def plan(
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
     model, machine  names in the catalog, or a Shape and a Machine;  gpus, batch  devices, and sequences in a batch
-    fit        the three fitted numbers of a machine; None: those of the catalog's machines
-    software   overlap and fusion of the program: a name in SOFTWARE, or its terms
+    fit        the three fitted numbers of a machine; None: those that published runs show, see `plans.usual`
+    software   overlap and fusion of the program: a name in SOFTWARE, or its terms; None: that of the machine's time
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
     grids      search AxoNN's grids too: x ways of sharding the width, z copies that shard; implied if x or z is given
     contexts   search context parallelism too: cp and its method of attention; implied if cp, attend or zigzag is given
@@ -261,7 +271,8 @@ def plan(
     >>> planned.why(p=1)
     'p=1 does not fit: at least 88 GB on one device, most of it optimizer, and 76 of 80 GB may be used'
     """
-    shape, kind, fit = catalog.shape_of(model), catalog.machine_of(machine), fit or FITTED
+    shape, kind = catalog.shape_of(model), catalog.machine_of(machine)
+    assumed = usual(kind)
     given = {name: value for name, value in given.items() if value is not None}
     for name, size in (("gpus", gpus), ("batch", batch)):
         if not 1 <= size <= MOST:
@@ -270,15 +281,19 @@ def plan(
     if missing := too_few(shape, kind, gpus):
         raise ValueError(missing)
     wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages}
-    wanted = {switch: on or bool(given.keys() & {*ASKED[switch]}) for switch, on in wanted.items()}
-    every, legal = grid(shape, gpus, batch, **wanted, **{name: given[name] for name in CONDITIONS if name in given})
+    wanted = {switch: on or any(beyond(name, given) for name in ASKED[switch]) for switch, on in wanted.items()}
+    found = {"fused": assumed.fused and given.get("recompute") not in (SELECTIVE, RECOMPUTE[SELECTIVE])}
+    found |= {name: given[name] for name in CONDITIONS if name in given}
+    every, legal = grid(shape, gpus, batch, **wanted, **found)
     legal = legal & having(every, given)
     if not legal.any():
         raise ValueError(illegal(shape, gpus, batch, wanted, given))
-    runs = programs(software, precision)
-    each = step(shape, every, batch, kind, fit, runs).total, footprint(shape, every, batch, runs).total
+    runs, rates = programs(software or assumed.software, precision), fit or assumed.fit
+    each = step(shape, every, batch, kind, rates, runs).total, footprint(shape, every, batch, runs).total
     seconds, bytes_ = (np.broadcast_to(one, legal.shape)[legal] for one in each)
-    found = Planned(shape, kind, gpus, batch, fit, every, np.flatnonzero(legal), seconds, bytes_, runs)
+    found = Planned(
+        shape, kind, gpus, batch, rates, every, np.flatnonzero(legal), seconds, bytes_, runs, fit is not None
+    )
     if not found.fits.any():
         raise ValueError(too_little(found, ROOM))
     return found

@@ -138,3 +138,14 @@ def programs(software: str | Software, precision: str = "bf16") -> Software:
     if precision not in PRECISIONS:
         raise ValueError(f"precision={precision!r} is not known: choose one of {', '.join(PRECISIONS)}")
     return software._replace(precision=PRECISIONS.index(precision)) if precision != "bf16" else software
+
+
+def told(software: Software) -> str:
+    """Software in words: its name and its precision.
+
+    >>> print(told(programs("megatron-2024", "fp8")), "|", told(Software(tensor=0.123)))
+    megatron-2024 in fp8 | own software in bf16
+    """
+    plain = software._replace(precision=0)
+    name = next((name for name, one in SOFTWARE.items() if one == plain), "own software")
+    return f"{name} in {PRECISIONS[software.precision]}"

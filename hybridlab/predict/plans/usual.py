@@ -1,0 +1,63 @@
+"""Usual: the assumptions about a machine: the programs of its time, and the share of its peak that its GEMMs reach.
+
+A published run names its software and its kernels; a plan for a machine does not. For three machines enough runs are
+published to know both. Each other machine takes the numbers of the nearest of these three in peak.
+
+Relatives: `predict.plans.trust`, the errors of predictions with these numbers; `predict.plans.measured`, numbers that
+are measured on a machine.
+"""
+
+import math
+from typing import NamedTuple
+
+from hybridlab.core.what import catalog
+from hybridlab.core.what.catalog import Machine
+from hybridlab.predict.plans.rates import FITTED, Fit
+from hybridlab.predict.plans.software import Software, told
+
+
+class Usual(NamedTuple):
+    """The assumptions about a machine: software by name, whether attention is fused, and the fitted numbers."""
+
+    software: str
+    fused: bool
+    fit: Fit
+
+
+_HOPPER = Usual("megatron-2024", True, FITTED._replace(multiply=0.556))  # held against results/predictor.json
+USUAL = {
+    "a100": Usual("megatron-2021", False, FITTED),  # SC'21's own machine, on whose table 1 the numbers were fitted
+    "h100": _HOPPER,
+    "b200": _HOPPER,  # published in 8 and 4 bits only, which say nothing of a share in 16
+}
+
+
+def family(machine: Machine) -> str:
+    """The machine of `USUAL` that is nearest in peak.
+
+    >>> [family(catalog.machine(name)) for name in ("v100", "h200", "gb300")]
+    ['a100', 'h100', 'b200']
+    """
+    return min(USUAL, key=lambda name: abs(math.log(catalog.machine(name).peak / machine.peak)))
+
+
+def usual(machine: str | Machine) -> Usual:
+    """The assumptions about a machine: a name in the catalog, or a `Machine`.
+
+    >>> usual("h200").software
+    'megatron-2024'
+    """
+    return USUAL[family(catalog.machine_of(machine))]
+
+
+def assumptions(context: int, software: Software, fused: bool, fit: Fit) -> str:
+    """The assumptions of a prediction in a sentence, and the arguments that change them.
+
+    >>> print(assumptions(2048, Software(), False, FITTED).partition(";")[0])
+    Assumed: 2,048 tokens in a sequence, megatron-2021 in bf16, unfused attention, GEMMs at 72% of the peak
+    """
+    return (
+        f"Assumed: {context:,} tokens in a sequence, {told(software)}, {'fused' if fused else 'unfused'} attention, "
+        f"GEMMs at {fit.multiply * software.library:.0%} of the peak; change context, software, precision or fused, or "
+        "calibrate (fit, --took)"
+    )
