@@ -1,9 +1,9 @@
-"""A user's model in shards: it takes one row through, unsharded and as the first and the last rank along tp hold it.
+"""A user's model in shards: one row goes through it, unsharded and as the first and the last rank along tp hold it.
 
 Tensor parallelism reads the names of dims, and never a forward. A forward that holds a number of heads, or a width of
 the unsharded matrices, fails on a shard, or silently makes other heads of it. So what arrives at each matrix that is
 sharded by its inputs must be a shard of what arrives there unsharded. No rank is needed for that: where ranks would add
-up their partial sums, the unsharded output stands in.
+up their partial sums, the unsharded output takes their place.
 
 Relatives: `rehearsal`, which compares gradients too, on ranks; `modes.parts.tp_boundaries`, where shards meet the
 stream.
@@ -33,7 +33,7 @@ REMEDY = (
 
 
 def refuse_other_shards(job):
-    """Nothing, if the forward of a user's model does with shards along tp what it does with whole matrices.
+    """Nothing, if the forward of a user's model does with shards along tp what it does with full matrices.
 
     Not asked of reference models, whose proofs are the project's tests, nor where other axes shard its weights too.
 
@@ -49,7 +49,8 @@ def refuse_other_shards(job):
         whole.run()
         for place in (0, job.mesh["tp"] - 1):
             ranks = [rank for rank in range(job.mesh.size) if _place(job.mesh, rank) == {"tp": place}]
-            module = part_of(job, original, {name: box for rank in ranks for name, box in job.boxes(rank).items()})
+            boxes = {name: box for rank in ranks for name, box in job.boxes(rank).items()}
+            module = part_of(job, original, boxes)
             fit(module, DryComm(job.mesh, ranks[0]), job.layout)
             shard = _Passing(job, module, joins, whole)
             try:
@@ -59,20 +60,19 @@ def refuse_other_shards(job):
                     f"{shard.culprit()} fails on a shard along tp={job.mesh['tp']} ({_said(error)}): {REMEDY}"
                 ) from error
             for name in joins:
-                box = job.layout.box(f"{name}.weight", ranks[0])
-                _refuse_another(shard, whole, name, box, job.mesh["tp"])
+                _refuse_another(shard, whole, name, boxes[f"{name}.weight"], job.mesh["tp"])
 
 
 def _refuse_another(shard: "_Passing", whole: "_Passing", name: str, box: tuple, ways: int):
-    """What arrives at a matrix that is sharded by its inputs is a shard of what arrives at the whole one."""
+    """Raise an error unless the input of a matrix that is sharded by its inputs is a shard of its unsharded input."""
     near = math.sqrt(torch.finfo(next(shard.module.parameters()).dtype).eps)
     for mine, all_ in zip(shard.arrived[name], whole.arrived[name]):
         its = all_[..., box[1]] if all_.is_floating_point() else all_  # an embedding is given tokens
         if mine.shape != its.shape or not torch.allclose(mine, its, rtol=near, atol=near * float(its.abs().max())):
             around = name.rpartition(".")[0] or name
             raise ValueError(
-                f"{_named(shard.module, around)} computes something else on a shard along tp={ways}: what arrives at "
-                f"{name} is no shard of what arrives there unsharded; {REMEDY}"
+                f"{_named(shard.module, around)} computes something else on a shard along tp={ways}: the input of "
+                f"{name} is not a shard of its unsharded input; {REMEDY}"
             )
 
 
@@ -111,7 +111,7 @@ class _Passing:
         self.job.model.through(self.module, as_computed(inputs, getattr(torch, self.job.dtype)))
 
     def culprit(self) -> str:
-        """The innermost module in which it stopped, of somebody's own where there is one."""
+        """The innermost module in which it stopped, with preference for a class of the user's."""
         kinds = {name: type(self.module.get_submodule(name)).__module__ for name in self.inside}
         own = [name for name, home in kinds.items() if not home.startswith(("torch.", "hybridlab."))]
         return _named(self.module, (own or self.inside or [""])[-1])
