@@ -48,7 +48,7 @@ def refuse_other_shards(job):
         whole = _Passing(job, part_of(job, original), joins)
         whole.run()
         for place in (0, job.mesh["tp"] - 1):
-            ranks = [rank for rank in range(job.mesh.size) if _place(job.mesh, rank) == {"tp": place}]
+            ranks = job.mesh.group(job.mesh.rank(tp=place), "pp")
             boxes = {name: box for rank in ranks for name, box in job.boxes(rank).items()}
             module = part_of(job, original, boxes)
             fit(module, DryComm(job.mesh, ranks[0]), job.layout)
@@ -68,7 +68,8 @@ def _refuse_another(shard: "_Passing", whole: "_Passing", name: str, box: tuple,
     near = math.sqrt(torch.finfo(next(shard.module.parameters()).dtype).eps)
     for mine, all_ in zip(shard.arrived[name], whole.arrived[name]):
         its = all_[..., box[1]] if all_.is_floating_point() else all_  # an embedding is given tokens
-        if mine.shape != its.shape or not torch.allclose(mine, its, rtol=near, atol=near * float(its.abs().max())):
+        off = near * float(its.abs().max())
+        if mine.shape != its.shape or not torch.allclose(mine, its, rtol=near, atol=off, equal_nan=True):
             around = name.rpartition(".")[0] or name
             raise ValueError(
                 f"{_named(shard.module, around)} computes something else on a shard along tp={ways}: the input of "
@@ -120,11 +121,6 @@ class _Passing:
 def _named(module: nn.Module, name: str) -> str:
     kind = type(module.get_submodule(name)).__name__
     return f"{name} ({kind})" if name else kind
-
-
-def _place(mesh, rank: int) -> dict[str, int]:
-    """Where a rank is along tp, with where it is not the first along another axis but that of the pipeline."""
-    return {axis: place for axis, place in mesh.coordinates(rank).items() if axis == "tp" or (place and axis != "pp")}
 
 
 def _said(error: Exception) -> str:

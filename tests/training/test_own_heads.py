@@ -88,7 +88,8 @@ OTHER = {  # an attention, and what is said of it
     ),
     "a number of heads": (
         functools.partial(Attention, by_number_and_the_rest),
-        r"1\.attention \(Attention\) computes something else on a shard along tp=2: the input of 1\.attention\.out is not a shard",
+        r"1\.attention \(Attention\) computes something else on a shard along tp=2: the input of 1\.attention\.out is "
+        "not a shard",
     ),
     "the whole width": (
         functools.partial(Attention, merged=lambda y, x: y.reshape(x.shape)),
