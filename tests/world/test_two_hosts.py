@@ -1,4 +1,4 @@
-"""Two hosts with a network between them: a pipeline across, a link that is cut, a node that is killed, a resumed run."""
+"""Two hosts with a network between them: a pipeline across, a cut link, a host that dies, and runs that resume."""
 
 import json
 
@@ -39,14 +39,14 @@ import sys
 import hybridlab as hl
 from test_two_hosts import JOB
 
-more = dict(checkpoint=sys.argv[1], resume=True, steps=int(sys.argv[2]), progress=False)
-print("losses", json.dumps(hl.train(hl.Mesh(dp=2), microbatches=1, **JOB, **more)["losses"]))
+folder, steps, axis = sys.argv[1:]
+more = dict(checkpoint=folder, resume=True, steps=int(steps), progress=False, microbatches={"dp": 1, "tp": 2}[axis])
+print("losses", json.dumps(hl.train(hl.Mesh(**{axis: 2}), **JOB, **more)["losses"]))
 """
 
 
 @pytest.fixture
-def hosts(tmp_path, monkeypatch):
-    monkeypatch.setenv("MORE_MODULES", __file__)
+def hosts(tmp_path):
     try:
         with two_hosts(tmp_path) as both:
             yield both
@@ -63,10 +63,10 @@ def folder(tmp_path):
     return tmp_path / "run"
 
 
-def resumed_and_equal(hosts, folder):
-    """Resume under data parallelism from the newest checkpoint; losses are those of one device that never stopped."""
-    done = max(int(one.name.removeprefix("step-")) for one in folder.iterdir() if one.name.startswith("step-"))
-    with Nodes(hosts, str(folder.parent / "resumed.py"), str(folder), str(done + 3)) as nodes:
+def resumed_and_equal(hosts, folder, axis):
+    """Resume along another axis from the newest checkpoint; losses are those of one device that never stopped."""
+    done = max(int(one.name.removeprefix("step-")) for one in folder.iterdir() if one.name[-1].isdigit())
+    with Nodes(hosts, str(folder.parent / "resumed.py"), str(folder), str(done + 3), axis) as nodes:
         assert nodes.codes() == [0, 0], [host.told() for host in hosts]
     (line,) = (line for line in hosts[0].told("out").splitlines() if line.startswith("losses"))
     whole = hl.train(hl.Mesh(), microbatches=2, steps=done + 3, progress=False, **JOB)["losses"]
@@ -82,13 +82,26 @@ def test_a_pipeline_from_host_to_host_is_equal_to_one_device(hosts):
     assert counted == formula > 0
 
 
-def test_a_link_that_is_cut_is_named_by_both_hosts_and_the_run_resumes_in_another_layout(hosts, folder):
+def told(hosts, mine, other):
+    """The beginning of what one rank says when it has lost the other."""
+    lost = f"lost a rank that it was talking to: rank {other} on {hosts[other].name}, in "
+    return f"rank {mine} on {hosts[mine].name} {lost}"
+
+
+def test_a_cut_link_is_named_by_both_hosts_and_the_run_resumes_under_data_parallelism(hosts, folder):
     with Nodes(hosts, str(folder.parent / "endless.py"), str(folder)) as nodes:
         nodes.wait_for(hosts[0], "step 7", "out")
         hosts[0].cut()
-        lost = "rank {} on {} lost a rank that it was talking to: rank {} on {}, in "
         for mine, other in ((0, 1), (1, 0)):
-            said = lost.format(mine, hosts[mine].name, other, hosts[other].name)
-            assert nodes.wait_for(hosts[mine], said, seconds=HANG + SLACK) < HANG + SLACK
+            nodes.wait_for(hosts[mine], told(hosts, mine, other), seconds=HANG + SLACK)
     hosts[0].mend()
-    resumed_and_equal(hosts, folder)
+    resumed_and_equal(hosts, folder, "dp")
+
+
+def test_a_host_that_dies_is_named_by_the_other_and_the_run_resumes_under_tensor_parallelism(hosts, folder):
+    """Its agent too: an agent that is killed alone leaves its ranks at work."""
+    with Nodes(hosts, str(folder.parent / "endless.py"), str(folder)) as nodes:
+        nodes.wait_for(hosts[0], "step 7", "out")
+        hosts[1].die()
+        nodes.wait_for(hosts[0], told(hosts, 0, 1), seconds=HANG + SLACK)
+    resumed_and_equal(hosts, folder, "tp")

@@ -50,6 +50,14 @@ class Host:
     def processes(self) -> list[int]:
         return list(map(int, _said("netns", "pids", self.name).split()))
 
+    def die(self):
+        """End all programs of this host at once."""
+        for process in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        while any(map(_alive, self.processes())):
+            time.sleep(0.05)
+
     def cut(self):
         """Cut the link at this end."""
         _said("-n", self.name, "link", "set", self.device, "down")
@@ -82,7 +90,7 @@ def two_hosts(folder: Path):
     finally:
         for host in hosts:
             with contextlib.suppress(OSError):
-                _end(host.processes())
+                host.die()
                 _said("netns", "delete", host.name)  # its devices, and their other ends, go with it
 
 
@@ -94,7 +102,7 @@ class Nodes:
         meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].name}:{PORT}", "--rdzv-id=two"]
         nodes = ["-m", "torch.distributed.run", "--nnodes=2", f"--nproc-per-node={each}", *meeting]
         environment = {key: value for key, value in os.environ.items() if key not in torchrun.VARIABLES}
-        environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
         interface = lambda host: {"GLOO_SOCKET_IFNAME": host.device}
         self.agents = [
             host.start(sys.executable, "-u", *nodes, *program, env=environment | interface(host)) for host in hosts
@@ -105,7 +113,7 @@ class Nodes:
 
     def __exit__(self, *_):
         for host in self.hosts:
-            _end(host.processes())
+            host.die()
         for agent in self.agents:
             agent.wait()
 
@@ -121,14 +129,6 @@ class Nodes:
     def codes(self, seconds: float = 180) -> list[int]:
         """The exit codes of both nodes, when they have ended."""
         return [agent.wait(seconds) for agent in self.agents]
-
-
-def _end(processes: list[int]):
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-    while any(os.path.exists(f"/proc/{process}") and _alive(process) for process in processes):
-        time.sleep(0.05)
 
 
 def _alive(process: int) -> bool:
