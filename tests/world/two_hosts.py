@@ -52,10 +52,10 @@ class Host:
 
     def die(self):
         """End all programs of this host at once."""
-        for process in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        while any(map(_alive, self.processes())):
+        while alive := list(filter(_alive, self.processes())):
+            for process in alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             time.sleep(0.05)
 
     def cut(self):
@@ -73,7 +73,7 @@ def two_hosts(folder: Path):
 
     raises  OSError in one sentence where this system does not let this user have them
     """
-    names, devices = ([f"{kind}{end}{os.getpid()}" for end in "ab"] for kind in ("hl-host-", "hl-veth-"))
+    names, devices = ([f"{kind}{end}{os.getpid()}" for end in "ab"] for kind in ("hl-host-", "hl-"))
     hosts = [Host(name, f"10.213.0.{1 + n}", devices[n], folder) for n, name in enumerate(names)]
     (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(f"{host.address} {host.name}\n" for host in hosts))
     try:
@@ -117,14 +117,13 @@ class Nodes:
         for agent in self.agents:
             agent.wait()
 
-    def wait_for(self, host: Host, word: str, what: str = "err", seconds: float = 120) -> float:
-        """Wait until a host has printed this word; returns the seconds that it took."""
+    def wait_for(self, host: Host, word: str, what: str = "err", seconds: float = 120):
+        """Wait until a host has printed this word."""
         begin = time.monotonic()
         while word not in host.told(what):
             late = time.monotonic() - begin > seconds
             assert not late, f"{host.name} has not printed {word!r}: {host.told('out')}\n{host.told()}"
             time.sleep(0.05)
-        return time.monotonic() - begin
 
     def codes(self, seconds: float = 180) -> list[int]:
         """The exit codes of both nodes, when they have ended."""
