@@ -29,6 +29,7 @@ from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.model import Model
 from hybridlab.training.out_of_core import within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
+from hybridlab.training.shards import refuse_other_shards
 
 PREPARED = 30.0  # maximum seconds to prepare the actions of a job: with messages it takes twice as long
 FIELDS = {one.name for one in fields(Job)} & asked.OWN.keys() - {"mesh", "schedule", "model", "rows"}  # as given
@@ -64,6 +65,7 @@ def job_of(**given) -> Job:
         mode.refuse(job)
     job = job.with_(schedule=posted_ahead(_fitted(job, of["active"]), of["ahead"]))
     job.layout.validate()
+    refuse_other_shards(job)
     return job if job["device_memory"] is None else within(job)
 
 

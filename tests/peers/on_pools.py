@@ -21,6 +21,9 @@ from hybridlab.training.models.model import Model
 from hybridlab.world.processes.launch import ranks
 
 NEAR = 1e-10  # of the largest entry of each tensor, in float64
+SMALL = (
+    1e-6  # of the largest of all gradients: below, NEAR is less than float64 tells, as of a bias of keys, which is 0
+)
 ROWS = 4
 LAYOUTS = {
     "pp2 zb_h1": {"mesh": hl.Mesh(pp=2), "schedule": "zb_h1", "microbatches": 2},
@@ -89,9 +92,10 @@ def _own(job, own_output) -> tuple[float, dict]:
 
 def _largest_gap(job, parts, loss, gradients) -> float:
     gaps = [abs(sum(part["losses"]) - loss) / abs(loss) for part in parts]
+    smallest = SMALL * max(map(largest, gradients.values()))
     for name, own in gradients.items():
         held = list(_held("gradient", name, parts, own, job))
         assert held, f"no rank has {name}"
-        size = max(largest(own), 1e-12)
+        size = max(largest(own), smallest)
         gaps += [largest(mine - its) / size for mine, its in held]
     return max(gaps)

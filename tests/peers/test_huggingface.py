@@ -13,6 +13,7 @@ from on_pools import LAYOUTS, outcomes, pools
 
 import hybridlab as hl
 from hybridlab.training.models.gallery import named
+from hybridlab.training.models.huggingface import IGNORED
 
 pytestmark = [pytest.mark.ranks, pytest.mark.long]
 
@@ -92,7 +93,7 @@ def test_twenty_classes_run_in_all_four_layouts():
 
 def test_the_page_on_own_models_is_right(tmp_path):
     page = (pathlib.Path(__file__).parents[2] / "docs" / "own-model.md").read_text()
-    _, code, _ = re.findall(r"```python\n(.*?)```", page, re.S)
+    (code,) = (one for one in re.findall(r"```python\n(.*?)```", page, re.S) if "from_hf" in one)
     *lines, check = code.strip().splitlines()
     names = {"hl": hl}
     exec("\n".join(lines), names)
@@ -117,3 +118,57 @@ def test_what_draws_or_is_no_language_model_is_refused():
         hl.Model.from_hf(transformers.ViTConfig(hidden_size=8, num_attention_heads=2))
     with pytest.raises(ValueError, match="int is not a Hugging Face model"):
         hl.Model.from_hf(3)
+
+
+class Padded(torch.utils.data.Dataset):
+    """Rows as a tokenizer and a collator of Hugging Face give them: some without padding, others with."""
+
+    def __init__(self, names=("input_ids", "attention_mask", "labels"), shifted=True):
+        self.names, self.shifted = names, shifted
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, number):
+        drawn = torch.randint(1, 64, (9,), generator=torch.Generator().manual_seed(number))
+        mask = (torch.arange(9) < 9 - number % 3).long()
+        tokens, labels = drawn * mask, torch.where(mask.bool(), drawn, IGNORED)
+        ends = slice(1, None) if self.shifted else slice(None, -1)
+        row = {"input_ids": tokens[:-1], "attention_mask": mask[:-1], "labels": labels[ends]}
+        return {name: row[name] for name in self.names}
+
+
+def test_a_dataset_of_a_tokenizer_trains_as_on_one_device():
+    report = hl.check(hl.Mesh(pp=2), model=hl.Model.from_hf(config_of("Llama"), data=Padded()), batch=4)
+    assert report.ok, report
+
+
+def test_inputs_in_another_order_than_the_forward_takes_are_refused():
+    data = Padded(("attention_mask", "input_ids", "labels"))
+    said = (
+        "data gives attention_mask, input_ids, but LlamaForCausalLM takes input_ids, attention_mask, position_ids, …: "
+    )
+    with pytest.raises(ValueError, match=said + "give them in this order"):
+        hl.Model.from_hf(config_of("Llama"), data=data)
+
+
+def test_labels_that_are_not_shifted_are_refused_but_for_a_loss_that_shifts():
+    """Beside the token that it is asked for, a model would learn to copy its input."""
+    with pytest.raises(ValueError, match="the targets equal the inputs.*give the next token of each place, -100"):
+        hl.Model.from_hf(config_of("Llama"), data=Padded(shifted=False))
+
+    def shifting(scores, labels):
+        kept = scores[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+        return torch.nn.functional.cross_entropy(*kept, reduction="sum")
+
+    model = hl.Model.from_hf(config_of("Llama"), loss=shifting, data=Padded(shifted=False))
+    assert hl.check(hl.Mesh(dp=2), model=model, batch=4, microbatches=2).ok
+
+
+def test_fused_attention_of_a_model_that_is_given_with_masks_is_refused():
+    """In a batch without padding it has no mask, so other tensors would travel than in one with padding."""
+    given = transformers.AutoModelForCausalLM.from_config(config_of("Llama"))
+    with pytest.raises(ValueError, match="attention 'sdpa' leaves out the mask of a batch without padding"):
+        hl.Model.from_hf(given, data=Padded())
+    given.set_attn_implementation("eager")
+    hl.Model.from_hf(given, data=Padded())

@@ -19,15 +19,19 @@ pytestmark = [pytest.mark.ranks, pytest.mark.long]
 BLOCKS = ("blocks.1",)
 SMALL = {"img_size": 16, "patch_size": 8, "embed_dim": 16}
 VIT = SMALL | {"depth": 2, "num_heads": 2}
-GROUPS = {"norm_layer": functools.partial(timm.layers.GroupNorm, num_groups=4)}
-NETS = {
-    "resnet18": (GROUPS, ("layer2", "layer4")),
-    "resnet26": (GROUPS, ("layer3",)),
+RESNET = {"layers": (1, 1, 1, 1), "norm_layer": functools.partial(timm.layers.GroupNorm, num_groups=4)}
+SWIN = {"img_size": 16, "patch_size": 2, "window_size": 2, "embed_dim": 8, "depths": (1, 2), "num_heads": (2, 4)}
+NETS = {  # a name of timm's list, or a class, where the list fixes the sizes; what it is told; where it is cut
+    "resnet18": (RESNET | {"channels": (16, 16, 24, 32)}, ("layer2", "layer4")),
+    "resnet26": (RESNET | {"channels": (8, 8, 16, 16)}, ("layer3",)),
     "vit_tiny_patch16_224": (VIT, BLOCKS),
     "deit_tiny_patch16_224": (VIT, BLOCKS),
     "deit_tiny_distilled_patch16_224": (VIT, BLOCKS),
     "beit_base_patch16_224": (VIT, BLOCKS),
     "cait_xxs24_224": (VIT, BLOCKS),
+    "eva02_tiny_patch14_224": (VIT, BLOCKS),
+    "swin_tiny_patch4_window7_224": (SWIN | {"drop_path_rate": 0.0}, ("layers.1",)),
+    "MlpMixer": (SMALL | {"num_blocks": 2}, BLOCKS),
 }
 TRACED = [name for name in LAYOUTS if name != "tp2"]
 TOKENS = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "pad_token_id": 0}
@@ -45,7 +49,8 @@ CLASSES = {  # of Hugging Face, whose classes have no plan
 
 
 def made(name, seed):
-    return timm.create_model(name, num_classes=10, **NETS[name][0])
+    kind = getattr(timm.models, name) if name[0].isupper() else functools.partial(timm.create_model, name)
+    return kind(num_classes=10, **NETS[name][0])
 
 
 def pictures(step, rows):
@@ -86,7 +91,7 @@ def test_a_net_is_its_own_forward_in_every_layout(name, ranks_of):
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_class_without_a_plan_takes_named_inputs_and_gives_its_own_output(name, ranks_of):
     model = hl.Model.traced(functools.partial(of_class, name), token_loss, tokens, cuts=CLASSES[name][1], terms=8)
-    own = lambda net, x: net(input_ids=x[0]).logits
+    own = lambda net, x: net(input_ids=x).logits
     assert outcomes(model, ranks_of, own) == dict.fromkeys(TRACED, "equal")
 
 
@@ -94,3 +99,16 @@ def test_batch_norm_is_refused_when_traced_too():
     model = hl.Model.traced(lambda seed: timm.create_model("resnet10t"), label_loss, pictures, cuts=["layer3"])
     with pytest.raises(ValueError, match="a forward changes the buffer"):
         hl.check(hl.Mesh(pp=2), model=model, batch=4)
+
+
+def test_a_graph_has_no_modules_that_tp_could_shard():
+    name = "vit_tiny_patch16_224"
+    model = hl.Model.traced(functools.partial(made, name), label_loss, pictures, cuts=NETS[name][1])
+    with pytest.raises(
+        ValueError, match="this model has none: a traced graph has no modules that could be cut: leave this axis out"
+    ):
+        hl.dry_run(hl.Mesh(tp=2), model=model, batch=4)
+
+
+def test_ten_nets_of_timm_run():
+    assert len(NETS) == 10

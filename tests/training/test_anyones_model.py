@@ -446,7 +446,7 @@ def test_what_cannot_work_says_why_in_a_sentence(case):
 
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "own-model.md").read_text()
-BLOCK, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.S)  # test_cut_by_name and tests/peers run the others
+BLOCK, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.S)  # other files of tests run the others
 OWN = BLOCK + "\nnumber = 3\n"
 
 

@@ -25,6 +25,7 @@ from hybridlab.training.models.tp_plan import dims_of
 from hybridlab.training.models.trees import flat
 
 IGNORED = -100  # torch's cross-entropy leaves out this target
+EAGER = "eager"  # the name in transformers of attention without fused kernels
 TOKENS = 32  # in a row, unless the model's maximum is smaller
 
 
@@ -36,7 +37,7 @@ def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
     """
     transformers = _transformers()
     whole, example = _whole(given, transformers)
-    config, plan = example.config, example.base_model._pp_plan
+    plan = example.base_model._pp_plan
     kind = type(example).__name__
     blocks = next((name for name in plan or () if isinstance(getattr(example.base_model, name), nn.ModuleList)), None)
     if blocks is None:
@@ -46,12 +47,14 @@ def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
         )
     _refuse_draws(example)
     if data is None:
-        longest = getattr(config, "max_position_embeddings", None) or TOKENS
-        data = Tokens(config.vocab_size, tokens or min(TOKENS, longest))
+        longest = getattr(example.config, "max_position_embeddings", None) or TOKENS
+        data = Tokens(example.config.vocab_size, tokens or min(TOKENS, longest))
     data = batches_of(data)
     inputs, targets = batch_of(data, 0, 2)
     _refuse_misplaced(example, inputs)
     inputs = in_order(inputs)
+    if len(flat(inputs)) > 1 and example.config._attn_implementation != EAGER:
+        whole, example = _with_masks_always(whole, example)
     if loss is None:
         _refuse_unshifted(flat(inputs)[0], flat(targets)[0])
     dims, sizes, whole_kinds = dims_of(example)
@@ -113,15 +116,31 @@ def _whole(given, transformers) -> tuple:
     return whole, whole(0)
 
 
-def drawn(config, seed: int) -> nn.Module:
-    """A language model with weights from torch's generator; experts are drawn one after another, in any dtype."""
+def drawn(config, seed: int, attention: str | None = None) -> nn.Module:
+    """A language model with weights from torch's generator; experts are drawn one after another, in any dtype.
+
+    attention  its implementation; None: the one that the config names
+    """
     from transformers import AutoModelForCausalLM
 
     try:
-        return AutoModelForCausalLM.from_config(copy.deepcopy(config), experts_implementation="eager")
+        more = {"attn_implementation": attention} if attention else {}
+        return AutoModelForCausalLM.from_config(copy.deepcopy(config), experts_implementation=EAGER, **more)
     except ValueError as error:
         told = str(error).splitlines()[0]
         raise ValueError(f"{type(config).__name__} is not for a language model: give the model ({told})") from error
+
+
+def _with_masks_always(whole, example) -> tuple:
+    """The same two, whose attention has a mask in every batch: fused attention leaves it out of one without padding,
+    and from block to block the same tensors travel for every microbatch."""
+    if whole is example:
+        raise ValueError(
+            f"attention {example.config._attn_implementation!r} leaves out the mask of a batch without padding, and "
+            f'stages exchange the same tensors for every microbatch: call model.set_attn_implementation("{EAGER}")'
+        )
+    whole = partial(whole, attention=EAGER)
+    return whole, whole(0)
 
 
 def _refuse_draws(module: nn.Module):

@@ -48,7 +48,7 @@ def ranks(
                the
                run ends. Ten seconds more for each GPU that is initialised and each connection that NCCL makes
     hang_s     seconds that a rank may wait in one operation for a rank that has not reached it; None: 10, and more if
-               more than 4 ranks share a core
+               more than 4 ranks share a core; under torchrun the timeout
     on_event   called as on_event(rank, event) for every `comm.emit(…)`, while the ranks run
     groups     tuples of axes along which the ranks will communicate, in addition to single axes and all ranks
     start      "kept": the ranks stay for the next run; "fresh": every run starts new ranks
@@ -64,7 +64,7 @@ def ranks(
     """
     mesh = n_or_mesh if isinstance(n_or_mesh, Mesh) else Mesh(world=n_or_mesh)
     if torchrun.present():
-        return torchrun.TorchrunRanks(mesh, timeout, on_event, groups)
+        return torchrun.TorchrunRanks(mesh, timeout if hang_s is None else hang_s, on_event, groups)
     refuse_crowd(mesh)
     if start not in ("kept", "fresh"):
         raise ValueError(f"start={start!r} is not known: give 'kept' or 'fresh'")

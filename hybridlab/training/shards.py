@@ -1,0 +1,130 @@
+"""A user's model in shards: one row goes through it, unsharded and as the first and the last rank along tp hold it.
+
+Tensor parallelism reads the names of dims, and never a forward. A forward that holds a number of heads, or a width of
+the unsharded matrices, fails on a shard, or silently makes other heads of it. So what arrives at each matrix that is
+sharded by its inputs must be a shard of what arrives there unsharded. No rank is needed for that: where ranks would add
+up their partial sums, the unsharded output takes their place.
+
+Relatives: `rehearsal`, which compares gradients too, on ranks; `modes.parts.tp_boundaries`, where shards meet the
+stream.
+"""
+
+import math
+import traceback
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hybridlab.core.what.seams import draws_of
+from hybridlab.modes.parts.plain_layers import first
+from hybridlab.modes.parts.tp_boundaries import crossings
+from hybridlab.modes.tensor_parallel import fit
+from hybridlab.training.first_weights import part_of
+from hybridlab.training.models.plain import strange
+from hybridlab.training.models.trees import as_computed
+from hybridlab.world.talk.dry import DryComm
+
+REMEDY = (
+    "a rank has only its own heads, so read their number from the tensor, x.view(b, t, -1, head_width) and "
+    '.flatten(2), and name their dimensions "NH D" with sizes={"N": heads}; all else between two sharded matrices '
+    "must be elementwise"
+)
+
+
+def refuse_other_shards(job):
+    """Nothing, if the forward of a user's model does with shards along tp what it does with full matrices.
+
+    Not asked of reference models, whose proofs are the project's tests, nor where other axes shard its weights too.
+
+    raises  ValueError with the module's name, and what to change
+    """
+    axes = {axis for param in job.layout.params for axis in param.shard}
+    if axes != {"tp"} or not strange(job.whole):
+        return
+    original = job.model.original(job.seed, getattr(torch, job.dtype))
+    joins = [one.name for one in crossings(job.whole, job.layout) if one.kind != "enter"]
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        whole = _Passing(job, part_of(job, original), joins)
+        whole.run()
+        for place in (0, job.mesh["tp"] - 1):
+            ranks = job.mesh.group(job.mesh.rank(tp=place), "pp")
+            boxes = {name: box for rank in ranks for name, box in job.boxes(rank).items()}
+            module = part_of(job, original, boxes)
+            fit(module, DryComm(job.mesh, ranks[0]), job.layout)
+            shard = _Passing(job, module, joins, whole)
+            try:
+                shard.run()
+            except Exception as error:
+                raise ValueError(
+                    f"{shard.culprit()} fails on a shard along tp={job.mesh['tp']} ({_said(error)}): {REMEDY}"
+                ) from error
+            for name in joins:
+                _refuse_another(shard, whole, name, boxes[f"{name}.weight"], job.mesh["tp"])
+
+
+def _refuse_another(shard: "_Passing", whole: "_Passing", name: str, box: tuple, ways: int):
+    """Raise an error unless the input of a matrix that is sharded by its inputs is a shard of its unsharded input."""
+    near = math.sqrt(torch.finfo(next(shard.module.parameters()).dtype).eps)
+    for mine, all_ in zip(shard.arrived[name], whole.arrived[name]):
+        its = all_[..., box[1]] if all_.is_floating_point() else all_  # an embedding is given tokens
+        off = near * float(its.abs().max())
+        if mine.shape != its.shape or not torch.allclose(mine, its, rtol=near, atol=off, equal_nan=True):
+            around = name.rpartition(".")[0] or name
+            raise ValueError(
+                f"{_named(shard.module, around)} computes something else on a shard along tp={ways}: the input of "
+                f"{name} is not a shard of its unsharded input; {REMEDY}"
+            )
+
+
+class _Passing:
+    """One row on its way through a module, watched.
+
+    arrived, left  {name of a matrix: what came in, and what went out, in each call}
+    stand_in       a pass through the whole, whose outputs take the place of partial sums
+    """
+
+    def __init__(self, job, module: nn.Module, joins: list[str], stand_in: "_Passing | None" = None):
+        self.job, self.module, self.inside = job, module, []
+        self.arrived, self.left = ({name: [] for name in joins} for _ in range(2))
+        draws_of(module).on = False  # masks are drawn by place, and compared by the proof
+        for name, one in module.named_modules():
+            one.register_forward_pre_hook(lambda *_, name=name: self.inside.append(name))
+            one.register_forward_hook(self._leave)
+        for name in joins:
+            whole = iter(stand_in.left[name]) if stand_in else None
+            module.get_submodule(name).register_forward_hook(self._noting(name, whole), with_kwargs=True)
+
+    def _leave(self, *_):
+        self.inside.pop()
+
+    def _noting(self, name, whole):
+        def note(_, arrived, named, left):
+            self.arrived[name].append(first(arrived, named))
+            self.left[name].append(left)
+            return next(whole) if whole else None
+
+        return note
+
+    def run(self):
+        """Take the first row of the data through."""
+        inputs, _ = self.job.model.batch(0, 1, self.job.seed)
+        self.job.model.through(self.module, as_computed(inputs, getattr(torch, self.job.dtype)))
+
+    def culprit(self) -> str:
+        """The innermost module in which it stopped, with preference for a class of the user's."""
+        kinds = {name: type(self.module.get_submodule(name)).__module__ for name in self.inside}
+        own = [name for name, home in kinds.items() if not home.startswith(("torch.", "hybridlab."))]
+        return _named(self.module, (own or self.inside or [""])[-1])
+
+
+def _named(module: nn.Module, name: str) -> str:
+    kind = type(module.get_submodule(name)).__name__
+    return f"{name} ({kind})" if name else kind
+
+
+def _said(error: Exception) -> str:
+    """An error, and the line of the program that raised it."""
+    line = traceback.extract_tb(error.__traceback__)[-1]
+    told = str(error).splitlines()[0] if str(error) else ""
+    return f"{type(error).__name__}: {told}, {Path(line.filename).name}:{line.lineno}"
