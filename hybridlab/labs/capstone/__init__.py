@@ -1,6 +1,6 @@
-"""Notebook 50, the capstone: what is given, and a plan for it from first numbers to real ranks (`given`).
+"""Notebook 50, the capstone: the assignment, and a plan for it from first numbers to real ranks (`given`).
 
-Its exercises are in `tasks`, their solutions in `solutions`; `rubric` is how the page is read, by a person.
+Its exercises are in `tasks`, their solutions in `solutions`; `rubric` says how a person grades the page.
 """
 
 from hybridlab.lazily import room

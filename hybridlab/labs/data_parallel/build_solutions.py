@@ -148,7 +148,7 @@ SOLUTIONS: dict[str, Solution] = {
         (
             (PATIENT, "before the first step the weights of the ranks differ by up to"),
             (SEEDS, "all ranks see the same rows"),
-            (MENDED.but(" / comm.size", ""), "one device that sees all rows gets other weights"),
+            (MENDED.but(" / comm.size", ""), "one device that sees all rows gets different weights"),
             (MENDED.but("        comm.all_reduce(layer.weight.grad)\n", ""), "one device that sees all rows"),
             (MENDED.but("x.tolist(), targets.tolist(), weights", "weights"), "return x, targets and weights"),
             (MENDED.but("manual_seed(comm.rank)", "manual_seed(comm.rank // 2)"), "all ranks see the same rows"),

@@ -100,7 +100,7 @@ labs.answer("data_parallel.buckets", mine)""",
         (
             ([[name] for name in NAMES], "197 buckets, 79.05 ms exposed. At most 10"),
             ([NAMES], "one bucket has 329.0 MiB"),
-            (filled(45), "Come down to 3.84 ms"),
+            (filled(45), "Expose at most 3.84 ms"),
             ([NAMES[1:]], "is in 0 buckets"),
             ([NAMES, NAMES], "is in 2 buckets"),
             ([["a"]], "no gradient 'a'"),
