@@ -27,7 +27,7 @@ def weights(number: int, stages: int) -> Weights:
 
 
 def version_of(program, microbatch: int) -> int:
-    """The version that a forward meets: one for each backward that stands before it in the list of its rank.
+    """The version that a forward uses: the number of backwards before it in the list of its rank.
 
     >>> [version_of(lists("1f1b", ranks=3, microbatches=4)[0], k) for k in range(4)]
     [0, 0, 0, 1]
@@ -88,9 +88,9 @@ def _step(old: Weights, gradients: Weights, rate: float) -> Weights:
 
 
 class Did(NamedTuple):
-    """What one rank did in a run."""
+    """The result of a run on one rank."""
 
-    problem: str  # what is no list of weights, in words
+    problem: str  # why the answer is not a list of weights, in words
     gap: float  # the largest difference from the replay
     like: str  # the rule that gives the same weights to the last bit, if any
     order: list[tuple]

@@ -128,8 +128,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "pipedream.copies": Solution(
         'labs.answer("pipedream.copies", [2, 2, 2, 1])',
-        "A stage has one minibatch in flight for each of its own ranks and each later rank, and its copies divide "
-        "them.",
+        "A stage has one minibatch in flight for each of its ranks and each later rank, and its copies divide them.",
         (
             ([4, 3, 2, 1], "straight pipeline"),
             ([4, 4, 2, 1], "copies divide them"),

@@ -1,4 +1,4 @@
-"""The verdict on a student's pipeline without flush: the weights of the replay, to the last bit; what was kept."""
+"""The verdict on a student's pipeline without flush: the weights of the replay, to the last bit; the versions held."""
 
 from hybridlab.labs.engine.case import Case, counted, lists
 from hybridlab.labs.engine.trial import BOUNDARY, _short
@@ -20,8 +20,8 @@ ABOUT = {  # {words of a reply: the hint about what it says is off}
     "divide?",
 }
 ALIKE = {  # what a run equals that does not equal its replay
-    "from the version": "made each update from the weights that the microbatch had used: what other microbatches had "
-    "updated meanwhile is lost. Update the newest weights.",
+    "from the version": "made each update from the weights that the microbatch had used: the updates of other "
+    "microbatches in between are lost. Update the newest weights.",
     "divided by m": "has updates m times too small: every microbatch makes its own update here, so do not divide by m.",
     "one .grad": "used the same tensors for several microbatches: .grad adds up over all of their backwards. Give "
     "each microbatch its own copy: w.clone().requires_grad_().",
@@ -30,7 +30,7 @@ ALIKE = {  # what a run equals that does not equal its replay
 
 
 def wrong(case: Case, home: list) -> str:
-    """What is off in one run, in a sentence; empty when nothing is. `home` has a `rank.Did` from each rank."""
+    """The mistake in one run, in a sentence; empty if there is none. `home` has a `rank.Did` from each rank."""
     for judge in (_order, _same_version, _weights, _kept, _messages):
         for rank, did in enumerate(home):
             if told := judge(case, rank, *did):

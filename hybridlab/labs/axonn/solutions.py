@@ -51,15 +51,15 @@ labs.answer("axonn.words", block // 2 + 2 * part // 2)""",
     ),
     "axonn.forward": Solution(
         FORWARD,
-        "All ranks along outer use the same x for outputs of their own, so it enters; the block is used for rows of "
-        "one's own, so it is replicated; and with the sum all ranks along inner go on alike, so it is invariant.",
+        "All ranks along outer use the same x for their own outputs, so x enters. Each rank uses the block for its "
+        "own rows, so the block is replicated. All ranks along inner continue with the same sum, so it is invariant.",
         (
             (FORWARD.but(ENTER, ""), "its dX is a partial sum"),
             (FORWARD.but("x, outer)", "x, inner)"), "along which axis has x entered"),
             (FORWARD.but(RETURN, "return x @ w.T"), "returned a partial sum"),
             (FORWARD.but("x @ w.T, inner", "x @ w.T, outer"), "along which axis are the inputs cut"),
             (FORWARD.but('inner, to="I"', 'inner, to="R"'), "another gradient of X than one device"),
-            (FORWARD.but('0, to="R"', '0, to="I"'), "another gradient of its share of W"),
+            (FORWARD.but('0, to="R"', '0, to="I"'), "another gradient of its shard of W"),
             (FORWARD.but(", sizes=lengths", ""), "On 2 × 1 × 2 ranks"),
             (FORWARD.but("x @ w.T", "x @ w"), "shapes cannot be multiplied"),
             (
@@ -79,10 +79,10 @@ labs.answer("axonn.words", block // 2 + 2 * part // 2)""",
     ),
     "axonn.backward": Solution(
         BACKWARD,
-        "The sum of dX needs dX alone, and dW needs no message: so the message comes between the two products.",
+        "The all-reduce of dX needs only dX, and dW needs no message. So it starts between the two matmuls.",
         (
-            (BACKWARD.but("iall_reduce", "all_reduce").but("coming.wait()", "coming"), "waited for the sum before"),
-            (BACKWARD.but("        " + BEGIN + BY_W, BY_W + "        " + BEGIN), "when both products were made"),
+            (BACKWARD.but("iall_reduce", "all_reduce").but("coming.wait()", "coming"), "waited for the all-reduce"),
+            (BACKWARD.but("        " + BEGIN + BY_W, BY_W + "        " + BEGIN), "after both matmuls"),
             (
                 BACKWARD.but("ctx.comm.iall_reduce(g @ w, ctx.outer)", "g @ w").but("coming.wait()", "coming"),
                 "sent nothing",

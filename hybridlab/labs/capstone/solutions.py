@@ -85,7 +85,7 @@ SOLUTIONS: dict[str, Solution] = {
         (
             ("", "three of them"),
             ("Too short.", "a page has"),
-            (" ".join(["word"] * 200), "is not there"),
+            (" ".join(["word"] * 200), "are not there"),
             (PAGE.replace("46.6 GB", "20 GB").replace("69.9 GB", "20 GB"), "keeps the limits"),
             (PAGE.replace("p = 4", "p = 99").replace("Four stages", "They"), "names no sizes"),
             (4, "quotes"),

@@ -159,7 +159,7 @@ SAID = {  # {part of a page: how it is found}
     "the seconds of a step": r"\d(\.\d+)?\s*(s\b|seconds)",
     "the memory of a device": r"\d(\.\d+)?\s*GB",
     "the dry run": r"\bdry\b",
-    "a rival": r"rival|instead of|in place of|alternative",
+    "a rival": r"rival|instead of|alternative",
     "what ran on real ranks": r"real ranks|ran small|scaled",
     "an assumption that you would measure": r"assum|measure",
 }

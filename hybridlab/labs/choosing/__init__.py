@@ -1,4 +1,4 @@
-"""Notebook 41, choosing a plan: what a larger t trades (`trades`); the map of all plans with sliders (`plan_explorer`).
+"""Notebook 41, choosing a plan: effects of a larger t (`trades`); the map of all plans with sliders (`plan_explorer`).
 
 Its exercises are in `tasks`, their solutions in `solutions`.
 """

@@ -44,7 +44,7 @@ def fastest_ways(node: int) -> int:
 
 
 def _whole(sizes: dict) -> bool:
-    """Whether the sizes of a plan are whole numbers, and its switches true or false."""
+    """Whether the sizes of a plan are integers, and its switches true or false."""
     numbers = [sizes.get(name, 1) for name in ("p", "t", "d", "b", "v", "zero")]
     switches = [sizes.get(name, False) for name in ("sequence", "scatter")]
     return all(type(one) is int for one in numbers) and all(type(one) is bool for one in switches)

@@ -82,9 +82,7 @@ def _not_blocking(homes) -> str:
         if isinstance(home, dict) and CALLED in home:
             op = home[CALLED]
             if op in ("isend", "irecv"):
-                return (
-                    f"With {op} no rank waits in a circle, as in the ring. Now use comm.send and comm.recv only."
-                )
+                return f"With {op} no rank waits in a circle, as in the ring. Now use comm.send and comm.recv only."
             return f"Rank {rank} called {op}: use comm.send and comm.recv only."
     return ""
 

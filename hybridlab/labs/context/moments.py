@@ -1,4 +1,4 @@
-"""Notebook 33, a ring step by step: whose keys each rank has, which chunks meet, and how many pairs it has computed."""
+"""Notebook 33, a ring step by step: the source of each rank's keys, the chunks that meet, and the pairs computed."""
 
 from typing import NamedTuple
 

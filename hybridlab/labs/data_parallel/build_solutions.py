@@ -128,7 +128,7 @@ SOLUTIONS: dict[str, Solution] = {
     "data_parallel.reducer": Solution(
         'labs.answer("data_parallel.reducer", 1)',
         "Until it knows the order of the gradients DDP has one bucket without a limit; then it rebuilds.",
-        ((16, "25 MiB make"), (2, "find_unused_parameters"), (197, "always uses buckets"), (8, "Too large")),
+        ((16, "limit of 25 MiB"), (2, "find_unused_parameters"), (197, "always uses buckets"), (8, "Too large")),
         also=(1.0,),
     ),
     "data_parallel.cause": Solution(
@@ -146,7 +146,7 @@ SOLUTIONS: dict[str, Solution] = {
         MENDED,
         "Each rank may draw its own rows from its seed, but its first weights must equal those of all others.",
         (
-            (PATIENT, "before the first step the weights of the ranks differ by up to"),
+            (PATIENT, "before the first step the weights of the ranks still differ by up to"),
             (SEEDS, "all ranks see the same rows"),
             (MENDED.but(" / comm.size", ""), "one device that sees all rows gets different weights"),
             (MENDED.but("        comm.all_reduce(layer.weight.grad)\n", ""), "one device that sees all rows"),

@@ -17,7 +17,7 @@ UNMARKED = (
 
 
 class Did(NamedTuple):
-    """What one rank did in a run."""
+    """The result of a run on one rank."""
 
     missing: list[str]  # parameters without a gradient
     gap: float  # the largest difference from one device
@@ -85,7 +85,7 @@ def _microbatch_of(program) -> Callable:
 
 
 def _order(watch, of) -> list[tuple]:
-    """What the stages of a rank did, as entries of its list."""
+    """The calls of a rank's stages, as entries of its list."""
     return [(kind, *of(which, number)) for kind, which, number in watch.did]
 
 

@@ -47,13 +47,13 @@ def _played(call, comm, answer, case):
 
 
 def _explained(case, failed: str) -> str:
-    """A report with what follows from it: in these lists two messages cross, and both ranks stand in a send."""
+    """A report with its explanation: in these lists two messages cross, and both ranks wait in a send."""
     crossing = case.name not in ("naive", "gpipe") and "waits in send" in failed
     return f"{failed} A send returns when its message has been received; isend returns at once." if crossing else failed
 
 
 def _wrong(case, home) -> str:
-    """What is off in one run, in a sentence; empty when nothing is."""
+    """The mistake in one run, in a sentence; empty if there is none."""
     from hybridlab.labs.engine.rank import Did
 
     home = [Did(*did) for did in home]

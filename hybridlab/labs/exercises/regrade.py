@@ -1,8 +1,8 @@
 """One submission, checked again in this process: `python -m hybridlab.labs.exercises.regrade`, which reads its input.
 
-Started by `labs.exercises.grade` for each file, alone, in the place that `confined` makes. A line of JSON for every
-answer: [task, right, the reply]. What the answers print goes nowhere, and what they crash is this process. Those of its
-own ranks cannot look into it.
+`labs.exercises.grade` starts it for each file, alone, in the sandbox that `confined` makes. It prints a line of JSON
+for every answer: [task, right, the reply]. Output of the answers is discarded, and a crash ends only this process. Its
+ranks cannot look into it.
 """
 
 import ctypes

@@ -23,7 +23,7 @@ class Cell(str):
 
 @dataclass(frozen=True)
 class Solution:
-    """What replaces a notebook's exercise cell, and one sentence why.
+    """The cell that replaces a notebook's exercise cell, and one sentence that explains it.
 
     cell   may use names that the notebook has defined before; $name stands for a number that varies (`Task.numbers`)
     wrong  (an answer, or the Cell that gives it; a piece of the sentence that it gets), for the numbers of seed 0

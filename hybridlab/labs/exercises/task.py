@@ -17,12 +17,12 @@ Verdict = tuple[bool, str]
 class Task:
     """One exercise: the question, the check of an answer, and three hints, the last nearly the answer.
 
-    objective   what can be done after it, in one line
+    objective   the skill after it, in one line
     difficulty  1 to 3; a notebook's heading shows as many stars
     notebook    the name of its file, without .ipynb
     numbers     those that vary from student to student, as this one has them
-    starter     what the notebook ships to be changed; handed in as it is, it is no try
-    about       {words of a reply: the hint about what it says is off}, which comes before the three; see `failures`
+    starter     the notebook's code that is to be changed; unchanged it does not count as a try
+    about       {words of a reply: the hint about that mistake}, which comes before the three; see `failures`
     """
 
     question: str

@@ -163,7 +163,7 @@ def beside(comm, move, case: On = CASE) -> float:
 
 
 def counted(pool, every: Sequence[int], tokens: int = 24, experts: int = 16, width: int = 8) -> Table:
-    """Bytes of one forward, the mean over ranks, for several numbers of choices: both ways, beside their formulas."""
+    """Bytes of one forward, the mean over ranks, for several numbers of choices: both ways, with their formulas."""
     rows = []
     for chosen in every:
         case = On((tokens,) * pool.size, experts, chosen, width)
@@ -231,7 +231,7 @@ DROPPING = Shape(layers=1, width=16, heads=2, context=8, experts=4, chosen=2, ro
 
 
 def drops(ranks: Sequence[int] = (1, 2, 4), rows: int = 4) -> Table:
-    """Which choices of a batch find no room, on one device and along ep."""
+    """The choices of a batch that are dropped because an expert is full, on one device and along ep."""
     from hybridlab.training.make_job import job_of
     from hybridlab.world.processes.launch import ranks as start
 
@@ -246,11 +246,11 @@ def drops(ranks: Sequence[int] = (1, 2, 4), rows: int = 4) -> Table:
     table = [
         (f"ep={size}" if size > 1 else "one device", f"{sum(found[size])} of {total}", as_first(size)) for size in ranks
     ]
-    return Table(("layout", "choices without room", "beside one device"), tuple(table))
+    return Table(("layout", "choices dropped", "compared with one device"), tuple(table))
 
 
 def _dropped(comm, job):
-    """Whether each choice of this rank's rows finds no room, in their order."""
+    """Whether each choice of this rank's rows is dropped, in their order."""
     from hybridlab.training.loop import Trainer
 
     trainer, found = Trainer(comm, job), []

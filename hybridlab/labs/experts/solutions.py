@@ -49,7 +49,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "experts.dispatch": Solution(
         DISPATCH,
-        "Counts say how many rows come; what arrives is sorted by expert, and sorted back before it goes home.",
+        "Counts say how many rows come. Arriving rows are sorted by expert, and sorted back before they return.",
         (
             (DISPATCH.but("experts(came[sort]", "experts(came"), "Rows arrive rank by rank"),
             (DISPATCH.but("made[sort.argsort()]", "made"), "Rows arrive rank by rank"),
@@ -125,7 +125,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "experts.hot": Solution(
         'labs.answer("experts.hot", ($share + (100 - $share) / 7) / 25)',
-        "The rank with the hot expert has another one beside it; with even loads it would have a quarter of all.",
+        "The rank with the hot expert has another expert too. With even loads it would have a quarter of the choices.",
         (
             (2.4, "over the mean"),
             (1.2, "the hot expert alone"),

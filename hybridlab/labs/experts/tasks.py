@@ -162,7 +162,7 @@ def _further(stages: int, tokens: int) -> Task:
 
 
 def _fine(answer) -> Verdict:
-    """(experts, chosen, shared, inner) beside the coarse layer: the same weights, the same work."""
+    """The verdict on (experts, chosen, shared, inner): the same weights and work as the coarse layer."""
     if not isinstance(answer, list | tuple) or len(answer) != 4 or not all(type(one) is int for one in answer):
         return False, "Answer with four whole numbers: (experts, chosen, shared, inner)."
     experts, chosen, shared, inner = answer
@@ -189,10 +189,10 @@ ABOUT_DISPATCH = {  # {words of a reply: the hint about what it says is off}
     "no gradient came to": "Counts may be plain lists, rows may not: from x to y, use only indexing, "
     "typed.all_to_all and arithmetic. Which step builds a new tensor from numbers?",
     "no gradient can flow": "comm.all_to_all moves numbers, typed.all_to_all gradients as well.",
-    "are its rows, and all counts": "Send each row once, and only to the rank that has its expert: sent is the "
-    "number of rows for each rank.",
-    "are expected by": "sent is about your tokens, by the rank of their expert; received about your experts, by the "
-    "rank of the tokens. On the way back the two are swapped.",
+    "are its rows, and all counts": "Send each row once, and only to the rank that has its expert: the list sent has "
+    "the number of rows for each rank.",
+    "are expected by": "The list sent counts your tokens, by the rank of their expert. The list received counts rows "
+    "for your experts, by the rank of the tokens. On the way back the two are swapped.",
     "in another order": "The rows come back in the order in which they left. token_order.combine needs that order.",
 }
 
@@ -225,8 +225,8 @@ TASKS: dict[str, Task] = {
         (
             "Two questions first: how many rows go to each rank, and how many come from each? Only the other ranks "
             'know the second answer: comm.all_gather(counts[None], "ep") is a row of counts for each rank.',
-            "sent: counts.split(owned), each part added up. received: the columns of your own experts, each row "
-            "added up. The rows arrive sorted by rank and then by expert; experts needs them sorted by expert alone. "
+            "sent: counts.split(owned), each part added up. received: the columns of the experts on this rank, each "
+            "row added up. The rows arrive sorted by rank, then by expert; experts needs them sorted only by expert. "
             "Label each row with its expert (arange, repeat, repeat_interleave), and take a stable argsort.",
             'came = typed.all_to_all(comm, x[order // chosen.shape[1]], "ep", cut=0, join=0, sent=sent, '
             "received=received); made = experts(came[sort], mine.sum(0).tolist()); home = typed.all_to_all(comm, "
@@ -270,8 +270,8 @@ TASKS: dict[str, Task] = {
         _fine,
         (
             "Count hidden units: in total, and for one token.",
-            f"An expert has {COARSE.inner // FINER} hidden units now: so there are {FINER} times as many experts, and "
-            f"a token goes through {FINER} times as many. One of them is shared.",
+            f"An expert now has {COARSE.inner // FINER} hidden units. So the number of experts grows by a factor of "
+            f"{FINER}, and so does the number that a token goes through. One of them is shared.",
             f"({FINER} · {COARSE.experts} - 1, {FINER} · {COARSE.chosen} - 1, 1, {COARSE.inner // FINER}).",
         ),
         objective="Make experts finer at equal weights and equal work.",

@@ -67,7 +67,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "gpipe.engine": Solution(
         ENGINE,
-        "A backward needs the input and the output of its own forward, so the first loop keeps both for the second.",
+        "A backward needs the input and the output of its forward, so the first loop keeps both for the second.",
         (
             (ENGINE.but(" / len(data)", ""), "4 times too large"),
             (

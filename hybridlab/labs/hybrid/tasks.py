@@ -66,7 +66,7 @@ def crossing(parts: int) -> float:
 
 
 def _builder(gave: list[Gave]) -> Verdict:
-    """What a function (p, t, d) that builds the data groups has returned."""
+    """The verdict on a function (p, t, d) that builds the data groups."""
     for (p, t, d), call in zip(TRIED, gave):
         if call.raised:
             return False, f"With p={p}, t={t}, d={d} it ends with {call.raised.partition(':')[0]}."
@@ -84,7 +84,7 @@ def _shown(value) -> str:
 
 @lru_cache(maxsize=32)
 def bill(mesh: Mesh, zero: int) -> tuple[int, float]:
-    """(bytes at rest on the fullest rank, bytes of a step that leave a node) of a design.
+    """(most bytes that a rank stores between steps, bytes of a step that leave a node) of a design.
 
     raises  ValueError in one sentence for a layout that does not fit
     """

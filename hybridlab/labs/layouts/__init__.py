@@ -1,8 +1,8 @@
-"""Notebook 35, named layouts: what follows from a table of rules, in `tables`; layouts on real ranks, held against one
-device and against what was derived (`on_ranks`); `pictures` of who holds what, and of what is sent between.
+"""Notebook 35, named layouts: the consequences of a table of rules (`tables`); layouts on real ranks, compared with one
+device and with the derived messages (`on_ranks`); `pictures` of the parts on each rank and of the messages.
 
-Its exercises are in `tasks`, their solutions in `solutions`; a student's derivation is tried in `products`, layers on
-ranks in `trial`.
+Its exercises are in `tasks`, their solutions in `solutions`; `products` judges a student's derivation, `trial` runs
+layers on ranks.
 """
 
 from hybridlab.lazily import room

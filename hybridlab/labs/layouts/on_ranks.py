@@ -1,4 +1,4 @@
-"""Notebook 35: layouts on real ranks: equal to one device, what was sent beside what was derived, work counted."""
+"""Notebook 35: layouts on real ranks: equal to one device, messages compared with the derived ones, work counted."""
 
 import math
 import time
@@ -31,7 +31,7 @@ def counted(pool, graph: Graph, layout) -> Table:
 
 
 def every(pool, graph: Graph) -> Table:
-    """Every legal table of rules on the ranks of a pool: what it sends, holds and computes, and whether it is right."""
+    """Every legal table of rules on the ranks of a pool: its traffic, memory and work, and whether it is right."""
     mesh, tables = pool.mesh, every_rules(graph, pool.mesh)
     strategies = [shared(graph, rules, mesh) for rules in tables]
     rows = []
@@ -60,7 +60,7 @@ def judged(found: list) -> str:
 
 
 def repeated(pool, graph: Graph, layout) -> Table:
-    """Flops of the products in a forward: counted on every rank by torch, beside the prediction and a rank's share."""
+    """Flops of the matmuls in a forward: counted on every rank by torch, predicted, and with evenly divided work."""
     strategy = strategy_of(graph, layout, pool.mesh)
     products = {one.name for one in graph.operators if one.does in ("einsum", "attention")}
     done, share = (

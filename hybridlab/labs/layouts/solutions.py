@@ -34,13 +34,13 @@ SOLUTIONS: dict[str, Solution] = {
         SUMS,
         "A tensor that lacks a dim which an axis cuts has been summed over it in parts, one part on each rank.",
         (
-            (SUMS.but("if len(dims) > 1", "if len(dims) > 2"), "would cut D and F of one product"),
+            (SUMS.but("if len(dims) > 1", "if len(dims) > 2"), "would cut D and F of one matmul"),
             (SUMS.but("for tensor in tensors for dim in tensor if rules.get(dim) == axis",
                       "for dim in rules if rules[dim] == axis"), "returned None, but no axis cuts two"),
             (SUMS.but("if dim not in tensor", "if dim in tensor"), "the gradient of operand 0 (BD) needs no sum"),
             (SUMS.but("zip(tensors, sums)", "zip(tensors[:-1], sums)"), "the result (BD) is a partial sum along tp"),
             (SUMS.but("zip(tensors, sums)", "zip(tensors[-1:], sums[-1:])"), "the gradient of operand 1 (FD)"),
-            (SUMS.but("for dim in dims:", "for dim in dims or 'z':"), "cuts no dim of this product"),
+            (SUMS.but("for dim in dims:", "for dim in dims or 'z':"), "cuts no dim of this matmul"),
             (SUMS.but("return sums", "return sums[:2]"), "each of its 3 tensors"),
             (SUMS.but("return sums", 'return ["dp"] * 3'), "each of its 3 tensors"),
             (SUMS.but("return None", "return sums"), "that is illegal, return None"),
@@ -100,7 +100,7 @@ labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))"
     ),
     "layouts.keys": Solution(
         'labs.answer("layouts.keys", {"keys": "S", "values": "S"})',
-        "S is T under another name: each rank makes the keys and values of its own positions, and they are gathered.",
+        "S is T under another name. Each rank computes keys and values for its own positions, and they are gathered.",
         (
             ({"keys": "S"}, "still does"),
             ({"keys": "T"}, "Keys has no dimension T"),

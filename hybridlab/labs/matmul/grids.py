@@ -1,4 +1,4 @@
-"""Notebook 31: grids of ranks compared by what a rank sends and holds, without running anything."""
+"""Notebook 31: grids of ranks, compared by the traffic and memory of a rank, without running anything."""
 
 from typing import NamedTuple
 

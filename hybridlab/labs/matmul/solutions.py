@@ -43,8 +43,8 @@ labs.answer("matmul.cannon", my_cannon)""")
 SOLUTIONS: dict[str, Solution] = {
     "matmul.rows": Solution(
         ROWS,
-        "Rows of C need the same rows of A, which are here, and all of B; each rank uses B for rows of its own, so B "
-        "is replicated, R, and its gradient a partial sum.",
+        "Rows of C need the same rows of A, which are here, and all of B. Each rank uses B for its own rows, so B is "
+        "replicated, R, and its gradient is a partial sum.",
         (
             (ROWS.but('to="R"', 'to="I"'), "another gradient of B than one device"),
             (ROWS.but(f"    b = {MOVE}\n", ""), "shapes cannot be multiplied"),
@@ -113,7 +113,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "matmul.kept": Solution(
         'labs.answer("matmul.kept", 3)',
-        "The two products of the backward need the other ranks' panels as much as the forward did: they travel again.",
+        "The two matmuls of the backward need the other ranks' panels, as the forward did, so they are sent again.",
         ((1, "the forward alone"), (2, "if the panels are saved"), (4, "not needed twice"), ("b", "one number")),
         also=(3.0,),
     ),

@@ -1,8 +1,8 @@
 """The hunt for wrong gradients, `megatron.hunt`: a small layer on two ranks that share the positions, and mistakes.
 
-Each rank normalises its half of the positions, so it has only a summand of the gradients of the norm. Who forgets to
-add them, or adds what is whole already, trains on wrong gradients while the loss is right. A check by finite
-differences is run against the right gradients and against every mistake.
+Each rank normalises its half of the positions, so it has only partial sums of the norm's gradients. A program that
+does not add them, or adds gradients that are already full, trains on wrong gradients while the loss is right. A
+student's check by finite differences is run on the right gradients and on every mistake.
 """
 
 from collections.abc import Callable

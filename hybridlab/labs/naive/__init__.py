@@ -1,5 +1,4 @@
-"""Notebook 10, naive pipelines: what crosses each cut, how unequal the stages are, whether two runs learn the same
-(`cuts`).
+"""Notebook 10, naive pipelines: bytes across each cut, unequal stages, and whether two runs learn the same (`cuts`).
 
 Its exercises are in `tasks`, their solutions in `solutions`.
 """

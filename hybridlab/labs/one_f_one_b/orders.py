@@ -1,4 +1,4 @@
-"""Notebook 12: what ranks hold, counted; slow messages; a written order against ranks that do what has arrived."""
+"""Notebook 12: the counted memory of ranks; slow messages; a written order, and ranks driven by messages."""
 
 import hybridlab as hl
 from hybridlab.labs.one_f_one_b.letters import from_letters

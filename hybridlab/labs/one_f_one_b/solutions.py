@@ -155,7 +155,7 @@ labs.answer("1f1b.play", [
             (["FB" * 6] * 4, "But it takes longer than 30 units"),
             (["FFFB" + "FB" * 3 + "BB"] * 4, "waits"),
             (["FB" * 8] * 4, "Make it 4, 4, 6"),
-            (hl.schedule("zb_h1", ranks=4, microbatches=6), "whole backwards only"),
+            (hl.schedule("zb_h1", ranks=4, microbatches=6), "only F and B"),
             (30, "Answer with text"),
         ),
         also=(["FFF" + "BF" * 3 + "BBB", "FFF" + "BBFBFF" + "BBB", "FFBFBB" * 2, "FB" * 6],),

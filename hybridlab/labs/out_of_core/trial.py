@@ -152,9 +152,7 @@ def _run(engine, arena, link, blocks, x, g) -> str:
     def look(call, block):
         getattr(engine, call)(block)
         if link.bytes > arena.held:
-            told.append(
-                f"{call}({block}): {link.bytes:,} bytes are on the device, but the arena has {arena.held:,}"
-            )
+            told.append(f"{call}({block}): {link.bytes:,} bytes are on the device, but the arena has {arena.held:,}")
 
     def reached(block):
         """The gradient of this block's output is there."""

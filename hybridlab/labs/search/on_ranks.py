@@ -45,4 +45,4 @@ def proved(pool, graph: Graph, strategies: dict[str, Strategy], steps: int = 3) 
         equal = "equal" if gap < GAP else f"off by {gap:.1e}"
         ledgers = "as derived" if not any(home.strange for home in homes) else "other messages"
         rows.append((name, equal, ledgers))
-    return table(f"strategy | {steps} steps beside one device | ledgers", rows)
+    return table(f"strategy | {steps} steps, compared with one device | ledgers", rows)

@@ -80,7 +80,7 @@ labs.answer("search.by_hand", {
              "The longest part is gelu, mostly its messages"),
             (BEST | {"features": "F"}, "Features has no dimension F"),
             (BEST | {"soft": "B"}, "no operator soft"),
-            ({"features": "B"}, "Say what i cuts in bent too"),
+            ({"features": "B"}, "Say which dim i cuts in bent too"),
             ("B", "a dict from each operator"),
         ),
         also=(BEST | {"features": "P", "bent": "P", "hidden": "P"}, BEST | {"loss": "B"}),

@@ -65,7 +65,7 @@ def _target():
 
 
 def _beside():
-    """The length when every W stands right after its I: 1F1B, split."""
+    """The length with every W right after its I: 1F1B, split."""
     return hl.simulate(beside(hl.schedule("1f1b", ranks=RANKS, microbatches=MICROBATCHES))).length
 
 
@@ -120,7 +120,7 @@ def _clipped(ranks, microbatches):
 
 
 def _merged(answer) -> Verdict:
-    """What torch's runtime makes of an I that its own W follows."""
+    """The verdict on the action of torch's runtime for an I followed by its W."""
     given = str(answer).strip().upper()
     if given in ("1B3", "B"):
         return (
