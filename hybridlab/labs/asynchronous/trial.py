@@ -13,7 +13,7 @@ ABOUT = {  # {words of a reply: the hint about what it says is off}
     "since. Make the next version in new tensors: w - rate * gradient is a new tensor.",
     "used the same tensors": "Microbatches that share a tensor also share its .grad. Which tensors must each forward "
     "have for itself?",
-    "meanwhile is lost": "Two lists of tensors meet in an update: the version of the microbatch, which has the "
+    "in between are lost": "Two lists of tensors meet in an update: the version of the microbatch, which has the "
     "gradient, and the newest one, which must change. Which of them is on the left of the minus sign?",
     "versions at once": "A version is needed until the backward of its microbatch, and not longer: versions.pop(k).",
     "times too small": "Every microbatch makes its own update here, so its loss is not divided by m. Where do you "

@@ -145,7 +145,7 @@ class Noted:
 
 
 def _recorded(comm, overlapped, sizes, waits, times):
-    """The pieces of the quickest step, in seconds from its beginning."""
+    """The pieces of the fastest step, in seconds from its beginning."""
     made = single(sizes)
     steps = [_step(comm, overlapped, made, waits) for _ in range(times + 1)][1:]
     return min(steps, key=length)

@@ -36,7 +36,7 @@ SOLUTIONS: dict[str, Solution] = {
 block = 1536 // 2 * 512 // 2
 part = $rows // 2 * 512 // 2
 labs.answer("axonn.words", block // 2 + 2 * part // 2)""",
-        "The block of W is gathered, and half of it comes; the partial sums of Y go round twice, half each time.",
+        "Half of the block of W is gathered from the other rank. The all-reduce of Y sends half of it twice.",
         (
             (98304, "only the gather along z"),
             (1048576, "only the all-reduce along inner"),
@@ -111,7 +111,7 @@ labs.answer("axonn.words", block // 2 + 2 * part // 2)""",
     ),
     "axonn.hidden": Solution(
         'labs.answer("axonn.hidden", 18 + 1 + 2 + 2 * ($sum_x - 3) + 1)',
-        "Hidden are the second gather, the first scatter, and as much of each sum of dX as dW takes.",
+        "The second gather and the first scatter are hidden, and of each all-reduce of dX the time of dW.",
         (
             (32, "That is the plain version"),
             (18, "the matmuls alone"),
@@ -130,7 +130,7 @@ from hybridlab.core.what.shape import Shape
 few = Shape(layers=24, width=8192, heads=4, context=2048, vocabulary=51200)
 best = hl.plan(few, "a100", gpus=64, batch=8, grids=True, p=1).best.plan
 labs.answer("axonn.grid", (best.x, best.t, best.d))""",
-        "All heads are shared out, and what is left is weighed: sums along x against gradients over copies.",
+        "t uses all heads. Then compare the all-reduces along x with those of gradients over copies.",
         (
             ((2, 4, 8), "is 14% slower"),
             ((8, 8, 1), "more than the 4 heads"),

@@ -53,7 +53,7 @@ def _whole(sizes: dict) -> bool:
 def bill(one: Plan) -> tuple[float, float]:
     """(seconds of a step, bytes on a device) of a plan in the scenario.
 
-    raises  ValueError in one sentence when it is not legal, or not for so many devices
+    raises  ValueError in one sentence when it is not legal, or not for this number of devices
     """
     shape, batch = catalog.model(SCENARIO["model"]).shape, SCENARIO["batch"]
     if one.devices != SCENARIO["devices"]:

@@ -19,7 +19,7 @@ task = partial(Task, notebook="20_collectives")
 
 
 def _lists(answer, count: int) -> list | None:
-    """The answer as so many entries, one per rank, or None."""
+    """The answer as `count` entries, one per rank, or None."""
     return list(answer) if isinstance(answer, list | tuple) and len(answer) == count else None
 
 

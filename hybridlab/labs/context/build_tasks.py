@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 class On(NamedTuple):
-    """A ring of so many ranks, each with so many positions."""
+    """A ring: the number of ranks, and the positions of each."""
 
     ranks: int
     length: int

@@ -8,7 +8,7 @@ from hybridlab.core.where.chunks import Chunks
 class Moment(NamedTuple):
     """One step of a ring.
 
-    sources  for each rank, the rank whose keys and values it has now
+    sources  for each rank, the source of the keys and values that it has now
     meets    (chunk of queries, chunk of keys) that are computed in this step;  skipped  those that need not be
     pairs    for each rank, the pairs of a query and a key that it sees, in this step
     """

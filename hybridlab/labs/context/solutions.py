@@ -96,8 +96,8 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
     ),
     "context.ring": Solution(
         RING,
-        "In each step the next keys are asked for first, then the queries meet those that are here, then one waits; in "
-        "the last step nothing is sent.",
+        "Each step first starts the messages with the next keys, then computes with the present keys, then waits. The "
+        "last step sends nothing.",
         (
             (RING.but("source <= comm.rank", "True"), "which come after all of its queries"),
             (RING.but("source == comm.rank)", "False)"), "same is True for its own keys"),
@@ -170,7 +170,7 @@ labs.answer("context.ways", (2 * $heads + 2 * 8) / (2 * 8))""",
     "context.backward": Solution(
         """\
 labs.answer("context.backward", ($ranks - 1) + $ranks)""",
-        "Keys and values make p - 1 hops; their gradients make one more, to be home.",
+        "Keys and values make p - 1 hops; their gradients make one more, to return to the owner.",
         (
             (7, "keys and values alone"),
             (14, "where are the gradients"),

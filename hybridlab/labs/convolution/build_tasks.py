@@ -15,7 +15,7 @@ task = partial(Task, notebook="34_convolution")
 
 
 class Cut(NamedTuple):
-    """Pictures of two channels in strips; `have` says whose rows are whose."""
+    """Pictures of two channels in strips; `have` has the rows of each rank."""
 
     have: tuple[Span, ...]
     kernel: int

@@ -197,7 +197,7 @@ def _held(x, until):
 
 
 def _recorded(comm, sizes, overlapped, row, link, times):
-    """The pieces of the quickest step, in seconds from its beginning."""
+    """The pieces of the fastest step, in seconds from its beginning."""
     steps = [_step(comm, Conv(*sizes), overlapped, row, link) for _ in range(times + 1)][1:]
     return min(steps, key=length)
 
@@ -240,7 +240,7 @@ def _plain(comm, x, cuts, sights, make):
 
 
 def _waited():
-    """A convolution that only takes time: so many seconds for a row of outputs, in the backward twice as many."""
+    """A convolution that only takes time: some seconds for a row of outputs, and twice that in the backward."""
     import torch
 
     class Waited(torch.autograd.Function):

@@ -26,7 +26,7 @@ LAYERS = {  # of convolution.grid
 
 
 def convolutions(side: int = SIDE) -> list[list[Conv]]:
-    """VGG-16's convolutions, block by block, for one picture of so many pixels each way; pooling halves it."""
+    """VGG-16's convolutions, block by block, for one square picture of `side` pixels; pooling halves its sides."""
     enter, blocks = 3, []
     for number, (count, filters) in enumerate(VGG):
         rows = side >> number

@@ -32,7 +32,7 @@ def symptoms(homes) -> list[str]:
 
 
 class Case(NamedTuple):
-    """The program on so many ranks."""
+    """The number of ranks that run the program."""
 
     ranks: int
 

@@ -164,7 +164,7 @@ def _counted(comm, one):
 
 
 def sent(size: float, ranks: int = 2) -> float:
-    """The bytes that each rank sends in all-reduces of so many bytes: 2·size·(p-1)/p."""
+    """The bytes that each rank sends in all-reduces of `size` bytes: 2·size·(p-1)/p."""
     return cost("all_reduce", ranks, size).bytes
 
 

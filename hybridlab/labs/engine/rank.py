@@ -23,7 +23,7 @@ class Did(NamedTuple):
     gap: float  # the largest difference from one device
     ratio: float  # the norm of the gradients, over that of one device
     order: list[tuple]  # its forwards and backwards, as entries of its list
-    overwrote: list[int]  # microbatches whose x was another one when their backward came
+    overwrote: list[int]  # microbatches with an x that had changed before their backward
     most: int  # forwards held at once
     sent: int  # messages
     bytes: int

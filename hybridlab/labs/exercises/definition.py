@@ -21,7 +21,7 @@ AGAIN = "run its cell again, then answer again"
 
 
 class Definition(NamedTuple):
-    """The text of a function or a class; the name that it binds, "" for a lambda; the functions whose code it is."""
+    """The text of a function or a class; the name that it binds, "" for a lambda; the functions that it defines."""
 
     text: str
     name: str

@@ -14,7 +14,7 @@ PR_SET_DUMPABLE = 4
 
 
 def main():
-    """Check every answer of a submission; one line each, as soon as it is known."""
+    """Check every answer of a submission, and print a line for each as soon as it is checked."""
     if sys.platform == "linux":  # else a rank could write verdicts to what this process has open
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     submission = json.load(sys.stdin)

@@ -44,7 +44,7 @@ class Task:
 
 
 def varying(make: Callable[..., Task], **choices) -> Task:
-    """A task whose numbers a seed chooses: `make(**numbers)`, each number one of its `choices`, for seed 0 the first.
+    """A task with numbers chosen by a seed: `make(**numbers)`, each number one of its `choices`, for seed 0 the first.
 
     >>> def ask(ranks):
     ...     about = dict(objective="Add.", difficulty=1, minutes=1, notebook="00_start")
@@ -63,7 +63,7 @@ def varying(make: Callable[..., Task], **choices) -> Task:
 
 
 def _place(seed: int, task: str, number: str, count: int) -> int:
-    """Which of so many choices; the same on every machine and under every version of Python."""
+    """The number of the choice; the same on every machine and with every version of Python."""
     if seed == 0:
         return 0
     return int.from_bytes(hashlib.sha256(f"{seed} {task} {number}".encode()).digest()[:8], "big") % count

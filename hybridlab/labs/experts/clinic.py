@@ -20,7 +20,7 @@ CAUSES = {
 
 
 class On(NamedTuple):
-    """A mesh of copies and ranks along ep, and a layer with so many experts."""
+    """A mesh of copies and ranks along ep, and the number of experts of the layer."""
 
     dp: int
     ep: int

@@ -21,7 +21,7 @@ WEIGHT = 8  # bytes of everything else, too: all is in double precision here
 
 
 class On(NamedTuple):
-    """A layer of experts on ranks that each have so many tokens; every token chooses some experts."""
+    """A layer of experts, and the tokens of each rank; every token chooses some experts."""
 
     tokens: tuple[int, ...]
     experts: int
@@ -194,7 +194,7 @@ def stepped(pool, exponents: Sequence[float], choices: int = 2048, each: float =
     """{loads: seconds of a layer's forward, predicted and measured}, for loads as Zipf has them.
 
     Emulated work: an expert waits `each` seconds for every row. Routing, counts and both messages are real. Of several
-    tries the quickest counts, as its slowest rank saw it.
+    tries the fastest counts, timed on its slowest rank.
     """
     found = {}
     for exponent in exponents:

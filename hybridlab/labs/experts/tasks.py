@@ -78,7 +78,7 @@ def _hot(share: int) -> Task:
             ],
         ),
         (
-            "The layer is over when the most loaded rank is. What does that rank have to do?",
+            "The layer ends when the rank with the largest load has finished. How much work does that rank have?",
             f"Its two experts get {share} and (100 - {share})/7 choices. With even loads a rank has 25.",
             f"({share} + {100 - share}/7)/25.",
         ),
@@ -94,8 +94,8 @@ def _hot(share: int) -> Task:
 def _bytes(ranks: int, chosen: int) -> Task:
     return task(
         f"There are {ranks} ranks with the same number of tokens each; a token chooses {chosen} experts. Count the "
-        "rows that one forward moves for a rank, there and back, including those that stay on their rank. By what "
-        "factor does the all-gather (with its reduce-scatter) move more rows than the two all-to-alls?",
+        "rows that one forward moves for a rank, to the experts and back, including those that stay on their rank. By "
+        "what factor does the all-gather (with its reduce-scatter) move more rows than the two all-to-alls?",
         Number(
             lambda: ranks / chosen,
             "times",
@@ -103,13 +103,13 @@ def _bytes(ranks: int, chosen: int) -> Task:
                 (chosen / ranks, "Upside down: which moves more, the all-gather or the all-to-all?"),
                 (ranks, "A token goes to more than one expert."),
                 (ranks * chosen, "In the all-gather a token is sent once, however many experts it chooses."),
-                (2 * ranks / chosen, "Both ways go there and back: two messages each."),
+                (2 * ranks / chosen, "Both ways go to the experts and back, with two collectives each."),
             ],
         ),
         (
             "Let each rank have n tokens. How many rows does an all-to-all move for a rank, how many an all-gather?",
-            f"All-to-all: {chosen}·n rows there and the same number back. All-gather: {ranks}·n rows, and the same "
-            "number in the reduce-scatter.",
+            f"All-to-all: {chosen}·n rows to the experts and the same number back. All-gather: {ranks}·n rows, and the "
+            "same number in the reduce-scatter.",
             f"{ranks}/{chosen}.",
         ),
         objective="Say for how many choices an all-gather moves no more than an all-to-all.",
@@ -120,7 +120,7 @@ def _bytes(ranks: int, chosen: int) -> Task:
 
 def _further(stages: int, tokens: int) -> Task:
     borders = stages - 1
-    once = TOKENS / (borders * tokens)  # so many microbatches bring along as much as the copy costs
+    once = TOKENS / (borders * tokens)  # with this many microbatches the saved traffic equals that of the copy
     first = lambda much: math.floor(much) + 1
     return task(
         f"A model with a vocabulary of {TOKENS:,} has {stages} pipeline stages. An extra block on the last stage "
@@ -148,9 +148,9 @@ def _further(stages: int, tokens: int) -> Task:
             ],
         ),
         (
-            "Let h be the width. How many numbers cross one border for one microbatch, there and back?",
+            "Let h be the width. How many numbers cross one border for one microbatch, forward and backward?",
             f"With m microbatches: m · {borders} · 2 · {tokens:,} h along the stages; 2 · {TOKENS:,} h for the copy.",
-            f"{TOKENS:,} / ({borders} · {tokens:,}) = {once:.2f}; the next whole number above it.",
+            f"{TOKENS:,} / ({borders} · {tokens:,}) = {once:.2f}; the answer is the next larger integer.",
         ),
         objective=(
             "Compare a tensor that crosses all stages in every microbatch with a copy that is all-reduced once per "

@@ -56,7 +56,7 @@ def _of_y(y, wanted) -> str:
         return "has the right rows in another order: which token does each row belong to?"
     return (
         "returned another y than one device. Rows arrive rank by rank: are they in the order of the experts when these "
-        "compute, and back in the order of their arrival before they go home?"
+        "compute, and back in the order of their arrival before they return?"
     )
 
 

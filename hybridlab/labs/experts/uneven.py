@@ -17,7 +17,7 @@ def by_rank(loads: Sequence[float], ranks: int) -> list[float]:
 
 
 def factor(loads: Sequence[float], ranks: int) -> float:
-    """The load of the most loaded rank over the mean: so many times as long takes the layer as with even loads.
+    """The largest load of a rank over the mean: the factor to the time of the layer with even loads.
 
     >>> factor([2, 1, 1, 1, 1, 1, 1, 1], ranks=4)
     1.3333333333333333

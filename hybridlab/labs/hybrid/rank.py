@@ -47,7 +47,7 @@ def one_process(stages: int, rows: slice = slice(None)) -> list[list[Tensor]]:
 
 
 def shards(stage: list[Tensor], part: int, parts: int) -> list[Tensor]:
-    """What one of so many ranks holds of a stage's [A, B]: rows of A, columns of B."""
+    """One rank's part of a stage's [A, B]: rows of A, columns of B."""
     A, B = stage
     return [A.chunk(parts)[part].clone(), B.chunk(parts, dim=1)[part].clone()]
 

@@ -61,7 +61,7 @@ def _three_axes(answer) -> Verdict:
 
 
 def crossing(parts: int) -> float:
-    """Bytes that one microbatch sends over one cut, forward and backward, by so many ranks with the whole each."""
+    """Bytes that one microbatch sends over one cut, forward and backward, if each rank sends the full tensor."""
     return sum(size for _, size in traffic(schedule("1f1b", ranks=2, microbatches=1), parts * BOUNDARY).values())
 
 

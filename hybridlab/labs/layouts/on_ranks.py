@@ -48,7 +48,7 @@ def some(pool, graph: Graph, count: int, seed: int = 0) -> Table:
     legal = math.prod(len(choices(one, graph.sizes, pool.mesh)) for one in graph.operators)
     verdicts = [judged(found) for found in tried(pool, graph, drawn(graph, pool.mesh, count, seed))]
     rows = [(legal, count, verdict, verdicts.count(verdict)) for verdict in set(verdicts)]
-    return table("legal strategies | drawn | on ranks | so many", rows)
+    return table("legal strategies | drawn | on ranks | number", rows)
 
 
 def judged(found: list) -> str:

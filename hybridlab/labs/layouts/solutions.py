@@ -54,7 +54,8 @@ ring = lambda ranks, words: 2 * (ranks - 1) / ranks * words
 activations = 80 * 16 * $width / $i
 weights = 4 * $width * $width / $j
 labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))""",
-        "Along j travel down and the gradient of x, of this rank's sequences; along i its parts' gradients of A and W.",
+        "Along j, down and the gradient of x are all-reduced, for this rank's sequences. Along i, the gradients of A "
+        "and W are, for this rank's parts.",
         (
             (81920, "That is x and down"),
             (98304, "That is the weights' gradients"),
@@ -70,7 +71,8 @@ labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))"
     ),
     "layouts.by_hand": Solution(
         LAYERS,
-        "x is used along j, and the weights along i, for work that differs: they enter. Z is partial along j.",
+        "Ranks along j use x, and ranks along i use the weights, for different work: so they enter. Z is partial along "
+        "j.",
         (
             (LAYERS.but(SUM, "h @ W.T"), "along j every rank has used its own hidden units only"),
             (LAYERS.but('    x = typed.enter(comm, x, "j")\n', ""), "another gradient of x than one device"),

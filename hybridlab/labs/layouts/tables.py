@@ -68,7 +68,7 @@ def spelled(state: State) -> str:
 
 
 def strategy_of(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Strategy:
-    """A strategy as it is; the strategy of a table of rules."""
+    """The strategy of a table of rules; a strategy is returned unchanged."""
     return layout if graph.result.name in layout else shared(graph, layout, mesh)
 
 

@@ -17,7 +17,7 @@ class Way(NamedTuple):
 
 
 def ways(side: int, ranks: int) -> list[Way]:
-    """1D, 2D, 2.5D and 3D for square matrices on so many ranks: those of them that have a grid.
+    """1D, 2D, 2.5D and 3D for square matrices on this number of ranks, as far as a grid exists.
 
     >>> [(way.name, way.grid) for way in ways(64, 64)]
     [('1D', (64, 1, 1)), ('2D', (8, 8, 1)), ('2.5D', (4, 4, 4)), ('3D', (4, 4, 4))]

@@ -81,7 +81,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "matmul.cannon": Solution(
         CANNON,
-        "In step s all ranks of a row and a column meet the pairs of blocks whose number is i + j + s, each pair once.",
+        "In step s rank (i, j) multiplies the pair of blocks with number i + j + s, so it uses each pair once.",
         (
             (CANNON.but(WANTS, "want_a, want_b = turned(blocks, step), turned(blocks, step)"), "same part of k"),
             (CANNON.but("turned(blocks, j + step)", "turned(blocks, j - step)"), "3 × 3 ranks"),
@@ -126,7 +126,7 @@ sent = lambda m, k, n, r, c, d: (
 best = lambda m, k, n: min(grids, key=lambda grid: sent(m, k, n, *grid))
 T, h = 65536, 1024
 labs.answer("matmul.tall", [best(T, h, h), best(h, T, h), best(256, h, h)])""",
-        "A rank sends most of the blocks that its grid makes it gather; the largest matrix should not travel at all.",
+        "The grid decides which blocks a rank gathers and sends. Choose it so that the largest matrix is not sent.",
         (
             ([(2, 2, 2)] * 3, "(a) Y = X·W with many tokens: this grid sends"),
             ([(8, 1, 1), (8, 1, 1), (1, 2, 4)], "(b) dW"),

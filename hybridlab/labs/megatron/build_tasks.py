@@ -58,7 +58,7 @@ def _pair(answer) -> Verdict:
 
 
 def _tokens(answer) -> Verdict:
-    """The first number of tokens whose latents are more numbers than the matrix and the scale that make them."""
+    """The verdict on the least number of tokens for which the latents have more numbers than their weights."""
     try:
         tokens = float(answer)
     except (TypeError, ValueError, OverflowError):

@@ -86,7 +86,7 @@ def gradients(mistake: str = "all gradients are right") -> Weights:
 
 
 def wrong(mistake: str) -> set[str]:
-    """The names whose gradients a mistake spoils.
+    """The names of the gradients that a mistake makes wrong.
 
     >>> sorted(wrong("the norm learned from the first rank's positions only"))
     ['norm.bias', 'norm.weight']

@@ -56,7 +56,7 @@ def g(z, comm):
 
 
 def forget_the_sum_of_f():
-    """A sabotage for hl.check: the backward of f passes the gradient on as it is."""
+    """A sabotage for hl.check: the backward of f passes the gradient on without a sum."""
     from hybridlab.world.talk import typed
 
     right = typed.conjugate
@@ -67,7 +67,7 @@ def forget_the_sum_of_f():
 
 
 def counted(shape: Shape, ways: int, sequence: bool = False) -> dict[tuple[str, str], int]:
-    """{(what, when): elements} that one rank's ledger holds along tp after one sequence, there and back.
+    """{(what, when): elements} in one rank's ledger along tp after forward and backward of one sequence.
 
     The words are those of `predict.bytes.traffic.tensor`; hooks report the running module.
     """
@@ -183,7 +183,7 @@ class Shares(NamedTuple):
 
 
 def shares(ways: int, shape: Shape = LARGE, sequences: int = 2, steps: int = 4) -> Shares:
-    """The quickest of some real training steps on ranks along tp, after one that is not measured."""
+    """The fastest of some real training steps on ranks along tp, after one that is not measured."""
     with hl.ranks(hl.Mesh(tp=ways)) as pool:
         return Shares(*pool.run(_shares, shape, sequences, steps)[0])
 

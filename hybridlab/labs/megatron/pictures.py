@@ -45,7 +45,7 @@ def attention_cut(shape: Shape = SHAPE, ranks: int = 4, kv_heads: int = 2) -> Ch
 
 
 def pair_still(shape: Shape, ranks: int, way: str = pair.WAYS[0], flow: str = "forward") -> Still:
-    """The two matrices of an MLP on so many ranks.
+    """The two matrices of an MLP on several ranks.
 
     >>> pair_still(SHAPE, 4).summary.split("; ")[0]
     '4 ranks, A by column, B by row, forward: f sends nothing, g is an all-reduce of 48×64'
@@ -100,7 +100,7 @@ def _product(layout, step) -> tuple[str, int, bool]:
 
 
 def attention_still(shape: Shape, ranks: int, kv_heads: int, flow: str = "forward") -> Still:
-    """The matrices of an attention layer on so many ranks, by heads.
+    """The matrices of an attention layer on several ranks, by heads.
 
     raises  ValueError when heads cannot be shared out so
 

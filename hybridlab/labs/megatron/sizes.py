@@ -78,7 +78,7 @@ def gigabytes(shape: Shape, sequences: int, ways: int, sequence: bool = False) -
 
 
 def on_the_wire(shape: Shape, sequences: int, ways: int, sequence: bool = False) -> float:
-    """The numbers that each rank sends along tp for one microbatch, there and back, by a ring.
+    """The numbers that each rank sends along tp for one microbatch, forward and backward, with rings.
 
     >>> one = Shape(layers=1, width=12288, heads=96, context=2048)
     >>> on_the_wire(one, 1, 8) - on_the_wire(Shape(layers=1, width=12288, heads=0, context=2048), 1, 8)
@@ -96,7 +96,8 @@ def _spoken(what, when, sequence):
 def least_width(rate: float, link: float, width: int = HALF) -> float:
     """The hidden size from which cutting a layer makes it faster: h > gC/(9W), for any t.
 
-    For each token a layer computes 72 h² operations there and back, and each of t ranks sends 8h(t-1)/t numbers.
+    For each token a layer computes 72 h² operations in forward and backward, and each of t ranks sends 8h(t-1)/t
+    numbers.
 
     rate  FLOP/s of a GPU, C;  link  bytes/s that it sends, W;  width  bytes of a number, g
 

@@ -37,7 +37,7 @@ def _bottleneck(stages):
 
 
 def _balanced(answer) -> Verdict:
-    """Sizes of three stages whose slowest is as quick as any cut can make it."""
+    """The verdict on the sizes of three stages: the slowest must be as fast as possible."""
     try:
         sizes = [int(size) for size in answer]
         whole = sizes == [float(size) for size in answer]

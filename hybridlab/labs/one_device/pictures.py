@@ -130,7 +130,7 @@ LONGEST = 3  # cards' sizes at which a bar is cut off
 
 
 def placing_and_training(parameters: float, cards: int, card: float) -> Still:
-    """The weights alone, and all that training keeps of the model, equally shared among cards of so many bytes."""
+    """The weights alone, and the model's state in training, divided equally among cards of `memory` bytes."""
     rows = [("placing", placing, cards), ("training", training, cards)]
     kept = [what(parameters, n) for _, what, n in rows]
     bars = [Bar(f"{name} on {n} cards", "on each", one) for (name, _, n), one in zip(rows, kept)]

@@ -53,7 +53,7 @@ def both(jitter: float, microbatches: int = 12, **more) -> tuple[hl.Timeline, hl
 
 
 def with_messages(name: str, latency: float) -> hl.Timeline:
-    """The predicted step of four ranks and eight microbatches whose messages take some time.
+    """The predicted step of four ranks and eight microbatches, with messages that take some time.
 
     >>> with_messages("gpipe", 0.5).length, with_messages("1f1b", 0.5).length
     (36.0, 41.0)
@@ -63,8 +63,8 @@ def with_messages(name: str, latency: float) -> hl.Timeline:
 
 
 def in_flight(held: list[int], latency: float = 0, microbatches: int = 8) -> hl.Timeline:
-    """The predicted step where each rank does so many forwards before its first backward, then a backward and a forward
-    in turn. `ranks - rank` of them is 1F1B.
+    """The predicted step if rank r does held[r] forwards before its first backward, then a backward and a forward in
+    turn. With held[r] = ranks - r this is 1F1B.
 
     >>> in_flight([2, 1]).length == hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=8), hl.Costs(F=1, B=2)).length
     True

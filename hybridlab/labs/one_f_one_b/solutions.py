@@ -71,7 +71,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "1f1b.engine": Solution(
         ENGINE,
-        "The list gives the order and the messages give the times: the function contains no schedule.",
+        "The list gives the order, and the messages decide the times. The function itself contains no schedule.",
         (
             (BLOCKING, "deadlock: rank 1 waits in send"),
             (BLOCKING, "isend returns at once"),
@@ -162,7 +162,7 @@ labs.answer("1f1b.play", [
     ),
     "1f1b.held": Solution(
         'labs.answer("1f1b.held", [min(6 - r, 4) for r in range(6)])',
-        "Rank r can have p-r microbatches in flight, and there are only m of them.",
+        "Rank r can have p-r microbatches in flight, but never more than m.",
         (
             ([6, 5, 4, 3, 2, 1], "only 4 microbatches"),
             ([4] * 6, "That is GPipe"),

@@ -61,5 +61,5 @@ def _of_plan(case, plan) -> str:
     if mine > shortest + TOO_LONG:
         return f"the step takes {mine:g} units, but {shortest:g} are possible."
     if mine > shortest - TOO_LONG and moved > fewest:
-        return f"it is short enough, but copies {moved} blocks there and back, where {fewest} are enough."
+        return f"it is short enough, but swaps {moved} blocks, while {fewest} are enough."
     return ""

@@ -46,7 +46,7 @@ class Run:
         self.since = len(self.comm.ledger)
 
     def result(self, y, right, name: str, near=(), otherwise="", words: int | None = None, fewer=""):
-        """Go on if y is this rank's part of `name`, has sent so many words, and a gradient can flow back from it."""
+        """Continue if y is this rank's part of `name`, the words sent are right, and y has a backward."""
         sent = words_of(self.comm.ledger, self.since)
         self.settle(_off(y, right, name, near, otherwise))
         told = f"has the right {name}, but it has no backward: use typed collectives, which autograd follows."
