@@ -1,4 +1,4 @@
-"""The pictures of notebook 15: which version of the weights a microbatch meets, and what was learned."""
+"""The pictures of notebook 15: the version of the weights that each microbatch uses, and the training losses."""
 
 import math
 from collections.abc import Iterator

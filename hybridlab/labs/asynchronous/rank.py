@@ -1,4 +1,4 @@
-"""A student's pipeline without flush, on real ranks: a stage that is called with its weights, and what it must equal.
+"""A student's pipeline without flush, on real ranks: a stage that is called with its weights, and the right results.
 
 The replay knows no ranks and no messages: every microbatch goes through all stages, each with the version of its
 weights that the list of its rank names, and then every stage makes its next version.
@@ -35,11 +35,11 @@ def version_of(program, microbatch: int) -> int:
     return [kind for kind, _ in program[: program.index(("F", microbatch))]].count("B")
 
 
-# --- what is right, and what is nearly right ----------------------------------------------------------------------
+# --- right results, and results of known mistakes------------------------------------------------------------------
 
 
 class Update(NamedTuple):
-    """What an update may go by: weights, gradients of one microbatch, and their sum over all that used this version."""
+    """Inputs of an update: weights, gradients of one microbatch, and their sum over all that used this version."""
 
     newest: Weights
     used: Weights  # by the forward

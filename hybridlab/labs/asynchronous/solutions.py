@@ -71,7 +71,7 @@ SOLUTIONS: dict[str, Solution] = {
             (IN_PLACE, "overwrote weights that were still in use: the backward of microbatch"),
             (NOTICED, "modified by an inplace operation"),
             (ONE_GRAD, "used the same tensors for several microbatches: .grad adds up"),
-            (ENGINE.but("[w - rate * old.grad", "[old.detach() - rate * old.grad"), "is lost"),
+            (ENGINE.but("[w - rate * old.grad", "[old.detach() - rate * old.grad"), "are lost"),
             (ENGINE.but("versions.pop(k)", "versions[k]"), "kept 8 versions at once; 3 are enough for its list"),
             (ENGINE.but("toy.loss(y, target)", "toy.loss(y, target) / m"), "m times too small"),
             (ENGINE.but(UPDATE, "versions.pop(k)"), "returned the weights with which it began"),

@@ -4,7 +4,7 @@ from hybridlab.labs.engine.case import Case, counted, lists
 from hybridlab.labs.engine.trial import BOUNDARY, _short
 
 LINGERS = 1  # a version that is over may still hang on a variable, until the next one takes its place
-ABOUT = {  # {words of a reply: the hint about what it says is off}
+ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
     "its list says": "The lists are those of 1F1B; do not reorder them. Take kind and microbatch from each "
     "entry, and find versions[k] and kept[k] by that number.",
     "were still in use": "Other microbatches are between their forward and their backward, with these same tensors. "
@@ -19,7 +19,7 @@ ABOUT = {  # {words of a reply: the hint about what it says is off}
     "times too small": "Every microbatch makes its own update here, so its loss is not divided by m. Where do you "
     "divide?",
 }
-ALIKE = {  # what a run equals that does not equal its replay
+ALIKE = {  # {a rule that gives the same weights as a wrong run: the reply}
     "from the version": "made each update from the weights that the microbatch had used: the updates of other "
     "microbatches in between are lost. Update the newest weights.",
     "divided by m": "has updates m times too small: every microbatch makes its own update here, so do not divide by m.",

@@ -1,4 +1,4 @@
-"""Notebook 15: pipelines with and without a flush, as schedules of many updates; and what a training brings home."""
+"""Notebook 15: pipelines with and without a flush, as schedules of many updates; and the results of a training."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Notebook 36: every grid of 8 ranks for the same GPT: its name, what a rank sends along each axis, what it keeps."""
+"""Notebook 36: every grid of 8 ranks for the same GPT: its name, the words sent along each axis, the memory."""
 
 from collections import Counter
 from functools import lru_cache

@@ -5,7 +5,7 @@ Its exercises are in `tasks`, their solutions in `solutions`; `rubric` says how 
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {"given": "GIVEN STAND_IN agreement beside_the_dry_run bills chosen defended foreseen_bytes played pipeline plans"},

@@ -7,7 +7,7 @@ are in `tasks` and `build_tasks`, their solutions in `solutions`; `trial` runs t
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

@@ -103,7 +103,7 @@ CAUSES = {
     "d": "Gradients do not change the first loss.",
 }
 
-ABOUT_JOINED = {  # {words of a reply: the hint about what it says is off}
+ABOUT_JOINED = {  # {words of a reply: the hint about the mistake that it reports}
     "each was divided by its own sum": "An out is a mean, weighted by exponentials. Two means become one when each "
     "is multiplied by its sum first.",
     "weighs both parts alike": "A part counts with its own sum of exponentials over that of both: exp(lse - both).",

@@ -177,7 +177,7 @@ def _seen(chunks, pair, x, y, cell):
 
 
 def _bars(chunks, every, number):
-    """For each rank, the pairs of this step and of those before, as a bar; its frame is what it has to do in all."""
+    """For each rank, the pairs of this step and of the steps before, as a bar; its frame is the total."""
     most = max(chunks.pairs)
     scale, tall = (WIDE - BARS - LEFT - 70) / most, 24
     yield words(BARS, SQUARE_TOP - 30, "pairs computed, of all that a rank has", PX["axis"])

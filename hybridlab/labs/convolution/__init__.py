@@ -6,7 +6,7 @@ Exercises are in `tasks` and `build_tasks`, their solutions in `solutions`; `tri
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

@@ -72,7 +72,7 @@ class Watched(nn.Module):
     def _kept(self, x):
         forward = _Forward()
         self._watch.hold(forward)
-        # Detached: what is saved of an output would otherwise keep the output, and so itself.
+        # Detached: otherwise the tensors saved for an output would keep the output, and so themselves.
         with saved_tensors_hooks(lambda saved: (forward, saved.detach()), lambda pair: pair[1]):
             return self.inner(x)
 

@@ -24,7 +24,7 @@ _given: dict[str, list[str]] = {}  # the hints that each task has given
 
 @dataclass(frozen=True)
 class Reply:
-    """What an answer gets: right or not, one sentence, and the next hint if it is not."""
+    """The reply to an answer: whether it is right, one sentence, and the next hint if it is not."""
 
     right: bool
     sentence: str
@@ -129,7 +129,7 @@ def _has_dots(definition) -> bool:
 
 
 class Question(str):
-    """What a task asks: text, which a notebook sets as prose."""
+    """The text of a question, which a notebook shows as prose."""
 
     def __repr__(self):
         return str(self)

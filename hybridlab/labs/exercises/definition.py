@@ -64,7 +64,7 @@ def _of_function(value) -> Definition:
         )
     if inner is not value and not decorated:
         return _of_function(_bare(value))
-    first = _first(node) if inner is not value else node.lineno  # who has the wrapper, has what was wrapped bare
+    first = _first(node) if inner is not value else node.lineno  # a known wrapper needs its function without decorators
     return Definition(_to_the_left(whole, first, node.end_lineno), node.name, [inner])
 
 

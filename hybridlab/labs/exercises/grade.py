@@ -24,8 +24,8 @@ SECONDS = 300.0  # for one submission
 LONGEST = 86_400.0  # that one may be given
 CONFINED = ("-m", "hybridlab.labs.exercises.confined")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # else no namespaces
-SWEEP = 3.0  # seconds, for it to end what it has started
-LONGEST_OUTPUT = 1_000_000  # bytes that are read of what a submission's process tells
+SWEEP = 3.0  # seconds in which it ends the processes that it has started
+LONGEST_OUTPUT = 1_000_000  # bytes that are read of the output of a submission's process
 MOST_NAMED = 20  # files that are not read, by name
 MARKS = {True: "+", False: "-", None: "?"}
 NOT_TAMPER_PROOF = (
@@ -83,7 +83,7 @@ def submissions(folder: Path) -> list[Path]:
 
 
 def _read(file: Path) -> dict | str:
-    """A submission, or what is wrong with its file."""
+    """A submission, or the mistake in its file."""
     if file.is_symlink():
         return "a link to another file: hand in the file itself"
     try:

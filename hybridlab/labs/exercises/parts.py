@@ -31,12 +31,12 @@ class Unwritable(Exception):
 
 
 class Parts:
-    """Names, what they stand for, and the text that makes each; `outside` of the first are the names around it."""
+    """Names, their values, and the text that makes each; `outside` of the first are the names around it."""
 
     def __init__(self):
         self.values: dict[str, object] = {}
         self._texts: dict[str, str] = {}
-        self._last: list[str] = []  # other names of what was still being written
+        self._last: list[str] = []  # other names of definitions that are not complete yet
 
     @property
     def text(self) -> str:

@@ -11,7 +11,7 @@ class Cell(str):
     def but(self, right: str, wrong: str) -> "Cell":
         """The cell with one mistake: a mutant of a solution.
 
-        raises  ValueError when the cell does not hold what is to be changed
+        raises  ValueError when the cell does not contain the text that is to be changed
 
         >>> Cell('labs.answer("a", 1 + 2)').but("+", "-")
         'labs.answer("a", 1 - 2)'

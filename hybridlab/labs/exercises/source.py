@@ -57,7 +57,7 @@ def source_of(function) -> Source:
 
 
 def _try(source: Source, parts: Parts):
-    """Run the text, and see that it defines what it was written from."""
+    """Run the text, and check that it defines the function from which it was written."""
     try:
         names = source.names()
     except Exception as error:
@@ -69,7 +69,7 @@ def _try(source: Source, parts: Parts):
 
 
 def _same(one, other) -> bool:
-    """Whether two functions, and what they wrap, or the functions of two classes, have the same code."""
+    """Whether two functions with the functions that they wrap, or two classes' functions, have the same code."""
     if isinstance(other, type):
         its = [{name: getattr(part, "__func__", part) for name, part in vars(each).items()} for each in (one, other)]
         functions = [name for name, part in its[1].items() if isinstance(part, types.FunctionType)]

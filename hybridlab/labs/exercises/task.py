@@ -71,7 +71,7 @@ def _place(seed: int, task: str, number: str, count: int) -> int:
 
 @dataclass(frozen=True)
 class Number:
-    """A check for one number, right within a relative tolerance; `slips` are (wrong value, what was mixed up)."""
+    """A check for one number, right within a relative tolerance; `slips` are (a known wrong value, the reply to it)."""
 
     expected: Callable[[], float]
     unit: str = ""

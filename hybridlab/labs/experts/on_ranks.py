@@ -51,7 +51,7 @@ class On(NamedTuple):
 CASE = On((6, 6), 4, 2)
 
 
-# --- what all ranks know, and what each makes of it -----------------------------------------------------------------
+# --- inputs of all ranks, and the part of each rank -----------------------------------------------------------------
 
 
 def whole(case: On):
@@ -78,7 +78,7 @@ def whole(case: On):
 
 
 class Home(NamedTuple):
-    """What a rank has of all that: its tokens, their choices and weights, its experts; and y's gradient."""
+    """A rank's part of the inputs: its tokens, their choices and weights, its experts; and y's gradient."""
 
     x: object
     chosen: object
@@ -133,11 +133,11 @@ def _span(lengths: Sequence[int], here: int) -> slice:
     return slice(sum(lengths[:here]), sum(lengths[: here + 1]))
 
 
-# --- what the notebook asks ranks -----------------------------------------------------------------------------------
+# --- runs of the notebook on ranks ----------------------------------------------------------------------------------
 
 
 def counts(pool, case: On = CASE) -> Table:
-    """How many rows each rank has for each expert: the numbers that ranks tell each other first."""
+    """How many rows each rank has for each expert: the numbers that ranks exchange first."""
     rows = [(f"{rank}", *map(str, home)) for rank, home in enumerate(pool.run(_counts, case))]
     owner = [rank for rank, owned in enumerate(case.owned) for _ in range(owned)]
     heads = [f"expert {expert} (on rank {rank})" for expert, rank in enumerate(owner)]

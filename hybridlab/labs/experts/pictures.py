@@ -152,7 +152,7 @@ def _token(x, y, number, expert):
 
 
 def _arrow(x, number):
-    """What is done between two columns: the second one is a message."""
+    """The operations between two columns: the second one is a message."""
     sent = number == 1
     colour, name = (GREEN, "all-to-all") if sent else (MUTED, "sort")
     for rank in range(2):

@@ -73,7 +73,7 @@ def _hot(share: int) -> Task:
             slips=[
                 (share * experts / 100, "That is the expert's load over the mean. Its rank has a second expert."),
                 (share * ranks / 100, "That is the hot expert alone: its rank has another one, too."),
-                (share / rest, "That compares two experts. The layer is over when the most loaded rank is."),
+                (share / rest, "That compares two experts. The layer ends with the rank of the largest load."),
                 (1, "The total work is the same. But which rank do the others wait for?"),
             ],
         ),
@@ -183,7 +183,7 @@ def _fine(answer) -> Verdict:
     return True, "The same weights, the same work for each token, and many more teams of experts to choose from."
 
 
-ABOUT_DISPATCH = {  # {words of a reply: the hint about what it says is off}
+ABOUT_DISPATCH = {  # {words of a reply: the hint about the mistake that it reports}
     "another y than one device": "Take one rank and two experts, and write down the source rank and the expert of "
     "each row that arrives. One permutation brings the rows into the experts' order, its inverse brings them back.",
     "no gradient came to": "Counts may be plain lists, rows may not: from x to y, use only indexing, "

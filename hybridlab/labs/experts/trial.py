@@ -65,7 +65,7 @@ def _key(row):
 
 
 def _of_messages(sent, case, here) -> str:
-    """What is wrong with the messages of a right y: counts, and each row once there and once back."""
+    """The mistake in the messages of a right y: counts, and each row once to its expert and once back."""
     there, back = (rows_moved * case.width * WEIGHT for rows_moved in rows_of(case, here))
     counts = case.experts * len(case.tokens) * COUNT
     if sent > there + back + counts:

@@ -1,4 +1,4 @@
-"""What a hybrid layout sends in one step, as the notebook tells it: by formula, between nodes, and counted."""
+"""The traffic of a hybrid layout in one step, as the notebook shows it: by formula, between nodes, and counted."""
 
 from collections import Counter
 

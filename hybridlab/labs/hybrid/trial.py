@@ -1,4 +1,4 @@
-"""A grid on which a student's step is tried, what the step did on one rank, and the verdict."""
+"""A grid on which a student's step is run, the result of the step on one rank, and the verdict."""
 
 from typing import NamedTuple
 

@@ -7,7 +7,7 @@ layers on ranks.
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {"tables": "arrows compared program refused work", "on_ranks": "counted every repeated seconds some"},

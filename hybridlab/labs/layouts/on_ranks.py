@@ -79,7 +79,7 @@ def seconds(pool, graph: Graph, layout, times: int = 9) -> list[float]:
 
 
 def tried(pool, graph: Graph, strategies: list[Strategy]) -> list[list]:
-    """For each strategy, what every rank found: its `modes.products.layout_proof.Home`."""
+    """For each strategy, the result of every rank: its `modes.products.layout_proof.Home`."""
     from hybridlab.modes.products import layout_proof  # here: torch is not needed to ask an exercise
 
     return layout_proof.tried(pool, graph, strategies)

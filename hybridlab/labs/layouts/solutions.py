@@ -74,7 +74,7 @@ labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))"
         "Ranks along j use x, and ranks along i use the weights, for different work: so they enter. Z is partial along "
         "j.",
         (
-            (LAYERS.but(SUM, "h @ W.T"), "along j every rank has used its own hidden units only"),
+            (LAYERS.but(SUM, "h @ W.T"), "along j every rank has used only its own hidden units"),
             (LAYERS.but('    x = typed.enter(comm, x, "j")\n', ""), "another gradient of x than one device"),
             (LAYERS.but('typed.enter(comm, A, "i"), ', "A, "), "another gradient of A than one device"),
             (LAYERS.but('typed.enter(comm, W, "i")', "W"), "another gradient of W than one device"),

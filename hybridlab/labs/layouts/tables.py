@@ -32,7 +32,7 @@ def program(graph: Graph) -> Table:
 
 
 def arrows(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Table:
-    """Every tensor that moves, what it is and what its users need, and the collectives that follow.
+    """Every tensor that is resharded, its layout, the layout for its users, and the collectives between them.
 
     >>> from hybridlab.core.what.programs import mlp
     >>> arrows(mlp(), {"B": "i"}, Mesh(i=2))

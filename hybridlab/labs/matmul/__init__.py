@@ -6,5 +6,5 @@ Its exercises are in `tasks`, their solutions in `solutions`; `trial` runs a stu
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(__name__, {"grids": "compared", "on_ranks": "counted kept seconds"}, "grids pictures")

@@ -12,7 +12,7 @@ from hybridlab.predict.bytes.matmul_by_rank import sent
 
 
 class Home(NamedTuple):
-    """What one rank found: the largest gap to one device over C, dA and dB; the words that it sent."""
+    """The result of one rank: the largest gap to one device over C, dA and dB; the words that it sent."""
 
     gap: float
     forward: int
@@ -42,7 +42,7 @@ def _both(counted, foreseen) -> str:
 
 
 def kept(pool, algorithm: str, sizes: tuple[int, int, int]) -> Table:
-    """What rank 0 keeps between forward and backward besides A and B, and what it sends: as written, and recomputed."""
+    """The numbers that rank 0 saves for the backward besides A and B, and those sent: plain, and recomputed."""
     rows = []
     for name, again in (("as written", False), ("forward again in the backward", True)):
         numbers, forward, backward = pool.run(_kept, algorithm, tuple(sizes), again)[0]

@@ -9,7 +9,7 @@ latents), `vocabulary` (a sharded loss) and `clinic` (a bug).
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

@@ -29,7 +29,7 @@ def _drawn() -> tuple[np.ndarray, np.ndarray, Weights]:
 
 
 def _parts(weights: Weights):
-    """What the gradients are made of: normalised positions, what goes into the matrix, and twice the errors."""
+    """The tensors of which the gradients are made: normalised positions, the matrix's input, and twice the errors."""
     x, targets, _ = _drawn()
     normal = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)
     inside = normal * weights["norm.weight"] + weights["norm.bias"]

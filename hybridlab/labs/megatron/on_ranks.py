@@ -83,7 +83,7 @@ def _counted(comm, shape, sequence):
     model, terms, at = _split(comm, shape, sequence), {}, {"row": 0, "where": "", "when": "forward", "said": set()}
 
     def moved_on(where, when):
-        """Book what was sent since the last call, and note what comes now."""
+        """Assign the messages since the last call, and record the module that runs now."""
         for row in comm.ledger.rows()[at["row"] :]:
             again = at["when"] == "backward" and row["op"] == "all_gather" and row["source"] not in at["said"]
             key = at["where"], "again" if again else at["when"]

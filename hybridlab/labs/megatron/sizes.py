@@ -1,4 +1,4 @@
-"""Notebook 30, sizes: what a rank has of a large model, keeps for the backward, and sends: computed, not allocated."""
+"""Notebook 30, sizes: a rank's weights, saved activations and messages for a large model, computed, not allocated."""
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.layout import Layout, Param

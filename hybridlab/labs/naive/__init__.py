@@ -5,5 +5,5 @@ Its exercises are in `tasks`, their solutions in `solutions`.
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(__name__, {"cuts": "apart blocks by_link handed_on imbalance seconds_of_layers shares"})

@@ -107,7 +107,7 @@ def formula_and_counted(computed: Footprint, counted: Footprint, model: str) -> 
 
 
 class Things:
-    """What one block keeps of a batch, in bytes over s·b·h: here, and as Korthikanti et al. count it."""
+    """The saved activations of one block, in bytes over s·b·h: here, and as Korthikanti et al. count them."""
 
     def __init__(self, shape: hl.Shape, batch: int):
         unit = shape.context * batch * shape.width
@@ -143,7 +143,7 @@ def placing_and_training(parameters: float, cards: int, card: float) -> Still:
 
 
 class Roof(NamedTuple):
-    """What a core can do at best: FLOP/s, and bytes/s to and from memory."""
+    """The peak rates of a core: FLOP/s, and bytes/s to and from memory."""
 
     peak: float
     bandwidth: float

@@ -6,5 +6,5 @@ Its exercises are in `tasks`, some answered in `letters`; those in which the stu
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(__name__, {"orders": "ahead both buffers growth in_flight memory with_messages"})

@@ -8,7 +8,7 @@ from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.paper.figure import Figure
 
 RANKS, MICROBATCHES = 4, (4, 8, 16)
-SHORT = hl.Costs(F=0.004, B=0.008)  # seconds; what is held follows from the order, not from the times
+SHORT = hl.Costs(F=0.004, B=0.008)  # seconds; the memory held depends on the order, not on the times
 SECONDS = hl.Costs(F=0.02, B=0.04)
 JITTERS = (0.2, 0.5, 0.8)  # standard deviations of a duration, as shares of it
 PENS = {"gpipe": (1, "dash", "square"), "1f1b": (5, "solid", "circle")}

@@ -1,4 +1,4 @@
-"""Exercises of notebook 12, on orders and what they hold: `1f1b.*`. The package computes every number."""
+"""Exercises of notebook 12, on orders and their memory: `1f1b.*`. The package computes every number."""
 
 from functools import cache, partial
 
@@ -20,7 +20,7 @@ task = partial(Task, notebook="12_1f1b")
 
 
 def _typed(answer, ranks: int, microbatches: int) -> tuple[hl.Timeline | None, str]:
-    """(the predicted timeline of an answer, "") or (None, what is wrong with it)."""
+    """(the predicted timeline of an answer, "") or (None, its mistake)."""
     told = "Answer with text: one line for each rank, with commas between its actions."
     answer, problem = played(answer)
     if problem:

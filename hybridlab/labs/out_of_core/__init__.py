@@ -6,7 +6,7 @@ Its exercises are in `tasks`, their solutions in `solutions`. `planned` judges a
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

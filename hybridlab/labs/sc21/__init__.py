@@ -7,7 +7,7 @@ by hand are in `build_tasks` and `build_solutions`.
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__, {"rows": "TABLE_2 anatomy live unseen with_size", "table": "off signed the_errors"}, "figures measured"
 )

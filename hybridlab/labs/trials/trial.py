@@ -100,7 +100,7 @@ class _Short(io.TextIOBase):
 
 
 def _heard(comm, answer, trial) -> tuple:
-    """(what the trial returns, whether this rank has sent or received anything)."""
+    """(the value of the trial, whether this rank has sent or received anything)."""
     found = trial(comm, answer)
     return found, len(comm.ledger) > 0
 
@@ -177,7 +177,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Gave:
-    """What one call gave: a value that can travel, else its text; or what it raised, type and first line."""
+    """The result of one call: its value, as text if it cannot be sent; or the type and first line of its error."""
 
     value: object
     raised: str = ""

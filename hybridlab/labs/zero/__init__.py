@@ -10,7 +10,7 @@ Its exercises are in `tasks` and `build_tasks`, their solutions in `solutions` a
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__, {"pictures": "ZeroExplorer counted stages", "plan": "Plan carried kept"}, "clinic on_ranks plan"
 )

@@ -45,7 +45,7 @@ def stages(plan: Plan) -> Still:
     plans = [plan._replace(stage=stage) for stage in STAGES]
     columns = [Column(f"stage {one.stage}", kept(one), STAGES[one.stage][2:]) for one in plans]
     totals = ", ".join(size(sum(column.kept.values())) for column in columns)
-    title = f"{plan.model}, {plan.policy}, {plan.ranks} ranks: what one rank keeps"
+    title = f"{plan.model}, {plan.policy}, {plan.ranks} ranks: the state of one rank"
     return memory_bars(columns, _full(plan), (), 1, title, f"Stages 0, 1, 2, 3: {totals}")
 
 

@@ -1,4 +1,4 @@
-"""What a student's halves of a backward did, on a rank: one layer by hand, and a whole pipeline of F, I, W and B."""
+"""The run of a student's halves of a backward on a rank: one layer by hand, and a full pipeline of F, I, W and B."""
 
 from typing import NamedTuple
 
@@ -57,7 +57,7 @@ def compared(found, wanted) -> tuple[str, float, float]:
 
 
 def halve(comm, answer, case) -> str:
-    """What is wrong with two functions, I and W of one layer, against autograd: of the first wrong shape, or ""."""
+    """The mistake of two functions, I and W of one layer, compared with autograd: at the first wrong shape, or ""."""
     return next(filter(None, (_halved(*answer, *shape) for shape in case.shapes)), "")
 
 

@@ -29,7 +29,7 @@ def _dualpipe_length(fused):
 
 
 def _longest_pair():
-    """How long a fused pair may take so that DualPipe is as quick as ZB-V: found by halving."""
+    """How long a fused pair may take so that DualPipe is as fast as ZB-V: found by bisection."""
     half = hl.Costs(F=0.5, I=0.5, W=0.5)  # two chunks per rank
     target = hl.simulate(hl.schedule("zb_v", ranks=RANKS, microbatches=MICROBATCHES), half).length
     low, high = 0.0, 3.0

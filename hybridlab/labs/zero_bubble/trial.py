@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hybridlab.labs.engine.case import Case, counted, lists, sends
 from hybridlab.labs.engine.trial import BOUNDARY, _short
 
-ABOUT = {  # {words of a reply: the hint about what it says is off}
+ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
     "multiplied in the order": "The list gives the place of each GEMM, including those of W: I must leave W's "
     "GEMM for later, and B does both at once. Which of your branches multiplies more than its letter allows?",
     "had not sent the result of I": "The gradient for the rank before is ready when I is: send it inside I, before "

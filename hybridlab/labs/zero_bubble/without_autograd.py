@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hybridlab.labs.engine import toy
 
-MULTIPLY = {"mm", "bmm"}  # what every product of matrices becomes
+MULTIPLY = {"mm", "bmm"}  # the operators that torch runs for every matmul
 ADD_A_PRODUCT = {"addmm", "addmm_", "baddbmm", "baddbmm_"}
 ALIKE = 1 - 1e-5  # the cosine from which two results are one, up to a factor: who divides by m, and when, is free
 
