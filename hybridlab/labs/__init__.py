@@ -1,11 +1,11 @@
 """Exercises: `labs.answer("naive.utilisation", 0.25)` replies at once; `labs.progress()` shows your progress.
 
-And `labs.machines`: what you measured, beside what was recorded on other machines; `labs.reveal`: what you guessed;
-`labs.compare`: what was predicted over what was measured; `labs.table`, `labs.timelines`: rows that a loop would print.
+Also `labs.machines`: your measurements and those recorded on other machines; `labs.reveal`: your guesses;
+`labs.compare`: predictions and measurements; `labs.table`, `labs.timelines`: rows that a loop would print.
 
-The names live in `exercises`, `by_machine`, `revealed`, `comparison` and `rows`; `explore`, `play` and `demo` are
-`hl.explore`, `hl.play` and the main job; `copies` are those of notebooks. Every notebook has a room of its own.
-Each name is loaded when it is first used: ranks import modules of this package, and want none of that.
+The names are in `exercises`, `by_machine`, `revealed`, `comparison` and `rows`; `explore`, `play` and `demo` are
+`hl.explore`, `hl.play` and the main job; `copies` are those of notebooks. Every notebook has its own folder here.
+Each name is loaded when it is first used, because ranks import modules of this package and need none of these names.
 """
 
 from hybridlab.lazily import lazily

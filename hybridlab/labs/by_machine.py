@@ -20,7 +20,7 @@ SCALES = {"s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")), "FLOP/s": ((1e12, "TFLOP
 
 @dataclass(frozen=True)
 class Machines:
-    """A table: what was measured over where, each in its unit."""
+    """A table of measurements, with a column for each machine and each value in its unit."""
 
     columns: tuple[str, ...]
     rows: dict[str, tuple[str, ...]]
@@ -44,16 +44,16 @@ def machines(
     device: str | None = None,
     ranks: int | dict[str, int] = 1,
 ) -> Machines:
-    """A table of what a notebook measured: predicted, on this machine, and on those whose records are in `results`.
+    """A table of a notebook's measurements: predicted, on this machine, and on the machines recorded in `results`.
 
-    measured  {what: measured, or (predicted, measured)}; each a timeline, a number of `unit`, or several, whose median
-              counts
+    measured  {name: measured, or (predicted, measured)}; each a timeline, a number of `unit`, or several numbers, of
+              which the median counts
     unit      "s", "FLOP/s" or "B/s"
-    device    the kind of device of what was measured; None: that of the ranks here. "cpu" is for what was waited for
-    ranks     how many measured it, all or {what: ranks}: on GPUs a row says whether they shared one
-              A timeline says its own device and ranks
+    device    the kind of device that was measured; None: that of the ranks here; "cpu" for emulated work
+    ranks     the number of ranks, for all or as {name: ranks}: on GPUs a row says whether they shared one
+              A timeline has its own device and ranks
 
-    Under `hybridlab measure --suite course` what was measured is written down too.
+    Under `hybridlab measure --suite course` the measurements are also recorded.
 
     >>> machines("1f1b", {"1F1B, one step": (0.5, [0.51, 0.55, 0.52])}, records=[])
     1F1B, one step: predicted 500 ms; this machine 520 ms
@@ -110,7 +110,7 @@ def in_unit(number: float | None, unit: str) -> str:
 
 
 def of(record: Recorded, notebook: str, what: str) -> float | None:
-    """What that machine measured, or None."""
+    """The measurement of that machine, or None."""
     found = record.row(notebook, what)
     return found and found["median"]
 

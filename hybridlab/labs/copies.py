@@ -59,7 +59,7 @@ def take(folder: pathlib.Path, source: pathlib.Path | None = None) -> dict[str, 
 
 
 def told(taken: dict[str, str], folder: pathlib.Path) -> str:
-    """What `take` did, in words.
+    """The result of `take` in words.
 
     >>> print(told({"a.ipynb": "new", "b.ipynb": "newer"}, pathlib.Path("mine")))
     copied: a.ipynb

@@ -79,7 +79,7 @@ def demo(steps: int = 120, data: str | None = None, out: str = "build/report.htm
 
 
 def _written(after, state=None) -> dict:
-    """What the model writes with its first weights, or with those of a state dict."""
+    """The text that the model writes with its first weights, or with those of a state dict."""
     module = GPT(SHAPE, dtype=getattr(torch, DTYPE))
     if state:
         module.load_state_dict(state)

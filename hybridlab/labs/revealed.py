@@ -11,7 +11,7 @@ RIGHT = 0.01  # relative
 
 @dataclass(frozen=True)
 class Guess:
-    """One number: what was guessed, and what it is.
+    """One number: the guess, and the right value.
 
     yours  the guess; None as long as there is none
     form   how to write the numbers: a format of Python, such as ".0%"
@@ -24,7 +24,7 @@ class Guess:
 
     @property
     def row(self) -> tuple[str, str, str, str]:
-        """What, the guess, the number, how they compare; without a guess the number is not told.
+        """(name, guess, number, comparison); without a guess the number is hidden.
 
         >>> Guess("busy", 0.9, 0.25, ".0%").row
         ('busy', '90%', '25%', '3.6 times too large')
@@ -44,7 +44,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Revealed:
-    """Guesses beside what came out; shows as a table."""
+    """Guesses and the right values; shown as a table."""
 
     guesses: tuple[Guess, ...]
 

@@ -27,7 +27,7 @@ class Table:
 
 
 def as_html(heads, rows, classes=()) -> str:
-    """A table of text as HTML: what every table and card of a notebook shows.
+    """A table of text as HTML, as in every table and card of a notebook.
 
     classes  of the columns, as CSS has them; "" for those without one, and for the columns that follow
 

@@ -34,7 +34,7 @@ def test_the_three_rivals_lose_by_three_terms():
 @pytest.mark.parametrize(
     "answer, said",
     [
-        (MINE, "All limits are kept"),
+        (MINE, "within all limits"),
         (MINE | {"b": 3}, "must divide the batch"),
         (MINE | {"q": 1}, "a plan has no"),
         (MINE | {"zero": "1"}, "is not a number"),

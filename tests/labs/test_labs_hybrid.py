@@ -237,7 +237,7 @@ def test_what_is_off_in_a_step_is_told():
     )
     last_only = did()
     last_only[:4] = [Did(grid.groups(rank), gap=0.5) for rank in range(4)]
-    assert "only a summand" in judge(grid, last_only)
+    assert "only a partial sum" in judge(grid, last_only)
     assert "three lists" in judge(grid, [Did([[0]])])
 
 

@@ -141,7 +141,7 @@ def test_a_step_in_half_of_its_memory_never_holds_more(kept):
     room = real.room.capacity
     assert all(0.7 * room < peak <= room for peak in real.origin["peak_held"])
     told = on_ranks.held(real)
-    assert "stays below its room" in told.summary and max(told.data[1].y) <= room / 1e3
+    assert "never holds more than its limit" in told.summary and max(told.data[1].y) <= room / 1e3
 
 
 @pytest.mark.ranks

@@ -2,12 +2,12 @@
 with `copies`; its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`. The pipeline that students build there is judged
-by `trial`; `rank` is what one rank does.
+by `trial`; `rank` is the program of one rank.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

@@ -1,4 +1,4 @@
-"""The pictures of notebook 15: which version of the weights a microbatch meets, and what was learned."""
+"""The pictures of notebook 15: the version of the weights that each microbatch uses, and the training losses."""
 
 import math
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ SMOOTH = 8  # microbatches behind each point of a loss curve
 def met(schedule: hl.Schedule, stash: bool = True) -> Iterator[tuple[int, int, int, int]]:
     """(rank, microbatch, version of its forward, version of its backward), computed from the order of each rank.
 
-    Without stashing there is only the newest version: as many as the updates that stand before the action.
+    Without stashing there is only the newest version: the number of updates before the action.
 
     >>> list(met(hl.schedule("pipedream", ranks=2, microbatches=2), stash=False))
     [(0, 0, 0, 0), (0, 1, 0, 1), (1, 0, 0, 0), (1, 1, 1, 1)]

@@ -1,4 +1,4 @@
-"""A student's pipeline without flush, on real ranks: a stage that is called with its weights, and what it must equal.
+"""A student's pipeline without flush, on real ranks: a stage that is called with its weights, and the right results.
 
 The replay knows no ranks and no messages: every microbatch goes through all stages, each with the version of its
 weights that the list of its rank names, and then every stage makes its next version.
@@ -27,7 +27,7 @@ def weights(number: int, stages: int) -> Weights:
 
 
 def version_of(program, microbatch: int) -> int:
-    """The version that a forward meets: one for each backward that stands before it in the list of its rank.
+    """The version that a forward uses: the number of backwards before it in the list of its rank.
 
     >>> [version_of(lists("1f1b", ranks=3, microbatches=4)[0], k) for k in range(4)]
     [0, 0, 0, 1]
@@ -35,11 +35,11 @@ def version_of(program, microbatch: int) -> int:
     return [kind for kind, _ in program[: program.index(("F", microbatch))]].count("B")
 
 
-# --- what is right, and what is nearly right ----------------------------------------------------------------------
+# --- right results, and results of known mistakes------------------------------------------------------------------
 
 
 class Update(NamedTuple):
-    """What an update may go by: weights, gradients of one microbatch, and their sum over all that used this version."""
+    """Inputs of an update: weights, gradients of one microbatch, and their sum over all that used this version."""
 
     newest: Weights
     used: Weights  # by the forward
@@ -88,9 +88,9 @@ def _step(old: Weights, gradients: Weights, rate: float) -> Weights:
 
 
 class Did(NamedTuple):
-    """What one rank did in a run."""
+    """The result of a run on one rank."""
 
-    problem: str  # what is no list of weights, in words
+    problem: str  # why the answer is not a list of weights, in words
     gap: float  # the largest difference from the replay
     like: str  # the rule that gives the same weights to the last bit, if any
     order: list[tuple]

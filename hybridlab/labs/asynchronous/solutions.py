@@ -71,7 +71,7 @@ SOLUTIONS: dict[str, Solution] = {
             (IN_PLACE, "overwrote weights that were still in use: the backward of microbatch"),
             (NOTICED, "modified by an inplace operation"),
             (ONE_GRAD, "used the same tensors for several microbatches: .grad adds up"),
-            (ENGINE.but("[w - rate * old.grad", "[old.detach() - rate * old.grad"), "is lost"),
+            (ENGINE.but("[w - rate * old.grad", "[old.detach() - rate * old.grad"), "are lost"),
             (ENGINE.but("versions.pop(k)", "versions[k]"), "kept 8 versions at once; 3 are enough for its list"),
             (ENGINE.but("toy.loss(y, target)", "toy.loss(y, target) / m"), "m times too small"),
             (ENGINE.but(UPDATE, "versions.pop(k)"), "returned the weights with which it began"),
@@ -128,8 +128,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "pipedream.copies": Solution(
         'labs.answer("pipedream.copies", [2, 2, 2, 1])',
-        "A stage has one minibatch in flight for each of its own ranks and each later rank, and its copies divide "
-        "them.",
+        "A stage has one minibatch in flight for each of its ranks and each later rank, and its copies divide them.",
         (
             ([4, 3, 2, 1], "straight pipeline"),
             ([4, 4, 2, 1], "copies divide them"),

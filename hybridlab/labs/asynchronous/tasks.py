@@ -63,7 +63,7 @@ def _held_by_copies(answer) -> Verdict:
 
 
 def _version(gave: list[Gave]) -> Verdict:
-    """What a function (rank, ranks, microbatch) -> version has returned, for sizes that the question does not name."""
+    """The verdict on a function (rank, ranks, microbatch) -> version, for sizes that the question does not name."""
     calls = iter(gave)
     for ranks, microbatches in SIZES:
         schedule = hl.schedule("pipedream", ranks=ranks, microbatches=microbatches)
@@ -240,8 +240,8 @@ TASKS: dict[str, Task] = {
         "many versions of its weights does each rank hold at most? Give a list.",
         _held_by_copies,
         (
-            "To keep all ranks busy, a stage needs one minibatch in flight for each of its own ranks and for each rank "
-            "of the later stages.",
+            "To keep all ranks busy, a stage needs one minibatch in flight for each of its ranks and for each rank of "
+            "the later stages.",
             "These are 4 ranks for stage 0, 2 for stage 1 and 1 for stage 2. Copies of a stage take turns.",
             "Stage 0: 4 minibatches for 2 copies. Stage 1: 2 for one. Stage 2: 1 for one.",
         ),

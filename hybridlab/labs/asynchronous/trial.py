@@ -1,10 +1,10 @@
-"""The verdict on a student's pipeline without flush: the weights of the replay, to the last bit; what was kept."""
+"""The verdict on a student's pipeline without flush: the weights of the replay, to the last bit; the versions held."""
 
 from hybridlab.labs.engine.case import Case, counted, lists
 from hybridlab.labs.engine.trial import BOUNDARY, _short
 
 LINGERS = 1  # a version that is over may still hang on a variable, until the next one takes its place
-ABOUT = {  # {words of a reply: the hint about what it says is off}
+ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
     "its list says": "The lists are those of 1F1B; do not reorder them. Take kind and microbatch from each "
     "entry, and find versions[k] and kept[k] by that number.",
     "were still in use": "Other microbatches are between their forward and their backward, with these same tensors. "
@@ -13,15 +13,15 @@ ABOUT = {  # {words of a reply: the hint about what it says is off}
     "since. Make the next version in new tensors: w - rate * gradient is a new tensor.",
     "used the same tensors": "Microbatches that share a tensor also share its .grad. Which tensors must each forward "
     "have for itself?",
-    "meanwhile is lost": "Two lists of tensors meet in an update: the version of the microbatch, which has the "
+    "in between are lost": "Two lists of tensors meet in an update: the version of the microbatch, which has the "
     "gradient, and the newest one, which must change. Which of them is on the left of the minus sign?",
     "versions at once": "A version is needed until the backward of its microbatch, and not longer: versions.pop(k).",
     "times too small": "Every microbatch makes its own update here, so its loss is not divided by m. Where do you "
     "divide?",
 }
-ALIKE = {  # what a run equals that does not equal its replay
-    "from the version": "made each update from the weights that the microbatch had used: what other microbatches had "
-    "updated meanwhile is lost. Update the newest weights.",
+ALIKE = {  # {a rule that gives the same weights as a wrong run: the reply}
+    "from the version": "made each update from the weights that the microbatch had used: the updates of other "
+    "microbatches in between are lost. Update the newest weights.",
     "divided by m": "has updates m times too small: every microbatch makes its own update here, so do not divide by m.",
     "one .grad": "used the same tensors for several microbatches: .grad adds up over all of their backwards. Give "
     "each microbatch its own copy: w.clone().requires_grad_().",
@@ -30,7 +30,7 @@ ALIKE = {  # what a run equals that does not equal its replay
 
 
 def wrong(case: Case, home: list) -> str:
-    """What is off in one run, in a sentence; empty when nothing is. `home` has a `rank.Did` from each rank."""
+    """The mistake in one run, in a sentence; empty if there is none. `home` has a `rank.Did` from each rank."""
     for judge in (_order, _same_version, _weights, _kept, _messages):
         for rank, did in enumerate(home):
             if told := judge(case, rank, *did):

@@ -1,4 +1,4 @@
-"""Notebook 15: pipelines with and without a flush, as schedules of many updates; and what a training brings home."""
+"""Notebook 15: pipelines with and without a flush, as schedules of many updates; and the results of a training."""
 
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ def ways(microbatches: int, ranks: int = RANKS) -> dict[str, hl.Schedule]:
 
 
 class Trained(NamedTuple):
-    """What a training on real ranks brought home.
+    """The result of a training on real ranks.
 
     losses    nats per token, one for each update, before it
     versions  the most versions of its weights that each rank held at once, counted by the rank

@@ -1,12 +1,12 @@
-"""Notebook 36, AxoNN's layer: on real ranks, every word counted and every message timed (`on_ranks`); a whole GPT on
-every grid of 8 ranks (`factorisations`); `pictures` of who holds what, and of products and messages.
+"""Notebook 36, AxoNN's layer: on real ranks, every word counted and every message timed (`on_ranks`); a full GPT on
+every grid of 8 ranks (`factorisations`); `pictures` of the parts on each rank, and of matmuls and messages.
 
-Its exercises are in `tasks`, their solutions in `solutions`; what a student writes is tried in `trial`.
+Its exercises are in `tasks`, their solutions in `solutions`; `trial` runs the code of students.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__, {"factorisations": "SMALL picture table twice", "on_ranks": "counted timed", "pictures": "homes step"}
 )

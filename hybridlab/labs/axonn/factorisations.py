@@ -1,4 +1,4 @@
-"""Notebook 36: every grid of 8 ranks for the same GPT: its name, what a rank sends along each axis, what it keeps."""
+"""Notebook 36: every grid of 8 ranks for the same GPT: its name, the words sent along each axis, the memory."""
 
 from collections import Counter
 from functools import lru_cache
@@ -26,7 +26,7 @@ class Grid(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is known as.
+        """Its usual name.
 
         >>> Grid(1, 1, 8, 1).name, Grid(1, 8, 1, 1).name, Grid(2, 2, 2, 1).name, Grid(1, 2, 2, 2).name
         ('fully sharded', "Megatron's", '3-D', "Megatron's, sharded, copies")
@@ -46,12 +46,12 @@ class Grid(NamedTuple):
 
     @property
     def options(self) -> dict:
-        """What makes z of the copies share out the weights."""
+        """The options with which z copies shard the weights."""
         return {"zero": 3, "owners": self.z} if self.z > 1 else {}
 
 
 def grids(ranks: int = RANKS) -> list[Grid]:
-    """Every factorisation of so many ranks.
+    """Every factorisation of the number of ranks.
 
     >>> len(grids(8))
     20
@@ -70,7 +70,7 @@ def job(grid: Grid, shape: Shape = SMALL):
 
 
 class Words(NamedTuple):
-    """What rank 0 sends in a step, in words, and the most that a rank keeps of the model between steps."""
+    """The words that rank 0 sends in a step, and the most numbers of the model that a rank keeps between steps."""
 
     x: float
     tp: float
@@ -101,7 +101,7 @@ def words(grid: Grid, shape: Shape = SMALL) -> Words:
 
 
 def table(shape: Shape = SMALL) -> Table:
-    """Every grid of 8 ranks, a row each: words that a rank sends in a step by what they are, and numbers at rest."""
+    """A row for every grid of 8 ranks: the words that a rank sends in a step by kind, and the numbers it stores."""
     rows = []
     for grid in grids():
         its = words(grid, shape)
@@ -115,13 +115,13 @@ def table(shape: Shape = SMALL) -> Table:
         "gathers",
         "gradients",
         "words in all",
-        "at rest",
+        "stored",
     )
     return Table(heading, tuple(rows))
 
 
 def twice(shape: Shape = SMALL) -> Table:
-    """Eight ranks along x, or along y: what a rank sends, and how many ranks do the same attention and GELU."""
+    """Eight ranks along x or y: the words that a rank sends, and how many ranks do the same attention and GELU."""
     rows = []
     for x in (8, 4, 2, 1):
         grid = Grid(x, RANKS // x, 1, 1)

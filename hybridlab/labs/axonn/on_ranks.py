@@ -1,6 +1,6 @@
-"""Notebook 36: AxoNN's layers on real ranks: equal to one device, every word counted, products and messages timed.
+"""Notebook 36: AxoNN's layers on real ranks: equal to one device, every word counted, matmuls and messages timed.
 
-A *word* is one number. What a rank sends of a collective is counted as a ring sends it.
+A *word* is one number. The words of a collective are counted as in a ring.
 """
 
 import time
@@ -16,7 +16,7 @@ AXES = ("x", "y", "z")
 
 
 class Home(NamedTuple):
-    """What one rank found: the largest gap to one device, and the words that it sent."""
+    """The result of one rank: the largest gap to one device, and the words that it sent."""
 
     gap: float
     forward: int
@@ -24,10 +24,10 @@ class Home(NamedTuple):
 
 
 def counted(pool, sizes: tuple[int, int, int], swapped: bool = False) -> Table:
-    """One layer and its backward on the ranks of a pool, rank for rank: words counted beside words predicted.
+    """One layer and its backward on the ranks of a pool, rank for rank: counted and predicted words.
 
-    sizes    (rows of the batch, inputs, outputs) of the whole layer
-    swapped  inputs cut along y and outputs along x, as in every other layer
+    sizes    (rows of the batch, inputs, outputs) of the full layer
+    swapped  inputs cut along y and outputs along x, as in every second layer
     """
     m, k, n = sizes
     inner, outer = ("y", "x") if swapped else ("x", "y")
@@ -56,11 +56,11 @@ class Timed(NamedTuple):
 
 
 def timed(pool, rows: int, features: Sequence[int], waits: float = 0.0, times: int = 8) -> Timed:
-    """Products and messages of a chain of layers: predicted from times that were measured one by one; and recorded.
+    """Matmuls and messages of a chain of layers: predicted from their separately measured times, and measured.
 
-    rows      of the whole batch;  features  of its inputs and of every layer's outputs
-    waits     emulated work: seconds that a rank waits in place of each product, and leaves its core to messages
-    times     that each is tried; the quickest counts, which was disturbed least
+    rows      of the full batch;  features  of its inputs and of every layer's outputs
+    waits     emulated work: seconds that a rank waits instead of each matmul, so that messages have its core
+    times     number of tries of each; the fastest counts, because it was disturbed least
     """
     forms = {"plain": False, "overlapped": True}
     layers = [Layer(*one) for one in pool.run(_alone, (rows, tuple(features)), times)[0]]
@@ -76,7 +76,7 @@ def timed(pool, rows: int, features: Sequence[int], waits: float = 0.0, times: i
 
 
 def inputs(features_and_rows):
-    """(X, the weights, the gradient of what comes out), the same on every rank."""
+    """(X, the weights, the gradient of the output), the same on every rank."""
 
     rows, features = features_and_rows
     weights = [dense((o, i), 3 + number) for number, (i, o) in enumerate(zip(features, features[1:]))]
@@ -106,7 +106,7 @@ def single(sizes):
 
 
 def _alone(comm, sizes, times):
-    """Seconds of each layer's products and messages, each by itself."""
+    """Seconds of each layer's matmuls and messages, each measured alone."""
     from hybridlab.measuring.grid_layers import pieces
     from hybridlab.modes.products.grid_layer import GridChain
 
@@ -145,7 +145,7 @@ class Noted:
 
 
 def _recorded(comm, overlapped, sizes, waits, times):
-    """The pieces of the quickest step, in seconds from its beginning."""
+    """The pieces of the fastest step, in seconds from its beginning."""
     made = single(sizes)
     steps = [_step(comm, overlapped, made, waits) for _ in range(times + 1)][1:]
     return min(steps, key=length)
@@ -171,7 +171,7 @@ def _step(comm, overlapped, made, waits):
 
 
 def _multiplying(layer, note, waits):
-    """A layer's products, in the order in which it makes them: Y, dX, dW."""
+    """A layer's matmuls, in the order in which it computes them: Y, dX, dW."""
     names = iter(("Y", "dX", "dW"))
 
     def multiply(a, b):
@@ -184,6 +184,6 @@ def _multiplying(layer, note, waits):
 
 
 def _waited(a, b, seconds):
-    """Emulated work: what has the product's shape, after so many seconds."""
+    """Emulated work: a tensor of the result's shape, after these seconds."""
     time.sleep(seconds)
     return a.new_zeros(len(a), b.shape[1])

@@ -1,4 +1,4 @@
-"""Notebook 36, pictures: who holds what of a layer; a step of a chain of layers on tracks, predicted and measured."""
+"""Notebook 36, pictures: each rank's parts of a layer; a step of a chain of layers, predicted and measured."""
 
 from hybridlab.core.where.layout import even
 from hybridlab.core.where.mesh import Mesh
@@ -21,10 +21,10 @@ def homes() -> Chooser:
 
 
 def home_still(grid: str, way: str, sizes: tuple[int, int, int] = SIZES) -> Still:
-    """X, Wᵀ and Y of a layer on a grid: where several ranks hold the same, all their numbers stand there.
+    """X, Wᵀ and Y of a layer on a grid, each part labelled with all ranks that hold it.
 
     >>> home_still("2×2×2", "inputs along x").summary
-    'rank 5 multiplies rows 12–24 and inputs 8–16 of X with outputs 0–8 of W; at rest it has outputs 4–8 of them'
+    'rank 5 multiplies rows 12–24 and inputs 8–16 of X with outputs 0–8 of W; it stores outputs 4–8 of them'
     """
     mesh, (m, k, n) = Mesh(**dict(zip("xyz", map(int, grid.split("×"))))), sizes
     inner, outer = WAYS[way]
@@ -32,20 +32,20 @@ def home_still(grid: str, way: str, sizes: tuple[int, int, int] = SIZES) -> Stil
     parts = [
         _matrix("X", (m, k), [(one["rows"], one["inputs"]) for one in held], "forward"),
         Sign("·"),
-        _matrix("Wᵀ at rest", (k, n), [(one["inputs"], one["share"]) for one in held], "weight"),
+        _matrix("Wᵀ, stored", (k, n), [(one["inputs"], one["share"]) for one in held], "weight"),
         Sign("="),
         _matrix("Y", (m, n), [(one["rows"], one["outputs"]) for one in held], "forward"),
     ]
     its = {name: f"{begin}–{end}" for name, (begin, end) in held[5].items()}
     told = (
-        f"rank 5 multiplies rows {its['rows']} and inputs {its['inputs']} of X with outputs {its['outputs']} of W; at "
-        f"rest it has outputs {its['share']} of them"
+        f"rank 5 multiplies rows {its['rows']} and inputs {its['inputs']} of X with outputs {its['outputs']} of W; it "
+        f"stores outputs {its['share']} of them"
     )
     return cuts([parts], mesh.size, f"x × y × z = {grid}, {way}", told)
 
 
 def _spans(mesh, place, inner, outer, sizes):
-    """What one rank has: its rows of the batch, its inputs and outputs, and of these outputs its share at rest."""
+    """The parts of one rank: its rows of the batch, its inputs and outputs, and the outputs that it stores."""
     along = lambda axis, length: even(length, mesh[axis])[place[axis]]
     rows, inputs, outputs = along("z", sizes[0]), along(inner, sizes[1]), along(outer, sizes[2])
     begin, end = along("z", outputs[1] - outputs[0])
@@ -61,7 +61,7 @@ def _matrix(name, shape, boxes, kind) -> Matrix:
 
 
 def step(timed: Timed) -> Still:
-    """A step of a chain of layers, plain and overlapped: what was measured under what was predicted."""
+    """A step of a chain of layers, plain and overlapped: the prediction, and below it the measurement."""
     rows = []
     for form in timed.predicted:
         rows.append(Row(f"{form}, predicted", timed.predicted[form]))

@@ -36,7 +36,7 @@ SOLUTIONS: dict[str, Solution] = {
 block = 1536 // 2 * 512 // 2
 part = $rows // 2 * 512 // 2
 labs.answer("axonn.words", block // 2 + 2 * part // 2)""",
-        "The block of W is gathered, and half of it comes; the partial sums of Y go round twice, half each time.",
+        "Half of the block of W is gathered from the other rank. The all-reduce of Y sends half of it twice.",
         (
             (98304, "only the gather along z"),
             (1048576, "only the all-reduce along inner"),
@@ -51,15 +51,15 @@ labs.answer("axonn.words", block // 2 + 2 * part // 2)""",
     ),
     "axonn.forward": Solution(
         FORWARD,
-        "All ranks along outer use the same x for outputs of their own, so it enters; the block is used for rows of "
-        "one's own, so it is replicated; and with the sum all ranks along inner go on alike, so it is invariant.",
+        "All ranks along outer use the same x for their own outputs, so x enters. Each rank uses the block for its "
+        "own rows, so the block is replicated. All ranks along inner continue with the same sum, so it is invariant.",
         (
             (FORWARD.but(ENTER, ""), "its dX is a partial sum"),
             (FORWARD.but("x, outer)", "x, inner)"), "along which axis has x entered"),
             (FORWARD.but(RETURN, "return x @ w.T"), "returned a partial sum"),
             (FORWARD.but("x @ w.T, inner", "x @ w.T, outer"), "along which axis are the inputs cut"),
             (FORWARD.but('inner, to="I"', 'inner, to="R"'), "another gradient of X than one device"),
-            (FORWARD.but('0, to="R"', '0, to="I"'), "another gradient of its share of W"),
+            (FORWARD.but('0, to="R"', '0, to="I"'), "another gradient of its shard of W"),
             (FORWARD.but(", sizes=lengths", ""), "On 2 × 1 × 2 ranks"),
             (FORWARD.but("x @ w.T", "x @ w"), "shapes cannot be multiplied"),
             (
@@ -79,10 +79,10 @@ labs.answer("axonn.words", block // 2 + 2 * part // 2)""",
     ),
     "axonn.backward": Solution(
         BACKWARD,
-        "The sum of dX needs dX alone, and dW needs no message: so the message comes between the two products.",
+        "The all-reduce of dX needs only dX, and dW needs no message. So it starts between the two matmuls.",
         (
-            (BACKWARD.but("iall_reduce", "all_reduce").but("coming.wait()", "coming"), "waited for the sum before"),
-            (BACKWARD.but("        " + BEGIN + BY_W, BY_W + "        " + BEGIN), "when both products were made"),
+            (BACKWARD.but("iall_reduce", "all_reduce").but("coming.wait()", "coming"), "waited for the all-reduce"),
+            (BACKWARD.but("        " + BEGIN + BY_W, BY_W + "        " + BEGIN), "after both matmuls"),
             (
                 BACKWARD.but("ctx.comm.iall_reduce(g @ w, ctx.outer)", "g @ w").but("coming.wait()", "coming"),
                 "sent nothing",
@@ -104,14 +104,14 @@ labs.answer("axonn.words", block // 2 + 2 * part // 2)""",
             (BACKWARD.but("g.T @ x", "-(g.T @ x)"), "another dW than one device"),
             (BACKWARD.but("coming.wait(), by_w, None", "coming.wait(), None, None"), "returned None for dW"),
             (BACKWARD.but("return x @ w.T", "return 2 * (x @ w.T)"), "leave it as it was"),
-            (BACKWARD.but("by_w = g.T @ x", "by_w = g.T @ x + 0 * (g.T @ x)"), "made dW 2 times"),
+            (BACKWARD.but("by_w = g.T @ x", "by_w = g.T @ x + 0 * (g.T @ x)"), "computed dW 2 times"),
             (BACKWARD.but('"axonn.backward", MyProduct', '"axonn.backward", MyProduct.apply'), "the class itself"),
             (3, "your function itself"),
         ),
     ),
     "axonn.hidden": Solution(
         'labs.answer("axonn.hidden", 18 + 1 + 2 + 2 * ($sum_x - 3) + 1)',
-        "Hidden are the second gather, the first scatter, and as much of each sum of dX as dW takes.",
+        "The second gather and the first scatter are hidden, and of each all-reduce of dX the time of dW.",
         (
             (32, "That is the plain version"),
             (18, "the matmuls alone"),
@@ -130,7 +130,7 @@ from hybridlab.core.what.shape import Shape
 few = Shape(layers=24, width=8192, heads=4, context=2048, vocabulary=51200)
 best = hl.plan(few, "a100", gpus=64, batch=8, grids=True, p=1).best.plan
 labs.answer("axonn.grid", (best.x, best.t, best.d))""",
-        "All heads are shared out, and what is left is weighed: sums along x against gradients over copies.",
+        "t uses all heads. Then compare the all-reduces along x with those of gradients over copies.",
         (
             ((2, 4, 8), "is 14% slower"),
             ((8, 8, 1), "more than the 4 heads"),

@@ -1,6 +1,6 @@
-"""A student's layer and a student's backward, tried on real ranks: numbers, words, and the order of what is done.
+"""A student's layer and a student's backward, run on real ranks: numbers, words, and the order of the operations.
 
-What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
+The verdict of a rank is a sentence that continues "Rank 0"; it is empty if all is right.
 """
 
 from hybridlab.labs.trials.against import SMALL, against_one_device, gap, words_of
@@ -21,16 +21,16 @@ def try_layer(run, answer, case):
     y = answer(comm, x, w, sizes, inner, outer)
     X, (W,), G = inputs((case.sizes[0], case.sizes[1:]))
     g, whole = here(comm, G, outer), block(comm, W, inner, outer)
-    alone = (x.detach() @ whole.T, "returned a partial sum: what its own inputs make of Y. Who has the other inputs of "
-             "these rows?")  # fmt: skip
-    otherwise = "along which axis are the inputs cut, and so the summands?"
+    alone = (x.detach() @ whole.T, "returned a partial sum of Y, from its own inputs. Which ranks have the other "
+             "inputs of these rows?")  # fmt: skip
+    otherwise = "along which axis are the inputs cut, and so the partial sums?"
     run.result(y, here(comm, X @ W.T, outer), "Y", [alone], otherwise, forward)
-    summand = (g @ whole, "its dX is a partial sum: what its own outputs make of it. All ranks along outer have used "
-               "this x: what does that make of x's type?")  # fmt: skip
+    summand = (g @ whole, "its dX is a partial sum, from its own outputs. All ranks along outer have used this x: "
+               "which type must x have?")  # fmt: skip
     of_x = "along which axis has x entered, and what do all ranks along inner do with the sum Y?"
-    of_w = "along z each rank has used the block for rows of its own."
+    of_w = "along z each rank has used the block for its own rows."
     leaves = {"X": (x, here(comm, G @ W, inner), [summand], of_x),
-              "its share of W": (w, share(comm, G.T @ X, inner, outer), (), of_w)}  # fmt: skip
+              "its shard of W": (w, share(comm, G.T @ X, inner, outer), (), of_w)}  # fmt: skip
     run.backward(y, g, "Y", leaves, backward)
 
 
@@ -67,7 +67,7 @@ def try_product(comm, answer, case) -> str:
     seen = []
     y = answer.apply(x, w, Watched(comm, seen), case.outer)
     if gap(y.detach(), x.detach() @ w.detach().T) > SMALL:
-        return "has another forward: leave it as it was, X·Wᵀ of what is here."
+        return "has another forward: leave it as it was, X·Wᵀ of this rank's parts."
     seen.clear()
     with _products(seen, x.numel(), w.numel()):
         y.backward(g)
@@ -78,7 +78,7 @@ def try_product(comm, answer, case) -> str:
 
 
 def _products(seen, of_x: int, of_w: int):
-    """A context in which products that are as large as X or as W are written down as dX and dW."""
+    """A context that records matmuls with results as large as X or W, as dX and dW."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Products(TorchDispatchMode):
@@ -92,29 +92,29 @@ def _products(seen, of_x: int, of_w: int):
 
 
 def _of_order(seen: list[tuple], outer: str) -> str:
-    """What is wrong with the order in which a backward has multiplied, sent and waited."""
+    """The mistake in the order in which a backward has multiplied, sent and waited."""
     order, axes = [what for what, _ in seen], [axis for what, axis in seen if what == "all_reduce"]
     for one in ("dX", "dW"):
         if order.count(one) != 1:
-            return f"made {one} {order.count(one)} times; its backward has two products, dX and dW, each once."
+            return f"computed {one} {order.count(one)} times; its backward has two matmuls, dX and dW, each once."
     if not axes:
-        return "sent nothing: its dX is a partial sum, what its own outputs make of it. Along which axis is it added?"
+        return "sent nothing: its dX is a partial sum, from its own outputs. Along which axis must it be all-reduced?"
     if axes != [outer]:
         told = ", then ".join(f"along {axis}" for axis in axes)
         return f"added {told}; dX is added once, along outer, which is {outer} here."
     if "waited all_reduce" not in order:
-        return "never waits for its message: what begins must be over before dX is returned."
+        return "never waits for its message: the all-reduce must end before dX is returned."
     if order.index("all_reduce") < order.index("dX"):
-        return "began to send before dX was made: what did it send?"
+        return "began to send before dX was computed: what did it send?"
     if order.index("dW") < order.index("all_reduce"):
-        return "began to send when both products were made: nothing is left that could be done meanwhile."
+        return "began to send after both matmuls: no work is left to overlap with the message."
     if order.index("waited all_reduce") < order.index("dW"):
-        return "waited for the sum before it made dW: all_reduce waits at once, iall_reduce begins."
+        return "waited for the all-reduce before it computed dW: all_reduce waits at once, iall_reduce only starts."
     return ""
 
 
 def _of_products(x, w, right, partial, by_w) -> str:
-    """What is wrong with dX and dW."""
+    """The mistake in dX and dW."""
     for name, mine in (("dX", x), ("dW", w)):
         if mine.grad is None:
             return f"returned None for {name}: return (dX, dW, None, None), one for each argument of forward."

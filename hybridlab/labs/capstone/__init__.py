@@ -1,11 +1,11 @@
-"""Notebook 50, the capstone: what is given, and a plan for it from first numbers to real ranks (`given`).
+"""Notebook 50, the capstone: the assignment, and a plan for it from first numbers to real ranks (`given`).
 
-Its exercises are in `tasks`, their solutions in `solutions`; `rubric` is how the page is read, by a person.
+Its exercises are in `tasks`, their solutions in `solutions`; `rubric` says how a person grades the page.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {"given": "GIVEN STAND_IN agreement beside_the_dry_run bills chosen defended foreseen_bytes played pipeline plans"},

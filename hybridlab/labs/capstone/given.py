@@ -1,4 +1,4 @@
-"""What the capstone gives, and what becomes of a plan: predicted, defended, played dry, and done small on real ranks.
+"""The assignment of the capstone, and the steps of a plan: predict, defend, run dry, and run small on real ranks.
 
 Relatives: `predict.plans` (the plans), `training.dry` (one rank without arithmetic), `predict.plans.scaled`.
 """
@@ -26,10 +26,14 @@ ROWS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer"
 
 
 class Given(NamedTuple):
-    """The assignment: a model, a machine, and what may be spent.
+    """The assignment: a model, a machine, and the limits.
 
+<<<<<<< HEAD
     room  bytes of a device that a plan may use;  zero  ZeRO's highest stage that the programs at hand can do
     assumed  of the programs: fused attention, and otherwise those of notebook 42, at its share of the peak
+=======
+    room  bytes of a device that a plan may use;  zero  the highest ZeRO stage that the available programs support
+>>>>>>> labs
     """
 
     model: str
@@ -49,7 +53,7 @@ class Given(NamedTuple):
 
     @property
     def kind(self) -> Machine:
-        """The machine, with so much memory that the planner uses `room` of it."""
+        """The machine, with the memory of which the planner uses exactly `room`."""
         return replace(catalog.machine(self.machine), memory=self.room / ROOM)
 
     @property
@@ -69,15 +73,20 @@ STAND_IN = Plan(p=8, t=8, d=4, zero=1, sequence=True, fused=True)  # legal, and 
 
 @cache
 def plans() -> Planned:
+<<<<<<< HEAD
     """Every plan for what is given."""
     every = plan(GIVEN.shape, GIVEN.kind, GIVEN.gpus, GIVEN.batch, **GIVEN.assumed)
+=======
+    """Every plan for the assignment."""
+    every = plan(GIVEN.shape, GIVEN.kind, GIVEN.gpus, GIVEN.batch, fused=True)
+>>>>>>> labs
     return every.kept(every.space.zero <= GIVEN.zero)
 
 
 def chosen(mine: dict | None) -> Choice:
-    """A plan with its time and memory; the stand-in where there is none yet.
+    """A plan with its time and memory; the stand-in if there is none yet.
 
-    raises  ValueError when the plan is not legal, or is not for all devices
+    raises  ValueError when the plan is not legal, or does not use all devices
 
     >>> print(chosen(None).plan)
     p=8 t=8 d=4 b=1, ZeRO 1, sequence parallel, fused attention
@@ -92,31 +101,31 @@ def chosen(mine: dict | None) -> Choice:
 
 
 def bills(one: Choice) -> tuple[tuple, list[tuple]]:
-    """(columns, rows): a plan beside the limits, and beside the quickest that keeps them."""
+    """(columns, rows): a plan, the limits, and the fastest plan within the limits."""
     best = plans().best
     days = lambda its: f"{its.step.total / GIVEN.longest * GIVEN.days:.1f}"
     rows = [
         (told, str(its.plan), f"{its.step.total:.2f}", days(its), f"{its.memory.total / 1e9:.1f}")
-        for told, its in (("yours", one), ("the quickest that fits", best))
+        for told, its in (("yours", one), ("the fastest that fits", best))
     ]
     limits = ("the limit", "", f"{GIVEN.longest:.2f}", str(GIVEN.days), f"{GIVEN.room / 1e9:.0f}")
     return ("", "plan", "s a step", "days", "GB a device"), [*rows, limits]
 
 
 def defended(mine: Choice, *rivals: dict) -> Sentences:
-    """What the best plan of each rival takes in place of mine, term by term: a rival may be faster.
+    """The time of each rival's best plan compared with mine, term by term: a rival may be faster.
 
     >>> defended(chosen(None), dict(zero=3))
-    - zero=3: the programs at hand do ZeRO 1 at most
+    - zero=3: the programs here support at most ZeRO 1
     """
     return Sentences(tuple(_against(mine, rival) for rival in rivals))
 
 
 def _against(mine: Choice, rival: dict) -> str:
-    """The sentence about one rival; that of the planner where no plan of it fits."""
+    """The sentence about one rival; the planner's sentence if no plan of it fits."""
     asked = ", ".join(f"{name}={value}" for name, value in rival.items())
     if rival.get("zero", 0) > GIVEN.zero:
-        return f"{asked}: the programs at hand do ZeRO {GIVEN.zero} at most"
+        return f"{asked}: the programs here support at most ZeRO {GIVEN.zero}"
     found = plans().only(**rival)
     if not found.fits.any():
         return plans().why(**rival)
@@ -124,17 +133,17 @@ def _against(mine: Choice, rival: dict) -> str:
     if one.plan == mine.plan:
         return f"{asked}: that is this plan"
     share = one.step.total / mine.step.total - 1
-    told = f"{one.step.total:.2f} s in place of {mine.step.total:.2f} s, {abs(share):.1%}"
+    told = f"{one.step.total:.2f} s instead of {mine.step.total:.2f} s, {abs(share):.1%}"
     return f"{asked} takes {told} {'slower' if share > 0 else 'faster'}: {bill(one, mine)}"
 
 
-# --- one rank of it, dry -------------------------------------------------------------------------------------------
+# --- one rank in a dry run -----------------------------------------------------------------------------------------
 
 
 @cache
 def played(one: Choice) -> DryRun:
-    """The first rank of a plan, dry. Memory does not grow with the microbatches, so a few are enough: one more than
-    there are stages, and twice as many as stages where these have chunks."""
+    """The dry run of a plan's first rank. Memory does not grow with the microbatches, so a few are enough: one more
+    than the stages, or with chunks twice the number of stages."""
     from hybridlab.training.dry.dry_run import dry_run  # here, because it loads torch
 
     few = 2 * one.plan.p if one.plan.v > 1 else one.plan.p + 1
@@ -143,7 +152,7 @@ def played(one: Choice) -> DryRun:
 
 
 def beside_the_dry_run(one: Choice, told: DryRun) -> tuple[tuple, list[tuple]]:
-    """(columns, rows): the formula's memory and that of the dry run at its highest moment, part by part."""
+    """(columns, rows): the memory by formula and in the dry run at its peak, part by part."""
     rows = [
         (part, f"{size / 1e9:.2f}", f"{told.peak[ROWS[part]] / 1e9:.2f}") for part, size in one.memory._asdict().items()
     ]
@@ -152,7 +161,7 @@ def beside_the_dry_run(one: Choice, told: DryRun) -> tuple[tuple, list[tuple]]:
     return ("part", "GB by formula", "GB in the dry run"), [*rows, ("all else", "", f"{rest / 1e9:.2f}"), total]
 
 
-# --- and done, small, on real ranks --------------------------------------------------------------------------------
+# --- and small, on real ranks ----- --------------------------------------------------------------------------------
 
 
 def foreseen_bytes(one: Choice) -> dict[str, float]:
@@ -166,7 +175,7 @@ def foreseen_bytes(one: Choice) -> dict[str, float]:
 
 
 def agreement(one: Choice) -> list[Compared]:
-    """The scaled plan's bytes, counted in dry runs of the first rank of each stage, beside the formula's."""
+    """The scaled plan's bytes: counted in dry runs of the first rank of each stage, and by the formula."""
     from hybridlab.training.dry.dry_run import dry_run
 
     small, counted = one.scaled(), {}
@@ -182,5 +191,5 @@ def agreement(one: Choice) -> list[Compared]:
 
 
 def pipeline(one: Choice) -> Schedule:
-    """The plan's schedule on four ranks, with eight microbatches: to be played by real processes that wait."""
+    """The plan's schedule on four ranks, with eight microbatches: real processes that wait will execute it."""
     return schedule_of(one.plan._replace(p=4, b=1, d=1, ep=1, v=min(one.plan.v, 2)), batch=8)

@@ -11,8 +11,8 @@ from hybridlab.predict.plans.plan import check_plan, named
 from hybridlab.predict.plans.reasons import WORDS
 
 task = partial(Task, notebook="50_capstone")
-ASK = 'Answer with dict(p=…, t=…, d=…, b=…, zero=1, sequence=True), and what you need of v and recompute="full".'
-SAVES = {"zero": 1, "sequence": True}  # at hand, and forgotten easily
+ASK = 'Answer with dict(p=…, t=…, d=…, b=…, zero=1, sequence=True), and if you need them v=… and recompute="full".'
+SAVES = {"zero": 1, "sequence": True}  # available, and easily forgotten
 RIVALS = {"t=8": {"t": 8}, "p=16": {"p": 16}, "recompute='full'": {"recompute": "full"}}
 SHORTEST, LONGEST = 120, 700  # words of a page
 
@@ -36,7 +36,7 @@ def _plan(answer) -> Verdict:
     seconds, held = choice.step.total, choice.memory.total
     told = f"{choice.plan}: {seconds:.2f} s a step, {held / 1e9:.1f} GB"
     if one.zero > GIVEN.zero:
-        return False, f"{told}: but the programs at hand share out the optimizer only, zero={GIVEN.zero} at most."
+        return False, f"{told}: but the programs here shard only the optimizer state, zero={GIVEN.zero} at most."
     if held > GIVEN.room and seconds > GIVEN.longest:
         return False, f"{told}: too slow, and too large."
     if held > GIVEN.room:
@@ -45,11 +45,11 @@ def _plan(answer) -> Verdict:
         return False, f"{told}: fast enough, but it needs more than {GIVEN.room / 1e9:.0f} GB.{spare}"
     if seconds > GIVEN.longest:
         return False, f"{told}: it fits, but a step may take {GIVEN.longest:.2f} s."
-    return True, f"{told}. All limits are kept."
+    return True, f"{told}. This is within all limits."
 
 
 def _start(answer) -> Verdict:
-    """The same, and the dry run fits too; with the margin in time, beside the model's error."""
+    """The same, and the dry run fits too; the reply compares the margin in time with the model's error."""
     right, told = _plan(answer)
     if not right:
         return False, told
@@ -57,14 +57,14 @@ def _start(answer) -> Verdict:
     held = played(one).peak_bytes
     told = f"{told} In the dry run the first rank holds {held / 1e9:.1f} GB"
     if held > GIVEN.room:
-        return False, f"{told}, too much."
+        return False, f"{told}, which is too much."
     margin, error = 1 - one.step.total / GIVEN.longest, plans().error.median
     bet = ": would you bet on it?" if margin < error else "."
     return True, f"{told}, and that fits. The step is {margin:.1%} below the limit; the model errs by {error:.0%}{bet}"
 
 
 def grows_most(rival: dict) -> str:
-    """The term that takes most seconds more in the best plan of a rival than in the best of all.
+    """The term that grows by most seconds from the best plan of all to the best plan of a rival.
 
     >>> grows_most({"t": 8})
     'tensor'
@@ -75,7 +75,7 @@ def grows_most(rival: dict) -> str:
 
 
 def _rivals(answer) -> Verdict:
-    """For each rival the term."""
+    """The verdict on the term of each rival."""
     ask = f"Answer with a dict: for each of {', '.join(map(repr, RIVALS))} one of {', '.join(map(repr, WORDS))}."
     if not isinstance(answer, dict) or answer.keys() != RIVALS.keys():
         return False, ask
@@ -103,23 +103,23 @@ def crossing() -> float:
 
 
 def _page(answer) -> Verdict:
-    """A text of about a page that holds its own numbers."""
+    """The verdict on a text of about a page that contains the numbers of its plan."""
     if not isinstance(answer, str) or not answer.strip():
-        return False, "Answer with a text in quotes: three of them where it begins, and three where it ends."
+        return False, "Answer with a text in quotes: three of them at its beginning, and three at its end."
     words = len(answer.split())
     if not SHORTEST <= words <= LONGEST:
         return False, f"It has {words} words: a page has {SHORTEST} to {LONGEST}."
     missing = [what for what, found in SAID.items() if not re.search(found, answer, re.IGNORECASE)]
     if missing:
-        return False, f"What a reader will look for is not there: {', '.join(missing)}."
+        return False, f"Some parts of the page are not there: {', '.join(missing)}."
     if not list(_named_sizes(answer)):
         return False, f"It names no sizes whose product p·t·d is {GIVEN.gpus}."
     if not any(_holds(sizes, answer) for sizes in _named_sizes(answer)):
         return False, (
-            "No plan with the sizes that it names keeps the limits with the seconds and the GB that it tells: "
-            "take both from capstone.bills."
+            "No plan with the sizes on the page keeps the limits and has the seconds and GB on the page: take both "
+            "numbers from capstone.bills."
         )
-    return True, f"{words} words, and all parts are there. What they are worth, a person reads."
+    return True, f"{words} words, and all parts are there. A person will grade them."
 
 
 def _sizes(text: str, axis: str) -> set[int]:
@@ -140,7 +140,7 @@ def _named_sizes(text: str):
 
 
 def _holds(sizes: tuple[int, int, int], text: str) -> bool:
-    """Whether a plan with these sizes keeps the limits, and its seconds and GB stand in the text."""
+    """Whether a plan with these sizes keeps the limits, and the text contains its seconds and GB."""
     mine = plans().having(dict(zip(IN_WORDS, sizes)))
     keeps = mine.fits & (mine.seconds <= GIVEN.longest)
     read = lambda unit: [float(one) for one in re.findall(rf"(\d+(?:\.\d+)?)\s*{unit}\b", text)]
@@ -150,16 +150,16 @@ def _holds(sizes: tuple[int, int, int], text: str) -> bool:
 
 
 NUMBERS = dict(one=1, two=2, four=4, five=5, eight=8, ten=10, sixteen=16)  # as a page may write them
-IN_WORDS = {  # what follows the number of an axis
+IN_WORDS = {  # the words after the number of an axis
     "p": r"\s+(?:pipeline\s+)?stages",
     "t": r"(?:\s+ways of tp|[ -]way tensor|\s+tensor[ -]parallel)",
     "d": r"\s+copies",
 }
-SAID = {  # parts of a page, and how they are known
+SAID = {  # {part of a page: how it is found}
     "the seconds of a step": r"\d(\.\d+)?\s*(s\b|seconds)",
     "the memory of a device": r"\d(\.\d+)?\s*GB",
     "the dry run": r"\bdry\b",
-    "a rival": r"rival|in place of|alternative",
+    "a rival": r"rival|instead of|alternative",
     "what ran on real ranks": r"real ranks|ran small|scaled",
     "an assumption that you would measure": r"assum|measure",
 }
@@ -179,10 +179,10 @@ TASKS: dict[str, Task] = {
         ),
         (
             "How many tokens are in a step, and so how many steps are there?",
-            f"{GIVEN.tokens:g} / ({GIVEN.batch} · {GIVEN.shape.context}) steps share {GIVEN.days:g} days.",
-            f"{GIVEN.tokens / GIVEN.batch / GIVEN.shape.context:.0f} steps in {GIVEN.days * 86_400:.0f} s.",
+            f"There are {GIVEN.tokens:g} / ({GIVEN.batch} · {GIVEN.shape.context}) steps in {GIVEN.days:g} days.",
+            f"{GIVEN.tokens / GIVEN.batch / GIVEN.shape.context:.0f} steps take {GIVEN.days * 86_400:.0f} s.",
         ),
-        objective="Turn a budget of days into seconds of a step.",
+        objective="Convert a budget of days into seconds for a step.",
         difficulty=1,
         minutes=3,
     ),
@@ -192,7 +192,8 @@ TASKS: dict[str, Task] = {
         _plan,
         (
             "Which terms of the stand-in are large, and which size makes each of them small?",
-            "A smaller t makes larger GEMMs and fewer bytes along tp, and needs more memory: what else saves that?",
+            "With a smaller t GEMMs are larger and fewer bytes are sent along tp, but more memory is needed. What else "
+            "saves memory?",
             "t = 4, p = 4 or 8, the rest copies; sequence parallelism and ZeRO 1; b = 1.",
         ),
         objective="Find a plan within a budget of time and memory.",
@@ -204,12 +205,12 @@ TASKS: dict[str, Task] = {
         f"needs at most {GIVEN.room / 1e9:.0f} GB.",
         _start,
         (
-            "What does the dry run hold most of, and which choices make that smaller?",
-            "Activations are most of it. More ways of tp divide them, and full recomputation drops them: what does "
-            "each cost in seconds?",
+            "Which part is largest in the dry run, and which choices make it smaller?",
+            "Activations are the largest part. A larger t divides them, and full recomputation frees them. How many "
+            "seconds does each cost?",
             'Four stages of ten chunks, t = 2, recompute="full", sequence parallelism, ZeRO 1.',
         ),
-        objective="Correct a plan by what a dry run says.",
+        objective="Correct a plan after a dry run.",
         difficulty=3,
         minutes=7,
     ),
@@ -235,11 +236,11 @@ TASKS: dict[str, Task] = {
             slips=[(-gap_of_gradients(), "More, not less: the other way round.")],
         ),
         (
-            "Both stand in the stand-in's table, in the row of gradients.",
-            "The formula has two bytes for each weight, and gradients are added up in single precision, in four.",
-            "It is the formula's own number once more.",
+            "Both numbers are in the stand-in's table, in the row of gradients.",
+            "The formula counts two bytes for each weight, but gradients are summed in single precision, in four.",
+            "The difference equals the formula's number.",
         ),
-        objective="Find what a formula of memory leaves out.",
+        objective="Find a part of the memory that a formula does not count.",
         difficulty=2,
         minutes=4,
     ),
@@ -250,16 +251,16 @@ TASKS: dict[str, Task] = {
             crossing,
             "bytes",
             slips=[
-                (crossing() / 2, "Forward and backward: outputs go on, gradients come back."),
-                (crossing() * 2, "With sequence parallelism each rank of tp sends its part only."),
+                (crossing() / 2, "Forward and backward both send: outputs forward, gradients back."),
+                (crossing() * 2, "With sequence parallelism each rank of tp sends only its part."),
             ],
         ),
         (
-            "One tensor for each microbatch of each copy, there and back: b · s · h numbers.",
-            "The batch, the context and the width are printed; with sequence parallelism t ranks send parts.",
-            "2 · batch · s · h numbers in all, of two bytes.",
+            "Each microbatch of each copy sends one tensor of b · s · h numbers forward, and one back.",
+            "The batch, the context and the width are printed. With sequence parallelism each of t ranks sends a part.",
+            "2 · batch · s · h numbers in all, of two bytes each.",
         ),
-        objective="Foresee to the byte what stages send each other.",
+        objective="Predict to the byte the messages between stages.",
         difficulty=2,
         minutes=5,
     ),
@@ -268,9 +269,9 @@ TASKS: dict[str, Task] = {
         "nearest rival, and the assumption that you would measure first.",
         _page,
         (
-            "Begin with the limit, then the plan as p=…, t=…, d=…, with its seconds and GB from capstone.bills.",
-            f"It needs {SHORTEST} words at least, and: {', '.join(SAID)}.",
-            "One sentence for each part of the list; then say why the rival loses, term by term.",
+            "Begin with the limit, then give the plan as p=…, t=…, d=…, with its seconds and GB from capstone.bills.",
+            f"It needs at least {SHORTEST} words, and these parts: {', '.join(SAID)}.",
+            "Write one sentence for each of these parts; then say why the rival loses, term by term.",
         ),
         objective="Defend a plan on one page.",
         difficulty=3,

@@ -1,11 +1,11 @@
-"""Notebook 41, choosing a plan: what a larger t trades (`trades`); the map of all plans with sliders (`plan_explorer`).
+"""Notebook 41, choosing a plan: effects of a larger t (`trades`); the map of all plans with sliders (`plan_explorer`).
 
 Its exercises are in `tasks`, their solutions in `solutions`.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

@@ -1,8 +1,8 @@
-"""The explorer of notebook 41: the map of all plans, its sliders, and the timeline of the plan that one points at.
+"""The explorer of notebook 41: the map of all plans, its sliders, and the timeline of the plan under the pointer.
 
-Python answers every choice with a whole map (`show.plans.plan_map`) and every cell with the real schedule of its plan
+Python answers every choice with a full map (`show.plans.plan_map`) and every cell with the real schedule of its plan
 (`predict.plans.by_schedule`). `show/live/plan_map.js` has the controls. Without a kernel the map of the first choices
-stands in.
+is shown.
 """
 
 import anywidget
@@ -35,9 +35,9 @@ NAMES = [trait for trait, *_ in CHOICES]
 
 
 class PlanExplorer(anywidget.AnyWidget):
-    """The map of all p and t for the chosen model, machine and batch; `planned` holds every plan behind it.
+    """The map of all p and t for the chosen model, machine and batch; `planned` has every plan of the map.
 
-    cell     [p, t] of the cell that one points at;  told, timeline  what is known of its best plan
+    cell     [p, t] of the cell under the pointer;  told, timeline  facts and timeline of its best plan
     problem  why nothing can be planned, in a sentence, or ""; then the last map stays
     """
 
@@ -66,7 +66,7 @@ class PlanExplorer(anywidget.AnyWidget):
         self._show()
 
     def _show(self):
-        """The map of what is chosen now, and the timeline of its best plan."""
+        """The map of the present choices, and the timeline of its best plan."""
         try:
             self.planned = self._plan()
         except ValueError as error:
@@ -88,7 +88,7 @@ class PlanExplorer(anywidget.AnyWidget):
         return plan(self.model, self.machine, self.gpus, self.batch, **given)
 
     def _point(self):
-        """What is known of the cell that one points at."""
+        """The facts of the cell under the pointer."""
         p, t = self.cell
         one = next(one for one in cells(self.planned) if (one.p, one.t) == (p, t))
         timeline, note = "", ""
@@ -102,7 +102,7 @@ class PlanExplorer(anywidget.AnyWidget):
 
     @property
     def title(self) -> str:
-        """What is chosen, in one line."""
+        """The choices in one line."""
         words = [f"{self.model} on {self.gpus} × {self.machine}", f"batch {self.batch}"]
         words += [f"ZeRO {self.zero}"] * (self.zero != ANY)
         words += [f"{self.recompute} recomputation"] * (self.recompute != ANY)
@@ -110,7 +110,7 @@ class PlanExplorer(anywidget.AnyWidget):
 
     @property
     def summary(self) -> str:
-        """What the map says, in one line, or why there is none."""
+        """The map in one line of words, or why there is none."""
         return self.problem or self.still.summary
 
     @property
@@ -124,9 +124,9 @@ class PlanExplorer(anywidget.AnyWidget):
 
 
 def played_plan(planned: Planned, one: Plan) -> tuple[Timeline, str]:
-    """The real schedule of one copy of a plan, as `by_schedule` plays it: as many microbatches as can be told apart.
+    """The real schedule of one copy of a plan, by `by_schedule`, with as many microbatches as can be distinguished.
 
-    Returns the timeline, and a note where not all microbatches are drawn.
+    Returns the timeline, and a note if not all microbatches are drawn.
     """
     m, boxes = one.microbatches(planned.batch), 2 * one.p * one.v
     if m * boxes <= MOST_BOXES:

@@ -12,7 +12,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "choosing.fits": Solution(
         'labs.answer("choosing.fits", dict(sequence=True))',
-        "Activations are more than all states, and seven eighths of what norms and residuals keep is saved.",
+        "Activations are larger than all states, and seven eighths of those of norms and residuals disappear.",
         (
             (dict(zero=1), "does not fit"),
             (dict(zero=2), "does not fit"),
@@ -28,7 +28,7 @@ SOLUTIONS: dict[str, Solution] = {
 p, sequences, tF = $stages, $sequences, {1: 5.0, 2: 8.2, 4: 14.6, 8: 27.6, 16: 54.0}
 seconds = {b: (sequences / b + p - 1) * 3 * tF[b] for b in tF}
 labs.answer("choosing.microbatch", min(seconds, key=seconds.get))""",
-        "A larger microbatch makes a sequence cheaper and the bubble larger; the shortest step lies between.",
+        "A larger microbatch makes a sequence cheaper but the bubble larger; the best size is in between.",
         ((16, "large bubble"), (1, "expensive"), (8, "Too large"), ("b", "one number")),
         also=(2, "2"),
     ),

@@ -44,7 +44,7 @@ def fastest_ways(node: int) -> int:
 
 
 def _whole(sizes: dict) -> bool:
-    """Whether the sizes of a plan are whole numbers, and its switches true or false."""
+    """Whether the sizes of a plan are integers, and its switches true or false."""
     numbers = [sizes.get(name, 1) for name in ("p", "t", "d", "b", "v", "zero")]
     switches = [sizes.get(name, False) for name in ("sequence", "scatter")]
     return all(type(one) is int for one in numbers) and all(type(one) is bool for one in switches)
@@ -53,7 +53,7 @@ def _whole(sizes: dict) -> bool:
 def bill(one: Plan) -> tuple[float, float]:
     """(seconds of a step, bytes on a device) of a plan in the scenario.
 
-    raises  ValueError in one sentence when it is not legal, or not for so many devices
+    raises  ValueError in one sentence when it is not legal, or not for this number of devices
     """
     shape, batch = catalog.model(SCENARIO["model"]).shape, SCENARIO["batch"]
     if one.devices != SCENARIO["devices"]:

@@ -1,4 +1,4 @@
-"""Notebook 41: what a larger t trades, the plans for SC'21's table, and plans that run on this machine."""
+"""Notebook 41: the effects of a larger t, the plans for SC'21's table, and plans that run on this machine."""
 
 import html
 import math
@@ -27,7 +27,7 @@ POINTS = {
 
 
 def in_lines(sentence: str, indent: int = 4) -> str:
-    """A sentence in lines that a notebook shows whole; a number stays beside its unit.
+    """A sentence in lines that fit into a notebook; a number stays next to its unit.
 
     >>> print(in_lines("- " + "1 s, " * 20 + "1 s of 2 s"))
     - 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s,
@@ -118,7 +118,7 @@ def most_copies(planned: Planned) -> int:
 
 
 def chosen_and_printed() -> tuple[tuple, list[tuple]]:
-    """SC'21's table: what the planner chooses under the limits of its programs, beside what its authors chose.
+    """SC'21's table: the plans of our planner under the limits of its programs, and those of its authors.
 
     Returns the names of the columns, and the rows.
     """

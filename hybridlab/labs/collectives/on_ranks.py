@@ -1,6 +1,6 @@
-"""Notebook 20: collectives that ranks really do, drawn; a ring, step by step; times of this machine beside the formula.
+"""Notebook 20: pictures of collectives that ran on ranks; a ring, step by step; measured times and the formula.
 
-A picture here is never made from what an operation should do. It shows what the ranks returned.
+The pictures show the tensors that the ranks returned, never the expected result.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from hybridlab.show.layouts.tiles import tiles
 from hybridlab.show.paper.still import Still
 
 SIDE = 12
-OPERATIONS = {  # what a rank calls, and how the result is described
+OPERATIONS = {  # {name: (the call on a rank, the description of its result)}
     "all_reduce": (lambda comm, x: comm.all_reduce(x), "every rank holds the sum of all images"),
     "all_gather": (lambda comm, x: comm.all_gather(x, dim=1), "every rank holds all images, side by side"),
     "reduce_scatter": (lambda comm, x: comm.reduce_scatter(x, dim=1), "every rank holds its own part of the sum"),
@@ -39,7 +39,7 @@ def images(count: int = 4, side: int = SIDE) -> list[np.ndarray]:
 
 
 def pictured(pool, operation: str) -> Still:
-    """An operation that the ranks of a pool do with their images: what each holds before and after.
+    """An operation on the images of a pool's ranks: the image of every rank before and after.
 
     raises  ValueError when there is no such operation
     """
@@ -58,7 +58,7 @@ def _do(comm, operation, before):
 
 
 def ring(pool):
-    """A stepper over our ring all-reduce: after each step, whose numbers every rank's chunks contain."""
+    """A stepper over our ring all-reduce: after each step, the ranks whose numbers are in every chunk."""
     from hybridlab.show.live.stepper import Stepper
 
     homes = pool.run(watched_ring)
@@ -68,10 +68,10 @@ def ring(pool):
 
 
 def watched_ring(comm) -> dict:
-    """Our ring all-reduce of one number per chunk, 2ʳ from rank r, so that a sum tells by its bits who is in it.
+    """Our ring all-reduce of one number per chunk, 2ʳ from rank r, so that the bits of a sum name its ranks.
 
     returns "held" (step, chunk): the sums before the first and after every step; "sent" (step): the chunk that left;
-    "bytes": what the ledger says this rank has sent
+    "bytes": the bytes that this rank has sent, by its ledger
     """
     import torch
 
@@ -86,7 +86,7 @@ def watched_ring(comm) -> dict:
 
 
 class _Watched:
-    """A comm that notes, whenever a message leaves, which chunk of x it is and what x holds."""
+    """A comm that records, for each message sent, which chunk of x it is and the numbers in x."""
 
     def __init__(self, comm, x):
         self._comm, self._x = comm, x
@@ -102,7 +102,7 @@ class _Watched:
 
 
 def fitted(pool, operation: str, sizes=None) -> tuple[Link, Series]:
-    """The link that fits an operation's times on this machine, and the times with the formula, ready to be drawn."""
+    """The link that fits an operation's times on this machine, and a series of these times with the formula."""
     from hybridlab.measuring.links import SIZES, measured_link
 
     sizes = sizes or SIZES
@@ -113,5 +113,5 @@ def fitted(pool, operation: str, sizes=None) -> tuple[Link, Series]:
 
 
 def chart(*series: Series):
-    """Times over bytes: points measured, lines by the formula."""
+    """A chart of times over bytes: measured points, and lines by the formula."""
     return scaling(*series)

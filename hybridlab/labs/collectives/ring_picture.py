@@ -1,4 +1,4 @@
-"""The picture of one moment of a ring all-reduce: a row per rank, a column per chunk, and who is in each sum."""
+"""The picture of one moment of a ring all-reduce: a row per rank, a column per chunk, and the ranks in each sum."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, ink_on
 
-BOX, CELL_GAP, ROW, LEFT, TOP = 22, 10, 62, 64, 92  # two pictures beside each other are as wide as a page
+BOX, CELL_GAP, ROW, LEFT, TOP = 22, 10, 62, 64, 92  # two pictures side by side are as wide as a page
 PX = STYLE["pixels"]
 GREEN = STYLE["kinds"]["message"]["fill"]
 FULL, PARTLY = STYLE["ink"], STYLE["control"]
 
 
 def ring_still(held: np.ndarray, sent: np.ndarray, step: int) -> Still:
-    """What the ranks hold after `step` steps, and the messages that brought it.
+    """The chunks of all ranks after `step` steps, and the messages of the last of these steps.
 
     held  (steps + 1, ranks, chunks): sums, whose bit r says that rank r's number is in it
     sent  (steps, ranks): which chunk left each rank in each step

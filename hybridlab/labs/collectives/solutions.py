@@ -7,7 +7,7 @@ OWN = [[float(i + r) for i in range(8)] for r in range(4)]
 
 
 def _home(values, *operations):
-    """What one rank returns."""
+    """The value that one rank returns."""
     return values, list(operations)
 
 
@@ -76,7 +76,7 @@ SOLUTIONS: dict[str, Solution] = {
         (
             (24, "very many"),
             (9, "one of the two rounds"),
-            (36, "everybody"),
+            (36, "to all others"),
             (12, "too few"),
             (30, "large"),
             ("x", "one"),
@@ -98,7 +98,8 @@ labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ran
     ),
     "collectives.ring": Solution(
         RING,
-        "Each chunk goes once round to be summed and once round to be copied; every link carries one chunk in a step.",
+        "Each chunk goes around the ring once to be summed and once to be copied. Every link carries one chunk in each "
+        "step.",
         (
             (RING.but("    return x", ""), "returned None"),
             (RING.but("return x", "return comm.all_reduce(x)"), "called all_reduce"),
@@ -131,7 +132,7 @@ labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ran
             "if comm.rank % 2 == 0:",
             "    comm.recv(y, source=left)",
         ),
-        "Odd ranks receive first, so some send finds its receive, and the circle opens.",
+        "Odd ranks receive first. So the sends of the even ranks can end, and no circle of waiting ranks forms.",
         (
             (_shift("comm.send(x, to=right)", "comm.recv(y, source=left)"), "wait"),
             (
@@ -152,7 +153,7 @@ labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ran
     ),
     "collectives.compose": Solution(
         _compose("part = comm.reduce_scatter(x)", "x = comm.all_gather(part)"),
-        "A reduce-scatter leaves each rank its part of the sum, an all-gather puts the parts together: the two rounds.",
+        "The reduce-scatter gives each rank its part of the sum, and the all-gather joins the parts: the two rounds.",
         (
             (_compose("comm.all_reduce(x)"), "called all_reduce itself"),
             (_compose("pass"), "its own numbers"),
@@ -183,7 +184,7 @@ labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ran
     ),
     "collectives.which": Solution(
         'labs.answer("collectives.which", "reduce_scatter")',
-        "It sums and hands each rank its part, and sends half of what an all-reduce sends.",
+        "It sums, gives each rank its part, and sends half the bytes of an all-reduce.",
         (
             ("all_reduce", "twice as much"),
             ("all_gather", "sums nothing"),

@@ -19,7 +19,7 @@ task = partial(Task, notebook="20_collectives")
 
 
 def _lists(answer, count: int) -> list | None:
-    """The answer as so many entries, one per rank, or None."""
+    """The answer as `count` entries, one per rank, or None."""
     return list(answer) if isinstance(answer, list | tuple) and len(answer) == count else None
 
 
@@ -54,8 +54,8 @@ def _composed(answer) -> Verdict:
 
 
 def _by_hand(comm, function):
-    """The trial of `collectives.order`: what the function returns, or which operation it called that is neither a
-    blocking send nor a blocking receive."""
+    """The trial of `collectives.order`: the function's value, or {CALLED: the first operation that it called and that
+    is neither a blocking send nor a blocking receive}."""
     value = function(comm)
     return next(({CALLED: op} for op in comm.ledger.op if op not in ("send", "recv")), value)
 
@@ -73,18 +73,16 @@ def _shifted(answer) -> Verdict:
     if values != [float((rank - 1) % RANKS) for rank in range(RANKS)]:
         wrong = next(rank for rank, value in enumerate(values) if value != (rank - 1) % RANKS)
         return False, f"Rank {wrong} holds {values[wrong]:g}; the rank before it is {(wrong - 1) % RANKS}."
-    return True, "Every number has moved on by one rank, and no rank waits for ever."
+    return True, "Every number has moved to the next rank, and no rank waits forever."
 
 
 def _not_blocking(homes) -> str:
-    """Which rank called something else than send and recv, in words."""
+    """In words: a rank that called an operation other than send and recv; empty if there is none."""
     for rank, home in enumerate(homes):
         if isinstance(home, dict) and CALLED in home:
             op = home[CALLED]
             if op in ("isend", "irecv"):
-                return (
-                    f"With {op} no rank waits in a circle, as in the ring. Now without: comm.send and comm.recv only."
-                )
+                return f"With {op} no rank waits in a circle, as in the ring. Now use comm.send and comm.recv only."
             return f"Rank {rank} called {op}: use comm.send and comm.recv only."
     return ""
 
@@ -113,7 +111,7 @@ def _broken(answer) -> Verdict:
             return False, report
         if (cause.kind, cause.rank) == ("left", 2):
             return True, f"The report: {report}"
-        wanted = "rank 2 should return while the others wait for it, then the kind is 'left'"
+        wanted = "let rank 2 return while the others wait for it; then the kind is 'left'"
         return False, f"The report is of kind {cause.kind!r} and names rank {cause.rank}; {wanted}. It says: {report}"
     return False, "All four ranks returned: no rank waits for another."
 
@@ -127,9 +125,9 @@ def _bytes(ranks, megabytes):
             "MB",
             slips=[
                 (2 * n, "Nearly. That is 2n, the limit for very many ranks."),
-                (cost("reduce_scatter", p, n).bytes, "That is one of the two rounds."),
-                ((p - 1) * n, "That is what each rank sends if everything goes to everybody."),
-                (n, "As many bytes as the tensor has would be too few for two rounds."),
+                (cost("reduce_scatter", p, n).bytes, "That is only one of the two rounds."),
+                ((p - 1) * n, "Each rank would send this if it sent the full tensor to all others."),
+                (n, "The size of the tensor is too few bytes for two rounds."),
             ],
         ),
         (
@@ -163,14 +161,17 @@ def _seconds(ranks, megabytes, microseconds):
             "ms",
             within=0.005,
             slips=[
-                (there.bytes * BETA * 1e3, f"That is the bytes alone. What do {there.messages:g} messages add?"),
-                (1e6 * n * BETA * 1e3, "That is one message with the whole tensor."),
-                (link.seconds("reduce_scatter", p, 1e6 * n) * 1e3, "That is one of the two rounds."),
+                (
+                    there.bytes * BETA * 1e3,
+                    f"That is the time of the bytes alone. How much do {there.messages:g} messages add?",
+                ),
+                (1e6 * n * BETA * 1e3, "That is one message with the full tensor."),
+                (link.seconds("reduce_scatter", p, 1e6 * n) * 1e3, "That is only one of the two rounds."),
             ],
         ),
         (
             "2(p-1) messages of n/p bytes, one after another.",
-            f"Each message takes {alpha} µs and its bytes, 0.1 ns each: {n / p:g} MB are {n / p / 10:g} ms.",
+            f"Each message takes {alpha} µs and 0.1 ns for each byte: {n / p:g} MB take {n / p / 10:g} ms.",
             f"{there.messages:g} · ({alpha} µs + {n / p:g} MB · 0.1 ns per byte).",
         ),
         objective="Predict the time of a collective from two numbers of a link.",
@@ -179,16 +180,16 @@ def _seconds(ranks, megabytes, microseconds):
     )
 
 
-ABOUT_THE_RING = {  # {words of a reply: the hint about what it says is off}
+ABOUT_THE_RING = {  # {words of a reply: the hint about the mistake that it reports}
     "Nothing was added": "The chunks are views: to change x, change them in place.",
-    "is missing": "Follow one chunk round the ring: after p-1 steps of the first loop one rank has all of it. Does "
-    "every rank pass on in a step what it has received in the step before?",
-    "is in it 2 times": "In the second loop finished chunks travel, and they are copied, not added. Where does it "
-    "begin?",
-    "messages; the ring sends": "Two loops of p-1 steps, and one chunk to the right in each: count the passes of "
-    "yours.",
-    "bytes; chunks of n/p": "Each message is one chunk. What else goes along, and what would happen to your loop if "
-    "only chunks[a] went?",
+    "is missing": "Follow one chunk around the ring: after p-1 steps of the first loop one rank has its complete sum. "
+    "Does every rank pass on the chunk that it received in the step before?",
+    "is in it 2 times": "In the second loop the chunks are complete, so they are copied, not added. At which step does "
+    "the second loop begin?",
+    "messages; the ring sends": "There are two loops of p-1 steps, and each step sends one chunk to the right. How "
+    "many steps do your loops have?",
+    "bytes; chunks of n/p": "Each message is one chunk. What else do you send, and what would happen if you sent "
+    "only chunks[a]?",
 }
 
 TASKS: dict[str, Task] = {
@@ -196,8 +197,8 @@ TASKS: dict[str, Task] = {
     "collectives.seconds": varying(_seconds, ranks=(8, 10, 16), megabytes=(100, 80, 40), microseconds=(20, 40, 50)),
     "collectives.ring": task(
         "Write the ring. Every rank calls my_ring(comm, x) with a flat tensor x; return the sum over all ranks. Use "
-        "messages only, no collective. Each rank sends 2(p-1) messages to its right neighbour, each a chunk of x. "
-        "Tried on 4 ranks with 12 numbers, then on other sizes, also where p does not divide the length.",
+        "messages only, no collective. Each rank sends 2(p-1) messages to its right neighbour, each with one chunk of "
+        "x. Tried on 4 ranks with 12 numbers, then on other sizes, also when p does not divide the length.",
         OnCases(
             trial.play,
             trial.judge,
@@ -205,10 +206,10 @@ TASKS: dict[str, Task] = {
             f"The sum on every rank, with 2(p-1) messages of one chunk from each, in all {len(RINGS)} sizes tried.",
         ),
         (
-            "Two loops of p-1 steps. In each step a rank sends one chunk to the right and receives another one from "
-            "the left; the first loop adds what has come, the second copies it.",
+            "Write two loops of p-1 steps. In each step a rank sends one chunk to the right and receives another one "
+            "from the left. The first loop adds the received chunk, the second copies it.",
             "chunks = x.tensor_split(comm.size) are views of x, some longer by one. In step s rank r sends chunk "
-            "(r - s) % p and receives chunk (r - s - 1) % p: through both loops, s goes on counting.",
+            "(r - s) % p and receives chunk (r - s - 1) % p. Do not restart s in the second loop.",
             "In each step: leaving = comm.isend(chunks[a], right); new = comm.recv(torch.empty_like(chunks[b]), left); "
             "leaving.wait(); then add new to chunks[b] while s < p - 1, and copy it later.",
         ),
@@ -218,12 +219,12 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "collectives.order": task(
-        "Four ranks; rank r starts with r. Return from each rank the number of the rank before it (rank 0: of the last "
-        "one). Use comm.send and comm.recv only. Three ranks are tried too.",
+        "There are four ranks, and rank r starts with the number r. Return on each rank the number of the rank before "
+        "it (on rank 0, that of the last rank). Use comm.send and comm.recv only. Three ranks are tried too.",
         OnRanks(_shifted, (RANKS, 3), lambda size: [float((rank - 1) % size) for rank in range(size)], _by_hand),
         (
-            "If everybody sends first, everybody waits. Who could receive first?",
-            "Ranks with an odd number receive into a new tensor first, and send then.",
+            "If all ranks send first, all ranks wait. Which ranks could receive first?",
+            "Ranks with an odd number first receive into a new tensor, then send.",
             "left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size. if comm.rank % 2: "
             "comm.recv(y, left), then comm.send(x, right); else the other way round.",
         ),
@@ -237,7 +238,7 @@ TASKS: dict[str, Task] = {
         OnRanks(_composed, (RANKS,)),
         (
             "Which operation leaves every rank with its part of the sum? Which one joins the parts?",
-            "First comm.reduce_scatter, which returns a rank's part; then hand that part to comm.all_gather.",
+            "First call comm.reduce_scatter, which returns a rank's part; then pass that part to comm.all_gather.",
             "part = comm.reduce_scatter(x); x = comm.all_gather(part)",
         ),
         objective="Build an all-reduce from its two halves.",
@@ -245,34 +246,34 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "collectives.broken": task(
-        f"Break a rank, and read why: write a function for {RANKS} ranks in which rank 2 returns while the others "
-        "wait for it in a collective. The reply shows the report, which must name rank 2.",
+        f"Cause a hang and read its report. Write a function for {RANKS} ranks in which rank 2 returns while the "
+        "others wait for it in a collective. The reply shows the report, which must name rank 2.",
         _broken,
         (
-            "A collective ends when all ranks have come to it. Make rank 2 return first.",
-            "if comm.rank == 2: return. After that the others call a collective. What does it need to end?",
-            "Behind the line in which rank 2 returns: comm.all_reduce(torch.zeros(1)).",
+            "A collective ends when all ranks have called it. Make rank 2 return before that.",
+            "if comm.rank == 2: return. After that the others call a collective. When can it end?",
+            "After the line in which rank 2 returns: comm.all_reduce(torch.zeros(1)).",
         ),
-        objective="Read from a report which rank is to blame, and where the others wait.",
+        objective="Read from a report which rank caused a hang, and where the others wait.",
         difficulty=1,
         minutes=4,
     ),
     "collectives.which": task(
-        "Each rank has gradients of all parameters, but updates only its own quarter of them. It needs the sum over "
-        "the ranks, of that quarter. Which collective?",
+        "Each of four ranks has gradients of all parameters, but updates only its own quarter of the parameters. For "
+        "that quarter it needs the sum over the ranks. Which collective sends no more than that?",
         _named(
             "reduce_scatter",
             {
-                "all_reduce": "That works, and sends twice as much: three quarters of it are not used.",
+                "all_reduce": "That works, but sends twice as much: three quarters of the result are not used.",
                 "all_gather": "That joins parts and sums nothing.",
-                "all_to_all": "That sends the right parts to the right rank, but does not add them.",
+                "all_to_all": "That sends the right parts to the right ranks, but does not add them.",
                 "broadcast": "That copies the numbers of one rank only.",
             },
         ),
         (
-            "Sum, and let every rank keep a part.",
+            "It sums, and every rank keeps one part of the sum.",
             "It is the first round of the ring.",
-            "Its name has two words: one for the sum, one for handing out the parts.",
+            "Its name has two words: one for the sum, one for distributing the parts.",
         ),
         objective="Choose the collective that sends no more than is needed.",
         difficulty=1,

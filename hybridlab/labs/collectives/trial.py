@@ -1,4 +1,4 @@
-"""A student's ring all-reduce, run on real ranks: its result taken apart, its messages counted, the verdict."""
+"""A student's ring all-reduce on real ranks: its result is analysed, its messages are counted, and both are judged."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ BASE = 8  # more than there are ranks: the digits of a sum to this base say how 
 
 
 class Case(NamedTuple):
-    """So many ranks, each with so many numbers."""
+    """A number of ranks, and the length of the tensor on each."""
 
     ranks: int
     length: int
@@ -17,9 +17,9 @@ class Case(NamedTuple):
 
 
 class Did(NamedTuple):
-    """What one rank did.
+    """The actions of one rank.
 
-    returned  what came back, in words, if it is not a tensor of the right shape
+    returned  the returned value, in words, if it is not a tensor of the right shape
     wrong     (place, how often each rank's number is in the sum there) of the first wrong place
     added     whether there is a place with the numbers of two ranks or more
     others    operations that are not messages;  peers, bytes  of every message that it sent
@@ -34,7 +34,7 @@ class Did(NamedTuple):
 
 
 def play(comm, answer, case) -> Did:
-    """On each rank: the student's function, called with numbers that show in a sum which ranks they come from."""
+    """On each rank: the student's function, called with numbers whose sum shows the ranks that they come from."""
     import torch
 
     before = len(comm.ledger)
@@ -70,7 +70,7 @@ def summands(value: float, ranks: int) -> list[int] | None:
 
 
 def judge(case, homes) -> str:
-    """What is wrong on the first rank on which something is."""
+    """The first mistake that is found on a rank, in words; empty if there is none."""
     for look in (_result, _messages):
         for rank, home in enumerate(homes):
             if told := look(case, rank, Did(*home)):
@@ -88,7 +88,7 @@ def _result(case, rank, did) -> str:
     place, counts = did.wrong
     if counts is None:
         return (
-            f"On rank {rank} number {place} is not a sum of numbers from that place: does its chunk belong elsewhere?"
+            f"On rank {rank} number {place} is not a sum of numbers from that place. Does its chunk belong elsewhere?"
         )
     missing = [str(r) for r, count in enumerate(counts) if not count]
     often = [f"the number of rank {r} is in it {count} times" for r, count in enumerate(counts) if count > 1]
@@ -96,7 +96,7 @@ def _result(case, rank, did) -> str:
     alone = (
         ""
         if did.added
-        else " Nothing was added: x itself has not changed. chunk += new changes it, chunk + new does not."
+        else " Nothing was added: x itself has not changed. chunk += new changes x, chunk + new does not."
     )
     return f"On rank {rank} number {place} is not the sum over all ranks: {'; '.join(told)}.{alone}"
 

@@ -1,13 +1,13 @@
-"""Notebook 33, context parallelism: memory and bytes of a long sequence (`sizes`); what each way sends and how long a
-ring takes, on real ranks (`on_ranks`); `pictures` of who looks at whom, of a ring, and of when its messages hide.
+"""Notebook 33, context parallelism: memory and bytes of a long sequence (`sizes`); the traffic of each way and the time
+of a ring on real ranks (`on_ranks`); `pictures` of attention between positions, of a ring, and of hidden messages.
 
-`moments` says what meets in each step of a ring; `clinic` is the broken zigzag and its symptoms. Exercises are in
-`tasks` and `build_tasks`, their solutions in `solutions`; what a student writes is tried in `trial`.
+`moments` lists the chunks that meet in each step of a ring; `clinic` is the broken zigzag and its symptoms. Exercises
+are in `tasks` and `build_tasks`, their solutions in `solutions`; `trial` runs the code of students.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

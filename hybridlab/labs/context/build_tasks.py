@@ -1,4 +1,4 @@
-"""What students write in notebook 33: a join of two parts, a ring on ranks, a zigzag, and mended positions."""
+"""The code that students write in notebook 33: a join of two parts, a ring on ranks, a zigzag, and fixed positions."""
 
 from functools import partial
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 class On(NamedTuple):
-    """A ring of so many ranks, each with so many positions."""
+    """A ring: the number of ranks, and the positions of each."""
 
     ranks: int
     length: int
@@ -51,7 +51,7 @@ RINGS = (On(3, 4), On(2, 5), On(4, 3), On(1, 6))
 
 
 def _only(case, home: list[str]) -> str:
-    """What is off, where there is one rank."""
+    """The mistake of the only rank, in words; empty if there is none."""
     return f"It {home[0]}" if home[0] else ""
 
 
@@ -103,7 +103,7 @@ CAUSES = {
     "d": "Gradients do not change the first loss.",
 }
 
-ABOUT_JOINED = {  # {words of a reply: the hint about what it says is off}
+ABOUT_JOINED = {  # {words of a reply: the hint about the mistake that it reports}
     "each was divided by its own sum": "An out is a mean, weighted by exponentials. Two means become one when each "
     "is multiplied by its sum first.",
     "weighs both parts alike": "A part counts with its own sum of exponentials over that of both: exp(lse - both).",
@@ -112,7 +112,7 @@ ABOUT_JOINED = {  # {words of a reply: the hint about what it says is off}
     "gave inf or nan": "exp of a large lse overflows; exp of a difference of two of them does not.",
 }
 ABOUT_THE_RING = {
-    "behind all of its queries": "In step i a rank has the keys of rank (comm.rank - i) % comm.size, if keys go to "
+    "after all of its queries": "In step i a rank has the keys of rank (comm.rank - i) % comm.size, if keys go to "
     "the next rank. Higher ranks have later positions: send their keys on, but do not call meet.",
     "same is True": "same is True only for this rank's own keys: source == comm.rank. And do not receive into the "
     "tensor that you compute with.",

@@ -1,6 +1,6 @@
-"""The bug clinic of notebook 33: a GPT on two ranks whose chunks lie in a zigzag, with a wrong loss.
+"""The bug clinic of notebook 33: a GPT on two ranks whose chunks are in zigzag order, with a wrong loss.
 
-`symptoms` shows it; the broken program is `positions`, which forgets the zigzag, and is printed as it stands here.
+`symptoms` shows it. The broken program is `positions`, which forgets the zigzag; the notebook prints its source.
 """
 
 from hybridlab.core.what.shape import Shape

@@ -1,4 +1,4 @@
-"""Notebook 33, a ring step by step: whose keys each rank has, which chunks meet, and how many pairs it has computed."""
+"""Notebook 33, a ring step by step: the source of each rank's keys, the chunks that meet, and the pairs computed."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from hybridlab.core.where.chunks import Chunks
 class Moment(NamedTuple):
     """One step of a ring.
 
-    sources  for each rank, the rank whose keys and values it has now
+    sources  for each rank, the source of the keys and values that it has now
     meets    (chunk of queries, chunk of keys) that are computed in this step;  skipped  those that need not be
     pairs    for each rank, the pairs of a query and a key that it sees, in this step
     """

@@ -1,4 +1,4 @@
-"""Notebook 33 on real ranks: what each way sends, counted; how long a ring takes in order and in a zigzag."""
+"""Notebook 33 on real ranks: the counted words of each way; the time of a ring in order and in a zigzag."""
 
 import time
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ SIZES = (2, 8, 4, 32, 16)  # of `sent`: sequences, heads of queries and of keys,
 
 
 def sent(pool, sizes=SIZES) -> Table:
-    """Words that a rank sends in one layer's attention, forward and backward, counted beside predicted, each way."""
+    """Words that a rank sends in one layer's attention, forward and backward, counted and predicted, for each way."""
     sequences, heads, keys, context, width = sizes
     shape = Shape(width=heads * width, heads=heads, kv_heads=keys, context=context)
     foreseen = lambda way, when: sequences * of_one_layer(way, shape, pool.size, when, width=1)
@@ -33,7 +33,7 @@ def sent(pool, sizes=SIZES) -> Table:
 def timed(pool, context: int, pair_seconds: float, times: int = 5) -> dict[str, tuple[float, float]]:
     """{form: (predicted, measured) seconds} of a ring's forward, in order and in a zigzag, with emulated work.
 
-    pair_seconds  that a rank waits for each pair of a query and a key that it sees, in place of computing it
+    pair_seconds  that a rank waits for each pair of a query and a key that it sees, instead of computing it
     """
     forms = {"in order": Chunks.in_order(context, pool.size), "zigzag": Chunks.zigzag(context, pool.size)}
     return {
@@ -46,7 +46,7 @@ def timed(pool, context: int, pair_seconds: float, times: int = 5) -> dict[str, 
 
 
 def inputs(sizes):
-    """(queries, keys, values, the gradient of what is found), whole, the same on every rank."""
+    """(queries, keys, values, the gradient of the output), unsharded, the same on every rank."""
     import torch
 
     sequences, heads, keys, context, width = sizes

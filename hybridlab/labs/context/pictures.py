@@ -34,9 +34,9 @@ SQUARE_LEFT, SQUARE_TOP, BARS = 150, 220, 560
 
 
 def dependence(context: int = 12) -> Still:
-    """For parts of a block, which positions of its input each position of its output depends on.
+    """For parts of a block, the positions of its input on which each position of its output depends.
 
-    Found by doing so: each position of the input is changed, and what changes behind the part is dark.
+    It is found by experiment: each position of the input is changed, and the outputs that change are dark.
     """
     import torch
 
@@ -71,7 +71,7 @@ def packed(context: int = 16, documents=(5, 4, 7)) -> Still:
 
 
 def squares(found: dict[str, np.ndarray], across: str, down: str, told: str) -> Still:
-    """Square tables of yes and no beside each other: dark where a row has to do with a column."""
+    """Square tables of yes and no, side by side: dark where a row depends on a column."""
     count = len(found)
     side = min(240, (WIDE - 2 * LEFT - 70 * count) // count)
     out = []
@@ -177,7 +177,7 @@ def _seen(chunks, pair, x, y, cell):
 
 
 def _bars(chunks, every, number):
-    """For each rank, the pairs of this step and of those before, as a bar; its frame is what it has to do in all."""
+    """For each rank, the pairs of this step and of the steps before, as a bar; its frame is the total."""
     most = max(chunks.pairs)
     scale, tall = (WIDE - BARS - LEFT - 70) / most, 24
     yield words(BARS, SQUARE_TOP - 30, "pairs computed, of all that a rank has", PX["axis"])

@@ -96,13 +96,13 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
     ),
     "context.ring": Solution(
         RING,
-        "In each step the next keys are asked for first, then the queries meet those that are here, then one waits; in "
-        "the last step nothing is sent.",
+        "Each step first starts the messages with the next keys, then computes with the present keys, then waits. The "
+        "last step sends nothing.",
         (
-            (RING.but("source <= comm.rank", "True"), "which lie behind all of its queries"),
+            (RING.but("source <= comm.rank", "True"), "which come after all of its queries"),
             (RING.but("source == comm.rank)", "False)"), "same is True for its own keys"),
             (RING.but("source == comm.rank)", "True)"), "keys of rank 0 with same=True"),
-            (RING.but("(comm.rank - step)", "(comm.rank + step)"), "which lie behind all of its queries"),
+            (RING.but("(comm.rank - step)", "(comm.rank + step)"), "which come after all of its queries"),
             (RING.but("joined(*found, *part) if found else part", "part"), "are all parts joined"),
             (RING.but(BEGIN, "").but(END, BEGIN + "            kv, _ = coming.wait(), leaving.wait()\n"), "overlaps"),
             (RING.but(MEETING + END, END + MEETING), "keys of rank 2 with same=True"),
@@ -111,7 +111,7 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
                 RING.but(ASKED + "            coming", "        if True:\n            coming").but(
                     ASKED + "            kv", "        if True:\n            kv"
                 ),
-                "nobody wants the keys",
+                "no rank needs the keys",
             ),
             (RING.but("coming.wait(), leaving.wait()", "coming.wait(), 0"), "wait"),
             (RING.but("return found[0]", "return found"), "without lse"),
@@ -133,7 +133,8 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
         """\
 last, average = $ranks - 1 / 2, $ranks / 2
 labs.answer("context.waste", average / last)""",
-        "The last rank computes all blocks but half of its own; on average a rank computes half of the square's rows.",
+        "The last rank computes all its blocks, but only half of the one on the diagonal. On average a rank computes "
+        "half of its blocks.",
         (
             (1 - 4 / 7.5, "for which it waits"),
             (0.5, "blocks on the diagonal take half a unit"),
@@ -169,7 +170,7 @@ labs.answer("context.ways", (2 * $heads + 2 * 8) / (2 * 8))""",
     "context.backward": Solution(
         """\
 labs.answer("context.backward", ($ranks - 1) + $ranks)""",
-        "Keys and values make p - 1 hops; their gradients make one more, to be home.",
+        "Keys and values make p - 1 hops; their gradients make one more, to return to the owner.",
         (
             (7, "keys and values alone"),
             (14, "where are the gradients"),
@@ -194,7 +195,7 @@ labs.answer("context.tokens", 2 * flops * keys / (2 * width * link))""",
     ),
     "context.clinic": Solution(
         MENDED,
-        "Tokens, targets and what each layer is told of positions have to be permuted in the same way.",
+        "Tokens, targets and the positions given to each layer must be permuted in the same way.",
         (
             (MENDED.but('"b"', '"a"'), "chunks in order would be wrong too"),
             (MENDED.but('"b"', '"c"'), "no target would match"),

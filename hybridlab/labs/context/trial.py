@@ -1,6 +1,6 @@
-"""A student's join of two parts, and a student's ring on real ranks: numbers, words, and the order of what is done.
+"""A student's join of two parts, and a student's ring on real ranks: numbers, words, and the order of the operations.
 
-What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
+The verdict of a rank is a sentence that continues "Rank 0"; it is empty if all is right.
 """
 
 from hybridlab.labs.trials.against import SMALL, anywhere, gap
@@ -10,9 +10,9 @@ from hybridlab.labs.trials.watched import Watched
 
 
 def meet(q_NQH, k_NSH, v_NSH, same: bool = False):
-    """(what queries find in these keys, the logarithm of the sum of their exponentials), head by head.
+    """(attention output of the queries over these keys, the logarithm of the sum of exponentials), head by head.
 
-    same  queries and keys are of the same positions: a query sees none behind it
+    same  queries and keys are of the same positions: a query sees no later key
     """
     import torch
 
@@ -47,7 +47,7 @@ def _attention(case):
 
 
 def _parts(case) -> list:
-    """What the queries find in the first keys, and in the others."""
+    """The attention of the queries over the first keys, and over the others."""
     q, k, v = _attention(case)
     return [meet(q, k[:, some], v[:, some]) for some in (slice(0, case.first), slice(case.first, None))]
 
@@ -104,18 +104,18 @@ def try_ring(comm, answer, case) -> str:
 
 
 def _source(k, every) -> int:
-    """Whose keys these are; -1: nobody's."""
+    """The rank to which these keys belong; -1 if there is none."""
     import torch
 
     return next((rank for rank, its in enumerate(every) if k.shape == its.shape and torch.equal(k, its)), -1)
 
 
 def _of_meetings(seen, comm) -> str:
-    """What is wrong with whose keys its queries have met."""
+    """The mistake in the keys that its queries have met."""
     met = [one[1:] for one in seen if one[0] == "meet"]
     sources = [source for source, _ in met]
     if -1 in sources:
-        return "met keys that are nobody's: was a part used before it had arrived, or changed while it was sent?"
+        return "met keys that no rank has: was a part used before it had arrived, or changed while it was sent?"
     for source, same in met:
         if same != (source == comm.rank):
             told = "its own keys" if source == comm.rank else f"keys of rank {source}"
@@ -129,12 +129,12 @@ def _of_meetings(seen, comm) -> str:
     behind = [source for source in sources if source > comm.rank]
     if behind:
         return (
-            f"met keys of rank {behind[0]}, which lie behind all of its queries: no query may see them. (In which "
-            "direction do keys go round?)"
+            f"met keys of rank {behind[0]}, which come after all of its queries: no query may see them. (In which "
+            "direction do keys go around the ring?)"
         )
     missing = [source for source in range(comm.rank + 1) if source not in sources]
     if missing:
-        return f"never met keys of rank {missing[0]}, which lie before its queries."
+        return f"never met keys of rank {missing[0]}, which come before its queries."
     return ""
 
 
@@ -150,14 +150,14 @@ def _of_out(out, right) -> str:
 
 
 def _of_messages(seen, comm, part: int) -> str:
-    """What is wrong with what it sent, and when; `part`: the numbers of keys and values of one rank."""
+    """The mistake in its messages and their order; `part`: the numbers of keys and values of one rank."""
     total = lambda what, until=None: sum(one[1] for one in seen[:until] if one[0] == what)
     hops = comm.size - 1
     for what in ("send", "receive"):
         if total(what) != hops * part:
             return (
                 f"has the right result, but did {what} {total(what):,} numbers; {hops} hops of {part:,} are needed: "
-                "after the last step nobody wants the keys that are here."
+                "after the last step no rank needs the keys that are here."
             )
         if total(f"waited {what}") != total(what):
             return f"has the right result, but never waited for all that it began to {what}."

@@ -1,4 +1,4 @@
-"""What students write in notebook 34: a halo exchange there and back, the layer of a strip, a split of channels."""
+"""The code that students write in notebook 34: a halo exchange there and back, a strip's layer, a split of channels."""
 
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +15,7 @@ task = partial(Task, notebook="34_convolution")
 
 
 class Cut(NamedTuple):
-    """Pictures of two channels in strips; `have` says whose rows are whose."""
+    """Pictures of two channels in strips; `have` has the rows of each rank."""
 
     have: tuple[Span, ...]
     kernel: int
@@ -79,11 +79,11 @@ LAYERS = (
 SPLITS = (Split(2, 2), Split(4, 1, filters=8), Split(1, 3, channels=6, filters=3), Split(3, 1, 3, 6, stride=2))
 
 
-ABOUT_HALOS = {  # {words of a reply: the hint about what it says is off}
+ABOUT_HALOS = {  # {words of a reply: the hint about the mistake that it reports}
     "wrong: where does it belong": "Rows are counted in the full image: row y has index y - want[me][0] in your "
     "result, and y - have[r][0] on the rank r that has it.",
-    "have used it, and their": "my_fold adds. Start with your own piece, and add_ each received piece.",
-    "its own summand alone": "Receive the gradients that other ranks have for your rows, and add all of them.",
+    "have used it, so add their": "my_fold adds. Start with your own piece, and add_ each received piece.",
+    "only its own partial sum": "Receive the gradients that other ranks have for your rows, and add all of them.",
     "some of them empty": "overlap may be empty: then there is nothing to send, and nothing to receive.",
     "is right, but sent": (
         "A halo may reach beyond the neighbour: check every rank, not only the two next to this one."
@@ -93,11 +93,12 @@ ABOUT_HALOS = {  # {words of a reply: the hint about what it says is off}
 ABOUT_A_LAYER = {
     "its part of Y has": "The convolution itself must not pad. Pad before it: above and below only at the border of "
     "the image, left and right everywhere.",
-    "of its own strip alone": "W and b are the same on all ranks, and each rank uses them for its own rows: their "
-    "gradients are partial sums. What does typed.enter do in the backward?",
+    "that of its strip alone": "W and b are the same on all ranks, and each rank uses them for its own rows: their "
+    "gradients are partial sums. How does the backward of typed.enter treat them?",
     "rows of outputs wrong": "Inside the image a strip sees its neighbour's rows; at the border it sees zeros. "
     "Compare sees[me] with want[me].",
-    "must go home": "Rows from a neighbour have gradients: fetch them with a typed move, whose backward folds.",
+    "must return to their rank": "Rows from a neighbour have gradients: fetch them with a typed move, whose backward "
+    "folds.",
 }
 ABOUT_CHANNELS = {
     "What type is that": "After the gather each rank has all channels of its block, for its own filters: their "

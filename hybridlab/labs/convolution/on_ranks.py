@@ -1,7 +1,7 @@
 """Notebook 34 on real ranks: halos counted word by word, statistics of a batch norm, and a step of a strip, timed.
 
-A *word* is one number. In `timed` rows and the link are emulated: a rank waits in place of each output row, and what it
-receives is held back. The layers, the messages and the waiting for them are real.
+A *word* is one number. In `timed` rows and the link are emulated: a rank waits instead of computing an output row, and
+messages arrive with a delay. The layers, the messages and the waiting for them are real.
 """
 
 import time
@@ -24,7 +24,7 @@ HALO = "h"
 
 
 def counted(pool, conv: Conv) -> Table:
-    """A convolution of cut pictures and its backward, rank for rank: words of halos counted beside words predicted."""
+    """A convolution of cut pictures and its backward, rank for rank: counted and predicted words of halos."""
     lines, gaps = [], []
     for rank, (off, *words) in enumerate(pool.run(_convolved, tuple(conv))):
         foreseen, gaps = sent(conv, pool.mesh, rank)["halo"], [*gaps, off]
@@ -35,7 +35,7 @@ def counted(pool, conv: Conv) -> Table:
 
 
 def cuts_of(mesh, conv: Conv) -> dict:
-    """How the pixels of its input lie on a mesh, and of its output: {axis: Cut}."""
+    """The layout of the pixels of its input and output on a mesh: {axis: Cut}."""
     from hybridlab.core.where.layout import Cut, even
     from hybridlab.modes.parts.halos import COLUMNS, ROWS
 
@@ -148,9 +148,9 @@ class Timed(NamedTuple):
 
 
 def timed(pool, conv: Conv, row: float, link: float, times: int = 5) -> Timed:
-    """A convolution on strips, its rows and its link emulated; of several tries the quickest counts.
+    """A convolution on strips with emulated rows and an emulated link; the fastest of several tries counts.
 
-    row   seconds that a rank waits in place of an output row, in the backward twice as long
+    row   seconds that a rank waits instead of computing an output row, in the backward twice as long
     link  seconds that a halo takes at least
     """
     strips = pool.mesh["h"]
@@ -172,7 +172,7 @@ def _track(track: str) -> str:
 
 
 class Held:
-    """A rank's comm with a slow link: what it receives is here after `seconds`, not before; each message is noted.
+    """A rank's comm with a slow link: a message arrives after at least `seconds`; each message is recorded.
 
     note  note(track, name, begin, end), in ns;  name  of the messages that begin now
     """
@@ -197,7 +197,7 @@ def _held(x, until):
 
 
 def _recorded(comm, sizes, overlapped, row, link, times):
-    """The pieces of the quickest step, in seconds from its beginning."""
+    """The pieces of the fastest step, in seconds from its beginning."""
     steps = [_step(comm, Conv(*sizes), overlapped, row, link) for _ in range(times + 1)][1:]
     return min(steps, key=length)
 
@@ -240,7 +240,7 @@ def _plain(comm, x, cuts, sights, make):
 
 
 def _waited():
-    """A convolution that only takes time: so many seconds for a row of outputs, in the backward twice as many."""
+    """A convolution that only takes time: some seconds for a row of outputs, and twice that in the backward."""
     import torch
 
     class Waited(torch.autograd.Function):

@@ -1,7 +1,7 @@
-"""Notebook 34, pictures: which rows a strip has and lacks; a step of a strip on tracks; what one more strip adds.
+"""Notebook 34, pictures: the rows that a strip has and lacks; a step of a strip on tracks; the gain of one more strip.
 
 In the picture of strips a square is a row of pixels. Blue rows are here, green ones come from a neighbour: the halo.
-A broken outline is padding, beyond the true border of the picture. Below stand the outputs that a strip makes.
+A broken outline is padding, beyond the true border of the picture. The outputs that a strip computes are below.
 """
 
 from hybridlab.core.what.catalog import MACHINES, machine
@@ -38,7 +38,7 @@ STRIPS = 16
 
 
 def spans(kernel: int = 5, stride: int = 1) -> Chooser:
-    """What each of four strips has, lacks and makes, for some kernels and strides."""
+    """The rows that each of four strips has and lacks, and its outputs, for some kernels and strides."""
     choices = {"kernel": ("kernel", [3, 5, 7], kernel), "stride": ("stride", [1, 2, 3], stride)}
     return Chooser(spans_still, choices, [{}, {"stride": 3}])
 
@@ -85,7 +85,7 @@ def _inputs(on, y, has, wants, sees):
 
 
 def _outputs(on, y, made, sight):
-    """Each output under the middle of what it sees."""
+    """Each output under the middle of the rows that it sees."""
     for one in range(*made):
         first, last = sight.seen((one, one + 1))
         middle = on + CELL * (first + last) / 2
@@ -104,7 +104,7 @@ def _cell(x, y, wide, fill, tall=TALL):
 
 
 def step(timed: Timed) -> Still:
-    """A step of one strip, plain and overlapped: what was measured under what was predicted."""
+    """A step of one strip, plain and overlapped: the prediction, and below it the measurement."""
     rows = []
     for form in timed.predicted:
         rows.append(Row(f"{form}, predicted", timed.predicted[form]))
@@ -116,7 +116,7 @@ def step(timed: Timed) -> Still:
 
 
 def more() -> Chooser:
-    """How many times as fast a layer is on 1 to 16 strips, for a layer and a card."""
+    """The speed-up of a layer on 1 to 16 strips, for a layer and a card."""
     choices = {"layer": ("layer", list(NETS), next(iter(NETS))), "card": ("card", list(MACHINES), "h100")}
     return Chooser(more_still, choices, [{"layer": layer} for layer in NETS])
 

@@ -26,7 +26,7 @@ LAYERS = {  # of convolution.grid
 
 
 def convolutions(side: int = SIDE) -> list[list[Conv]]:
-    """VGG-16's convolutions, block by block, for one picture of so many pixels each way; pooling halves it."""
+    """VGG-16's convolutions, block by block, for one square picture of `side` pixels; pooling halves its sides."""
     enter, blocks = 3, []
     for number, (count, filters) in enumerate(VGG):
         rows = side >> number
@@ -36,7 +36,7 @@ def convolutions(side: int = SIDE) -> list[list[Conv]]:
 
 
 def memory(side: int = SIDE) -> Table:
-    """What the convolutions of VGG-16 make of one picture, in GB, and hold as weights, in MB, block by block."""
+    """Activations of VGG-16's convolutions for one picture, in GB, and their weights, in MB, block by block."""
     blocks, count = convolutions(side), lambda convs, name: sum(conv.numbers(name) for conv in convs) * WIDTH
     rows = [_memory(f"block {number}", block, count) for number, block in enumerate(blocks)]
     rows.append(_memory("all", sum(blocks, []), count, told=False))

@@ -57,7 +57,7 @@ SOLUTIONS: dict[str, Solution] = {
 have = ((0, 4), (4, 8), (8, 12), (12, 16))
 wants = [wanted(have, Sight(5, stride, before=2, after=2))[1][1] for stride in (1, 2)]
 labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""",
-        "With a stride of 2 the outputs 2 and 3 are the strip's, and they see rows 2 to 8: two above, one below.",
+        "With a stride of 2 the strip has the outputs 2 and 3, which see rows 2 to 8: two above, one below.",
         (
             (((2, 2), (2, 2)), "Your two pairs are equal"),
             (((2, 2), (1, 2)), "swapped"),
@@ -71,10 +71,10 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
     ),
     "convolution.halo": Solution(
         HALO,
-        "What a rank needs and what another one has: their overlap travels. On the way back the same pieces go the "
-        "other way, and are added.",
+        "A rank sends the overlap of its rows with those that another rank needs. In the backward the same pieces go "
+        "the other way and are added.",
         (
-            (HALO.but("room.add_(piece)", "room.copy_(piece)"), "summands are added"),
+            (HALO.but("room.add_(piece)", "room.copy_(piece)"), "add their partial sums"),
             (HALO.but(BACK, "have, want, lambda room, piece: room.add_(piece)"), "from my_fold; its own rows"),
             (HALO.but("span[0] < span[1]", "span[0] <= span[1]"), "some of them empty"),
             (HALO.but("put(rows(found, needed[me], mine), rows(x, held[me], mine))", "pass"), "its own, wrong"),
@@ -95,7 +95,7 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
                     "return moved(comm, g, want, have, lambda room, piece: room.add_(piece))",
                     "return rows(g, want[comm.rank], have[comm.rank])",
                 ),
-                "its own summand alone",
+                "only its own partial sum",
             ),
             (
                 HALO.but(
@@ -112,18 +112,18 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
     ),
     "convolution.layer": Solution(
         LAYER,
-        "The window brings what others have, padding stands only where the picture ends, and both w and b have been "
-        "used for rows of one's own: so they enter.",
+        "The window fetches the rows of other ranks, and padding is only at the border of the picture. Each rank uses "
+        "w and b for its own rows, so both enter.",
         (
             (LAYER.but(ABOVE, "above, below = beside, beside"), "its part of Y has"),
             (LAYER.but(ABOVE, ENDS), "On strips of 3, 2, 2 rows"),
             (
                 LAYER.but('typed.enter(comm, w, "h"), typed', "w, typed"),
-                "another gradient of W than one device: of its own strip alone",
+                "another gradient of W than one device: that of its strip alone",
             ),
             (
                 LAYER.but(', typed.enter(comm, b, "h")', ", b"),
-                "another gradient of b than one device: of its own strip alone",
+                "another gradient of b than one device: that of its strip alone",
             ),
             (
                 LAYER.but('    x = typed.window(comm, x, "h", 2, have=have, want=want)\n', "").but(
@@ -142,7 +142,7 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
         """\
 filters, seconds_of_a_row, seconds_of_the_halo = $filters, 2 * $filters * 9 / 500e12, 2 * 2 / 50e9
 labs.answer("convolution.rows", 2 + seconds_of_the_halo / seconds_of_a_row)""",
-        "Channels and columns stand on both sides: what counts is rows, filters and the kernel.",
+        "Channels and columns cancel, so only rows, filters and the kernel matter.",
         (
             (8.6806, "How many rows of the strip are its border"),
             (9.6806, "counts one border"),
@@ -155,8 +155,8 @@ labs.answer("convolution.rows", 2 + seconds_of_the_halo / seconds_of_a_row)""",
     ),
     "convolution.split": Solution(
         SPLIT,
-        "Each rank needs the channels of its block, and has summands of all its filters. With one rank along f only "
-        "the scatter sends (X stays), with one along c only the gather (Y stays).",
+        "Each rank needs all channels of its block, and computes partial sums for its filters. With one rank along f "
+        "only the reduce-scatter sends (X stays), with one along c only the gather (Y stays).",
         (
             (SPLIT.but(GATHER, ""), "expected input"),
             (SPLIT.but('to="R"', 'to="I"'), "another gradient of X"),
@@ -183,7 +183,7 @@ labs.answer("convolution.rows", 2 + seconds_of_the_halo / seconds_of_a_row)""",
     ),
     "convolution.grid": Solution(
         'labs.answer("convolution.grid", ("W", "Y", "strips", "X"))',
-        "A has the largest W, B the largest Y, C the largest picture, D the largest X: what is largest stays.",
+        "A has the largest W, B the largest Y, C the largest picture, D the largest X. The largest tensor stays.",
         (
             (("strips", "Y", "strips", "X"), "A: with strips a rank sends"),
             (("W", "X", "strips", "X"), "B: with X stays"),

@@ -1,6 +1,6 @@
 """The exercises of notebook 34. As in `labs.exercises.all_tasks`, the package computes every number.
 
-What students write is in `build_tasks`.
+The exercises in which students write code are in `build_tasks`.
 """
 
 from functools import cache
@@ -46,7 +46,7 @@ def _lacking(answer) -> Verdict:
     if given == (plain, strided):
         return True, "With a stride the strip's last output ends earlier: it lacks less below than above."
     if given[0] == (KERNEL - 1,) * 2:
-        return False, f"An output sees {KERNEL // 2} rows on each side of its own, and not {KERNEL - 1}."
+        return False, f"An output sees {KERNEL // 2} rows on each side of its own row, not {KERNEL - 1}."
     if given[0] != plain:
         return False, "With a stride of 1, begin with the first output of the strip: which rows does it see?"
     if given[1] == plain:
@@ -102,7 +102,7 @@ def _rows(filters: int) -> Task:
 
 @cache
 def best() -> tuple[str, ...]:
-    """What sends least for each layer of the exercise, of strips and the three forms.
+    """The way that sends least for each layer of the exercise: strips or one of the three forms.
 
     >>> best()
     ('W stays', 'Y stays', 'strips', 'X stays')

@@ -1,6 +1,6 @@
-"""A student's halo exchange, layer of a strip and split of channels, tried on real ranks, against one device.
+"""A student's halo exchange, layer of a strip and split of channels, run on real ranks and compared with one device.
 
-What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
+The verdict of a rank is a sentence that continues "Rank 0"; it is empty if all is right.
 """
 
 from hybridlab.core.where.spans import wanted
@@ -8,7 +8,7 @@ from hybridlab.labs.trials.against import SMALL, against_one_device
 
 
 def strip(x, span):
-    """The rows of a span of a whole picture."""
+    """The rows of a span of the full picture."""
     return x[:, :, span[0] : span[1]]
 
 
@@ -46,7 +46,7 @@ def _folded(comm, fold, case, have, want) -> str:
 
 
 def _of_rows(found, X, here, sees) -> str:
-    """What is wrong with the rows that a rank has fetched."""
+    """The mistake in the rows that a rank has fetched."""
     right = strip(X, sees)
     if told := _of_shape(found, right, "my_fetch", f"rows {sees[0]} to {sees[1]} have"):
         return told
@@ -58,7 +58,7 @@ def _of_rows(found, X, here, sees) -> str:
 
 
 def _of_sums(found, G, here, want, me) -> str:
-    """What is wrong with the gradients of this rank's rows, once others' summands are home."""
+    """The mistake in the gradients of this rank's rows, which include the partial sums of other ranks."""
     summand, count = G[0], {}
     right = summand.new_zeros(*summand.shape[:2], here[1] - here[0], summand.shape[3])
     for summand, (low, high) in zip(G, want):
@@ -71,8 +71,8 @@ def _of_sums(found, G, here, want, me) -> str:
         if not _same(found[:, :, row - here[0]], right[:, :, row - here[0]]):
             mine = G[me][:, :, row - want[me][0]]
             if _same(found[:, :, row - here[0]], mine):
-                return f"has for row {row} its own summand alone; {count[row]} ranks have used this row."
-            return f"has a wrong gradient for row {row}: {count[row]} ranks have used it, and their summands are added."
+                return f"has only its own partial sum for row {row}, but {count[row]} ranks have used this row."
+            return f"has a wrong gradient for row {row}: {count[row]} ranks have used it, so add their partial sums."
     return ""
 
 
@@ -87,7 +87,7 @@ def _of_shape(found, right, name, told) -> str:
 
 
 def _of_messages(ledger, start, me, have, want, each, way="") -> str:
-    """What is wrong with what this rank has sent: as many words as others want of what it has, in as few messages."""
+    """The mistake in this rank's messages: it must send exactly the rows that others need, one message to each."""
     from hybridlab.core.where.spans import overlap
 
     spans = [overlap(have[me], one) for rank, one in enumerate(want) if rank != me]
@@ -96,7 +96,7 @@ def _of_messages(ledger, start, me, have, want, each, way="") -> str:
     if sum(sent) != each * sum(needed):
         return f"is right, but sent {sum(sent):,} words{way}; {each * sum(needed):,} are needed."
     if len(sent) != len(needed):
-        return f"sent {len(sent)} messages{way}, some of them empty; {len(needed)} ranks need something of it."
+        return f"sent {len(sent)} messages{way}, some of them empty; only {len(needed)} ranks need rows from it."
     return ""
 
 
@@ -122,8 +122,8 @@ def try_layer(run, answer, case):
     values, gradients = alone(conv)
     right = strip(values["Y"], mine)
     run.result(y, right, "Y", otherwise=_rows_off(y, right))
-    own = "of its own strip alone: all ranks have used it, each for pixels of its own."
-    leaves = {"X": (x, strip(gradients["X"], here), (), "gradients of the halo must go home.")}
+    own = "that of its strip alone: all ranks have used it, each for its own pixels."
+    leaves = {"X": (x, strip(gradients["X"], here), (), "gradients of the halo must return to their rank.")}
     leaves |= {name: (leaf, gradients[name], (), own) for name, leaf in (("W", w), ("b", b))}
     run.backward(y, strip(gradients["Y"], mine), "Y", leaves)
 
@@ -134,8 +134,8 @@ def _rows_off(y, right) -> str:
         return ""
     wrong = [str(row) for row in range(y.shape[2]) if not _same(y.detach()[:, :, row], right[:, :, row])]
     listed = ", ".join(wrong[:4]) + " …" * (len(wrong) > 4)
-    told = f"{len(wrong)} of {y.shape[2]} rows of outputs wrong, of its own the numbers {listed}"
-    return f"{told}: what do they see, a neighbour's rows or padding?"
+    told = f"{len(wrong)} of its {y.shape[2]} rows of outputs wrong: {listed}"
+    return f"{told}. What do they see, a neighbour's rows or padding?"
 
 
 # --- channels and filters -----------------------------------------------------------------------------------------
@@ -161,6 +161,6 @@ def try_split(run, answer, case):
     whole = values["Y"] - values["b"][:, None, None]
     foreseen = sent(conv, comm.mesh, comm.rank)["channels"].forward
     run.result(y, here(comm, whole, "Y"), "Y", (), "which sum runs over an axis that is cut?", foreseen)
-    told = "each rank uses the gathered channels for filters of its own. What type is that?"
+    told = "each rank uses the gathered channels for its own filters. What type is that?"
     leaves = {name: (leaf, here(comm, gradients[name], name), (), told) for name, leaf in leaves.items()}
     run.backward(y, here(comm, gradients["Y"], "Y"), "Y", leaves)

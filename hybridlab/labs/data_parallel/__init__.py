@@ -1,14 +1,14 @@
 """Notebook 21, data parallelism: gradients and all-reduces of real ranks on one clock (`on_ranks`); its `pictures`.
 
-What students build there, DDP with buckets, is run in the cases of `trial`, which
-judges it; `rank` is what one rank does there. `clinic` is a program to be mended: its symptoms, its cause.
+Students build DDP with buckets. `trial` has the cases in which it is run, and judges it; `rank` is the program of one
+rank. `clinic` has a program to be fixed, its symptoms and its cause.
 
-Its exercises are in `tasks` (what is built: `build_tasks`), their solutions in `solutions` (`build_solutions`).
+Its exercises are in `tasks` and `build_tasks`, their solutions in `solutions` and `build_solutions`.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

@@ -1,4 +1,4 @@
-"""Solutions of what is built and mended in notebook 21: data parallelism in buckets."""
+"""Solutions of the programs that are built and fixed in notebook 21: data parallelism in buckets."""
 
 from hybridlab.labs.exercises.solution import Cell, Solution
 
@@ -95,7 +95,7 @@ SOLUTIONS: dict[str, Solution] = {
                 DDP.but("self.comm.iall_reduce(flat)", "self.comm.all_reduce(flat)").but("message.wait()", "message"),
                 "wait in finish()",
             ),
-            (DDP.but(FREE, "\nlabs"), "what has the first step left behind?"),
+            (DDP.but(FREE, "\nlabs"), "Which state of the first step was not reset?"),
             (
                 DDP.but("model.parameters()", "[w for layer in model.layers for w in layer.parameters()]"),
                 "one weight in two layers: ",
@@ -109,7 +109,7 @@ SOLUTIONS: dict[str, Solution] = {
                 DDP.but("while len(self.sent) < len(self.buckets):\n            self.send()", "pass"),
                 "a layer that no rank uses: ",
             ),
-            (AS_FULL, "in one order?"),
+            (AS_FULL, "in the same order?"),
             (3, "your function itself"),
         ),
     ),
@@ -128,12 +128,12 @@ SOLUTIONS: dict[str, Solution] = {
     "data_parallel.reducer": Solution(
         'labs.answer("data_parallel.reducer", 1)',
         "Until it knows the order of the gradients DDP has one bucket without a limit; then it rebuilds.",
-        ((16, "25 MiB make"), (2, "find_unused_parameters"), (197, "always uses buckets"), (8, "Too large")),
+        ((16, "limit of 25 MiB"), (2, "find_unused_parameters"), (197, "always uses buckets"), (8, "Too large")),
         also=(1.0,),
     ),
     "data_parallel.cause": Solution(
         'labs.answer("data_parallel.cause", "c")',
-        "Equal changes keep a difference for ever, and it was there before the first step.",
+        "Equal changes keep a difference forever, and the difference was there before the first step.",
         (
             ("a", "changes of the two ranks would differ"),
             ("b", "their weights would stay equal"),
@@ -144,11 +144,11 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "data_parallel.mended": Solution(
         MENDED,
-        "The seed of a rank may choose its rows; its first weights must be those of all others.",
+        "Each rank may draw its own rows from its seed, but its first weights must equal those of all others.",
         (
-            (PATIENT, "before the first step the weights of the ranks differ by up to"),
+            (PATIENT, "before the first step the weights of the ranks still differ by up to"),
             (SEEDS, "all ranks see the same rows"),
-            (MENDED.but(" / comm.size", ""), "one device that sees all rows gets other weights"),
+            (MENDED.but(" / comm.size", ""), "one device that sees all rows gets different weights"),
             (MENDED.but("        comm.all_reduce(layer.weight.grad)\n", ""), "one device that sees all rows"),
             (MENDED.but("x.tolist(), targets.tolist(), weights", "weights"), "return x, targets and weights"),
             (MENDED.but("manual_seed(comm.rank)", "manual_seed(comm.rank // 2)"), "all ranks see the same rows"),

@@ -1,4 +1,4 @@
-"""What students build, look up and mend in notebook 21: data parallelism in buckets."""
+"""The exercises of notebook 21 in which students build, look up and fix: data parallelism in buckets."""
 
 from functools import partial
 
@@ -18,21 +18,21 @@ def _tokens(operations: float = 4, times: float = 2) -> float:
 
 TASKS: dict[str, Task] = {
     "data_parallel.tokens": task(
-        f"A GPU does {RATE / 1e12:.0f} · 10¹² operations per second; its backward takes 4 operations for each weight "
-        f"and token. A gradient has {BYTES} bytes, a link carries {LINK / 1e9:.0f} GB/s, and there are many ranks; "
-        "neglect α. How many tokens must a GPU have at least, so that its backward lasts as long as the all-reduce?",
+        f"A GPU does {RATE / 1e12:.0f} · 10¹² operations per second, and its backward takes 4 operations for each "
+        f"weight and token. A gradient has {BYTES} bytes, a link carries {LINK / 1e9:.0f} GB/s, and there are many "
+        "ranks; neglect α. How many tokens does a GPU need, so that its backward takes as long as the all-reduce?",
         Number(
             _tokens,
             "tokens",
             slips=[
-                (_tokens(times=1), "With many ranks each one sends nearly twice the bytes of the tensor."),
+                (_tokens(times=1), "With many ranks, each of them sends nearly twice the bytes of the tensor."),
                 (_tokens(operations=6), "That counts the forward too. Can it hide an all-reduce of gradients?"),
                 (_tokens(operations=2), "2 operations are the forward; the backward has 4."),
             ],
         ),
         (
             "Write both times for a model of Ψ weights and K tokens. Does the answer depend on Ψ?",
-            "4 · Ψ · K / operations per second, against 2 · Ψ · bytes / bytes per second.",
+            "Set 4 · Ψ · K / operations per second equal to 2 · Ψ · bytes / bytes per second.",
             "K = 2 · 2 / 25e9 · 312e12 / 4.",
         ),
         objective="Say how much work on a GPU hides the all-reduce of its gradients.",
@@ -43,21 +43,23 @@ TASKS: dict[str, Task] = {
         "Write MyDDP(comm, model, bucket_bytes). From loss.backward() to ddp.finish() it all-reduces the gradients in "
         "buckets; after finish() every weight.grad is the mean over the ranks. Fill buckets from the last weight of "
         "model.parameters() to the first: a weight that would make a bucket larger than bucket_bytes begins the next "
-        "one. The all-reduce of a bucket starts during the backward, as soon as it and all before it are full. Tried "
-        "on 2 ranks with 2048 bytes for two steps; then on 3 ranks, with other buckets, and with weights that are "
-        "tied, frozen or unused.",
+        "one. The all-reduce of a bucket starts during the backward, as soon as this bucket and all before it are "
+        "full. Tried on 2 ranks with 2048 bytes for two steps; then on 3 ranks, with other buckets, and with weights "
+        "that are tied, frozen or unused.",
         OnCases(
             "data_parallel.rank:play",
             trial.judge,
             trial.CASES,
-            "The gradients of one device, as many all-reduces as buckets, begun during the backward; also with tied, "
+            "The gradients of one device, with one all-reduce per bucket, started during the backward; also with tied, "
             "frozen and unused weights, and in a second step.",
         ),
         (
-            "Three parts: lists of weights (the buckets), a hook that notes which weights are ready and sends the next "
-            "bucket while it is full, and finish(), which sends what is left, waits, divides and copies back.",
-            "Keep self.ready, a set, and self.sent, a list of messages: bucket number len(self.sent) goes next, on "
-            "every rank. A weight without a gradient counts as zeros. Which of these must a second step find empty?",
+            "You need three parts: lists of weights (the buckets); a hook that records which weights are ready and "
+            "sends the next buckets as long as they are full; and finish(), which sends the remaining buckets, waits, "
+            "divides and copies back.",
+            "Keep self.ready, a set, and self.sent, a list of messages: bucket number len(self.sent) is next, on "
+            "every rank. A weight without a gradient counts as zeros. Which of these must be empty when a second step "
+            "begins?",
             "In the hook: self.ready.add(weight); while len(self.sent) < len(self.buckets) and "
             "self.ready.issuperset(self.buckets[len(self.sent)]): self.send(). And send() appends "
             "comm.iall_reduce(torch.cat([…])) to self.sent.",
@@ -68,23 +70,23 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "data_parallel.reducer": task(
-        "PyTorch's DDP with its defaults, and a model of 345 MB. Read how it sets its buckets up "
-        "(torch/nn/parallel/distributed.py, compute_bucket_size_limits). How many all-reduces does its very first "
-        "backward make?",
+        "A model of 345 MB is trained with PyTorch's DDP and its defaults. Read how DDP sets up its buckets "
+        "(torch/nn/parallel/distributed.py, compute_bucket_size_limits). How many all-reduces are there in its very "
+        "first backward?",
         Number(
             lambda: 1,
             slips=[
-                (16, "That is what 25 MiB make. Which limit holds before they are rebuilt?"),
-                (2, "A small bucket and the rest? Look at what find_unused_parameters=False does to them."),
+                (16, "That is with a limit of 25 MiB. Which limit holds before the buckets are rebuilt?"),
+                (2, "A small bucket and the rest? Read how find_unused_parameters=False changes the limits."),
                 (197, "That is one for each gradient; DDP always uses buckets."),
             ],
         ),
         (
             "There are limits for the first backward, and others for later ones. find_unused_parameters is False.",
-            "bucket_size_limits = [sys.maxsize]: what fits into one bucket of that size?",
-            "Everything: the first backward learns in which order gradients come, and overlaps nothing.",
+            "bucket_size_limits = [sys.maxsize]: which gradients fit into one bucket of that size?",
+            "All of them: the first backward finds the order of the gradients, and overlaps nothing.",
         ),
-        objective="Look up in PyTorch's source when DDP makes its buckets.",
+        objective="Look up in PyTorch's source when DDP builds its buckets.",
         difficulty=2,
         minutes=5,
     ),
@@ -93,17 +95,17 @@ TASKS: dict[str, Task] = {
         "ranks. (c) The ranks begin with different weights. (d) Both ranks have the same rows. Answer with a letter.",
         clinic.CAUSE,
         (
-            "Which of the four would make the changes equal and the weights not?",
-            "Every step changes both ranks alike, and the difference stays what it was. When did it arise?",
-            "What does torch.manual_seed(comm.rank) decide, besides the rows?",
+            "With which of the four mistakes would the changes be equal, but not the weights?",
+            "Every step changes both ranks by the same amount, so the difference stays. When did it begin?",
+            "torch.manual_seed(comm.rank) affects the rows. Which other numbers does it affect?",
         ),
         objective="Find from the symptoms why ranks disagree.",
         difficulty=1,
         minutes=3,
     ),
     "data_parallel.mended": task(
-        "Fix the program: all ranks train one model, each with its own rows. Return the same three things. Tried on "
-        "2 ranks, then on 3.",
+        "Fix the program, so that all ranks train one model, each with its own rows. Return the same three things. "
+        "Tried on 2 ranks, then on 3.",
         OnCases(
             clinic.play,
             clinic.judge,
@@ -113,9 +115,9 @@ TASKS: dict[str, Task] = {
         (
             "All ranks need the weights of one rank before the first step.",
             "Which collective copies the tensor of rank 0 to all ranks? DDP calls it in its constructor.",
-            "comm.broadcast(layer.weight.data), before the line with weights = […].",
+            "Call comm.broadcast(layer.weight.data) before the line with weights = […].",
         ),
-        objective="Mend a program whose ranks begin with different weights.",
+        objective="Fix a program whose ranks begin with different weights.",
         difficulty=1,
         minutes=4,
     ),

@@ -22,7 +22,7 @@ CAUSE = Cause(CAUSES, "The weights differ before the first step, and equal gradi
 
 
 def symptoms(homes) -> list[str]:
-    """After each step: how far the weights of two ranks are apart, and whether the step changed them alike."""
+    """After each step: the largest difference of two ranks' weights, and whether the step changed them equally."""
     first, second = (np.array(weights) for _, _, weights in homes)
     told = []
     for step, apart in enumerate(np.abs(first - second).max(axis=1)[1:], start=1):
@@ -32,7 +32,7 @@ def symptoms(homes) -> list[str]:
 
 
 class Case(NamedTuple):
-    """The program on so many ranks."""
+    """The number of ranks that run the program."""
 
     ranks: int
 
@@ -46,21 +46,21 @@ def play(comm, answer, case):
 
 
 def judge(case, homes) -> str:
-    """What is still wrong with the program."""
+    """The mistake that remains in the program, in words; empty if there is none."""
     try:
         parts = [[np.array(one, dtype=float) for one in home] for home in homes]
         x, targets, weights = (np.stack(one) for one in zip(*parts, strict=True))
         x, targets = x.reshape(case.ranks, ROWS, FEATURES), targets.reshape(case.ranks, ROWS)
         weights = weights.reshape(case.ranks, STEPS + 1, FEATURES)
     except (TypeError, ValueError):
-        return "return x, targets and weights as the program does, and leave rows, features and steps as they are."
+        return "return x, targets and weights as the program does, and do not change rows, features and steps."
     if not np.allclose(weights[:, 0], weights[0, 0], atol=NEAR):
         apart = np.abs(weights[:, 0] - weights[0, 0]).max()
-        return f"before the first step the weights of the ranks differ by up to {apart:.3f}, as they did."
+        return f"before the first step the weights of the ranks still differ by up to {apart:.3f}."
     if any(np.array_equal(x[0], other) for other in x[1:]):
         return "now all ranks see the same rows: the batch has become smaller. Only the first weights may be the same."
     if not np.allclose(weights, _one_device(x, targets, weights[0, 0]), atol=NEAR):
-        return "the weights begin equal, but one device that sees all rows gets other weights."
+        return "the weights begin equal, but one device that sees all rows gets different weights."
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Notebook 21: gradients and all-reduces of two ranks on one clock; what goes wrong; and what large batches learn."""
+"""Notebook 21: gradients and all-reduces of two ranks on one clock; mistakes; and training with large batches."""
 
 import math
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class InBuckets(Job):
-    """A job whose gradients travel in given buckets: it takes its layout along, where ranks would make their own."""
+    """A job whose gradients are sent in given buckets: it brings its layout, so the ranks do not make one."""
 
     layout: Layout | None = None
 
@@ -60,10 +60,10 @@ def with_packs(one: Job, layout: Layout) -> Job:
 
 
 def measured(pool, jobs: dict, link: Link, steps: int = STEPS) -> dict:
-    """{name: the quickest step of a job}: backward and sums as measured, and what the times of its gradients predict.
+    """{name: the fastest step of a job}: the measured backward and all-reduces, and those that the gradients predict.
 
-    The jobs take turns, a step of each after a step of each, so that what else the machine does disturbs them alike.
-    Drawn is the rank whose backward ended last. An all-reduce begins when all have called it and the last one is over.
+    The jobs take turns, one step each, so that other programs on the machine disturb all of them equally. A row shows
+    the rank whose backward ended last. An all-reduce begins when all ranks have called it and the one before has ended.
     """
     homes = pool.run(_by_turns, list(jobs.values()), steps)
     rows = {}
@@ -97,7 +97,7 @@ def _by_turns(comm, jobs, steps):
 
 
 class _Watched:
-    """A trainer that notes when each gradient is made, when each all-reduce is posted, and when it is over."""
+    """A trainer that records when each gradient is made, and when each all-reduce is posted and ends."""
 
     def __init__(self, comm, one):
         self.comm, self.trainer, self.clock = comm, Trainer(comm, one), comm.clock(comm.device)
@@ -109,7 +109,7 @@ class _Watched:
         self.made[name] = self.clock.mark()
 
     def _started(self, pack, names, flat):
-        """Start a sum as the weights do; the ledger says when, the device's clock or a thread when it is over."""
+        """Start a sum as the weights do; the ledger has its start, the device's clock or a thread its end."""
         sum = self._start(pack, names, flat)
         row, over = len(self.comm.ledger) - 1, []
         sum.message.when_over(over.append, self.clock)
@@ -136,11 +136,11 @@ class _Watched:
 
 def beside(rows: Sequence[Row]) -> Still:
     """Measured backwards on one time axis, with their all-reduces: the prediction above the measurement."""
-    return buckets(*rows, title="All-reduces beside a backward, predicted and measured")
+    return buckets(*rows, title="All-reduces during a backward, predicted and measured")
 
 
 def counted(pool, one: Job) -> tuple[int, int]:
-    """(all-reduces, bytes handed to them) of one step of rank 0, from its ledger; the loss's own sum left out."""
+    """(all-reduces, their bytes) of one step of rank 0, from its ledger, without the all-reduce of the loss."""
     return pool.run(_counted, one)[0]
 
 
@@ -164,12 +164,12 @@ def _counted(comm, one):
 
 
 def sent(size: float, ranks: int = 2) -> float:
-    """The bytes that each rank sends in all-reduces of so many bytes: 2·size·(p-1)/p."""
+    """The bytes that each rank sends in all-reduces of `size` bytes: 2·size·(p-1)/p."""
     return cost("all_reduce", ranks, size).bytes
 
 
 def sweep(pool, link: Link, sizes: Sequence[int] = SWEEP) -> dict[int, Row]:
-    """{bytes in a bucket: the quickest step with it}, the first bucket like the others."""
+    """{bytes in a bucket: the fastest step with it}; the first bucket has the same size as the others."""
     return measured(pool, {size: job(limits=(size, size)) for size in sizes}, link)
 
 
@@ -185,7 +185,7 @@ def mean_for_sum():
 
 
 def one_use_forgotten():
-    """A sabotage for hl.check: of a tied weight's two uses only the head's gives a gradient, not the embedding's."""
+    """A sabotage for hl.check: a tied weight gets the gradient of its use in the head, not that of the embedding."""
     from hybridlab.training.models.gpt import Embed
 
     def forward(embed, tokens_BT):
@@ -215,7 +215,7 @@ def _launched_inside(comm, one):
 
 
 def train(pool, batch: int, rate: float = RATE, samples: int = 2048) -> list[float]:
-    """The losses of a tiny GPT that sees so many sequences in steps of `batch`, on the ranks of a pool."""
+    """The losses of a tiny GPT that is trained on `samples` sequences in steps of `batch`, on the ranks of a pool."""
     one = job(limits=(1 << 20, 1 << 20), shape=TINY, dp=pool.size, batch=batch, steps=samples // batch, rate=rate)
     return pool.run(_losses, one)[0]
 

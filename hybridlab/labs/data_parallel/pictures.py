@@ -1,4 +1,4 @@
-"""Notebook 21: the predicted backward and all-reduces of a large model, its explorer, and charts of measurements."""
+"""Notebook 21: the predicted backward and all-reduces of a large model, its explorer, and charts of measured times."""
 
 import functools
 import math
@@ -37,11 +37,11 @@ class Model(NamedTuple):
     made: dict[str, float]
 
     def packed(self, first: float, other: float) -> Layout:
-        """The layout with packs of so many bytes, dealt out by the runtime's own rule."""
+        """The layout with packs of at most these bytes, filled by the runtime's own rule."""
         return _packed(self.layout, other if other == ALL else min(first, other), other)
 
     def sums(self, first: float, other: float, link: Link = LINK, early: bool = True) -> Overlap:
-        """The all-reduces beside the backward, for buckets of so many bytes; 0 bytes: every gradient alone."""
+        """The all-reduces and the backward, for buckets of these bytes; with 0 bytes every gradient is alone."""
         return overlap(self.packed(first, other), self.made, link, early=early)
 
     def grouped(self, groups) -> Layout:
@@ -67,11 +67,11 @@ def grouped(layout: Layout, groups) -> Layout:
     {1: ['a'], 0: ['b']}
     """
     if not isinstance(groups, list | tuple) or not all(isinstance(group, list | tuple) and group for group in groups):
-        raise ValueError("A bucket is a list of names, and not empty: give a list of buckets.")
+        raise ValueError("A bucket is a list of names that is not empty: give a list of buckets.")
     names = [name for group in groups for name in group]
     for name in names:
         if not isinstance(name, str) or name not in layout.named:
-            raise ValueError(f"There is no gradient {name!r}: take the names as they are given.")
+            raise ValueError(f"There is no gradient {name!r}: use the names in `gradients`.")
     for name in layout.named:
         if names.count(name) != 1:
             raise ValueError(f"{name} is in {names.count(name)} buckets: put every gradient into one.")
@@ -86,9 +86,9 @@ def _packed(layout, first, other):
 
 @functools.cache
 def model(shape: hl.Shape = SHAPE, ranks: int = RANKS) -> Model:
-    """A GPT on so many replicas, each of which has SEQUENCES sequences and computes FLOPS operations per second.
+    """A GPT on `ranks` replicas; each has SEQUENCES sequences and computes FLOPS operations per second.
 
-    Its parameters are those of the reference model, whose blocks are alike: one is built, and counted `layers` times.
+    Its parameters are those of the reference model. All its blocks are equal, so one is built and counted repeatedly.
     """
     from hybridlab.training.models.gpt import GPT
 
@@ -113,7 +113,7 @@ def three() -> Still:
 
 
 def state(size: str, first: str, alpha: str, rate: str, waits: bool) -> Still:
-    """What the explorer shows for one setting of its controls."""
+    """The explorer's picture for one setting of its controls."""
     other, link = SIZES[size], Link(ALPHAS[alpha], RATES[rate])
     one = model()
     found = one.sums(FIRSTS[first], other, link, early=not waits)
@@ -122,9 +122,9 @@ def state(size: str, first: str, alpha: str, rate: str, waits: bool) -> Still:
 
 
 class Explorer(ipywidgets.VBox):
-    """Buckets that slide under a backward as the controls move; `summary` is the picture in words.
+    """Controls over a picture of a backward and its buckets; `summary` is the picture in words.
 
-    Besides the sliders, two buttons make buckets smaller and larger: the keyboard reaches them with Tab and Space.
+    Two buttons next to the sliders make buckets smaller and larger; Tab and Space on the keyboard reach them.
     """
 
     def __init__(self):
@@ -161,7 +161,7 @@ class Explorer(ipywidgets.VBox):
 
     @property
     def summary(self) -> str:
-        """What the picture says, in words."""
+        """The picture in words."""
         return self._still.summary
 
     def _repr_mimebundle_(self, **more):
@@ -170,7 +170,7 @@ class Explorer(ipywidgets.VBox):
 
 
 def mine(groups) -> Still:
-    """The large model's backward with somebody's own buckets, lists of names."""
+    """The large model's backward with given buckets, which are lists of names."""
     one = model()
     found = overlap(one.grouped(groups), one.made, LINK)
     return buckets(Row("your buckets", one.made, predicted=found), title="Your buckets", least=1.6 * found.end)
@@ -183,7 +183,8 @@ def over_sizes(link: Link = LINK) -> dict[str, tuple[int, float]]:
 
 
 def over_sizes_chart() -> Figure:
-    """The valley: what buckets of each size expose of the large model, predicted; a label counts the all-reduces."""
+    """The valley: the predicted exposed time of the large model for each size of a bucket, labelled with the
+    number of all-reduces."""
     found = {name: one for name, one in over_sizes().items() if name != "one gradient"}
     at, ms = list(range(len(found))), [1e3 * exposed for _, exposed in found.values()]
     curve = Curve("predicted", at, ms, 1, "dash", "square-open", [f"{count}" for count, _ in found.values()])
@@ -194,7 +195,7 @@ def over_sizes_chart() -> Figure:
 
 
 def enough_tokens(rate: float, link: float, width: int = 2) -> float:
-    """Tokens on a GPU whose backward lasts as long as an all-reduce among many ranks: K = gC/(2W).
+    """Tokens on a GPU whose backward takes as long as an all-reduce among many ranks: K = gC/(2W).
 
     rate  FLOP/s of a GPU, C;  link  bytes/s that it sends, W;  width  bytes of a gradient, g
 
@@ -208,7 +209,7 @@ def enough_tokens(rate: float, link: float, width: int = 2) -> float:
 
 
 def valley(runs: dict[int, Row]) -> Figure:
-    """Backward and all-reduces over the size of a bucket: the quickest measured step, and its prediction."""
+    """Backward and all-reduces over the size of a bucket: the fastest measured step, and its prediction."""
     at = [math.log2(size) for size in runs]
     seen, said = ([1e3 * _whole(getattr(row, name)) for row in runs.values()] for name in ("measured", "predicted"))
     sums = [f"sums: {len(row.measured.buckets)}" for row in runs.values()]
@@ -227,7 +228,7 @@ def _whole(one):
 
 
 def learned(runs: dict[str, list[float]], batches: dict[str, int], each: int = 512) -> Figure:
-    """Loss over sequences seen, of runs with batches of so many: each point the mean of the steps that saw `each`."""
+    """Loss over sequences seen, for runs with several batch sizes; a point is the mean over `each` sequences."""
     curves, told = [], []
     for (name, losses), (colour, dash, marker) in zip(runs.items(), PENS):
         points = means(losses, batches[name], each)

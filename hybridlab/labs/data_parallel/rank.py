@@ -1,4 +1,4 @@
-"""A student's data parallelism in buckets: run on real ranks for two steps, beside one device."""
+"""A student's data parallelism in buckets: run on real ranks for two steps, and compared with one device."""
 
 import torch
 from torch import nn
@@ -6,12 +6,12 @@ from torch import nn
 from hybridlab.labs.data_parallel.trial import Did
 
 WIDTH, ROWS, LAYERS = 16, 4, 4
-STEPS = 2  # the second one finds what the first has left behind
+STEPS = 2  # in the second one, state of the first that was not reset shows
 UNUSED = 1  # the layer that is left out where a weight gets no gradient
 
 
 class Net(nn.Module):
-    """Linear layers with tanh, of which some may be left out; alike on every rank.
+    """Linear layers with tanh, of which some may be left out; the same on every rank.
 
     >>> Net("")(torch.ones(ROWS, WIDTH)).shape, Net("tied").layers[0].weight is Net("tied").layers[3].weight
     (torch.Size([4, 16]), False)
@@ -51,7 +51,7 @@ def play(comm, answer, case) -> list[Did]:
 
 
 class _Watch:
-    """Whenever a gradient is made: how many sums have begun in this step, and how many are not waited for."""
+    """For each gradient made: how many all-reduces of this step have begun, and how many of them are still open."""
 
     def __init__(self, comm):
         self.comm = comm
@@ -85,7 +85,7 @@ def _loss(net, case, number, rank):
 
 
 def _compared(net, case, number, rank):
-    """(missing, own, gap, ratio): the gradients against those of one device, which sees the rows of all ranks."""
+    """(missing, own, gap, ratio): the gradients compared with those of one device, which has the rows of all ranks."""
     found = {name: weight.grad for name, weight in net.named_parameters() if weight.requires_grad}
     wanted, own = (_one_device(case, number, ranks) for ranks in (range(case.ranks), [rank]))
     missing = [name for name, gradient in found.items() if gradient is None and wanted[name].any()]

@@ -23,7 +23,7 @@ labs.answer("data_parallel.equal", my_gradient)""")
 
 
 def _homes(*gradients) -> list[list[float]]:
-    """What two ranks return: the same from both, unless two are given."""
+    """The values that two ranks return: the same from both, unless two are given."""
     return [one.flatten().tolist() for one in (gradients * 2 if len(gradients) == 1 else gradients)]
 
 
@@ -48,9 +48,9 @@ SOLUTIONS: dict[str, Solution] = {
     **build_solutions.SOLUTIONS,
     "data_parallel.equal": Solution(
         _gradient("(squares.sum() / 4)", "first.grad + last.grad"),
-        "Every row counts a quarter, wherever it is; and both uses of the weight, on both ranks, add to one gradient.",
+        "Every row counts a quarter, on either rank. Both uses of the weight, on both ranks, add to one gradient.",
         (
-            (_gradient("squares.mean()", "first.grad"), "mean of its own rows"),
+            (_gradient("squares.mean()", "first.grad"), "mean over its own rows"),
             (_gradient("squares.mean()", "first.grad + last.grad", "pass"), "nothing was summed"),
             (_gradient("squares.mean()", "first.grad + last.grad"), "sum of means"),
             (_gradient("squares.mean()", "(first.grad + last.grad) / 2"), "mean of means"),
@@ -59,7 +59,7 @@ SOLUTIONS: dict[str, Solution] = {
             (_homes(*OWN), "nothing was summed"),
             (_homes((LAST_0 + LAST_1) / 4), "that of last"),
             (_homes(FIRST_0, FIRST_1 / 3), "And nothing was summed"),
-            (_homes(LAST_0 + LAST_1 / 3), "mean of its own rows"),
+            (_homes(LAST_0 + LAST_1 / 3), "mean over its own rows"),
             (_homes(SUM / 5), "not the gradient"),
             (_homes(SUM / 4), "Submit the function"),
             (_homes(SUM / 4)[:1], "Answer with a function"),
@@ -69,13 +69,14 @@ SOLUTIONS: dict[str, Solution] = {
         """\
 small, large = (1e3 * (14 * 30e-6 + 1.75 * size / 25e9) for size in (9e6, 26e6))
 labs.answer("data_parallel.exposed", max(28, 26 + large) + small - 28)""",
-        "The link is busy until 28.24 ms with the all-reduce before, and the last one takes 1.05 ms from there.",
+        "The link is busy with the previous all-reduce until 28.24 ms, and the last one then takes 1.05 ms.",
         ((1.05, "the last all-reduce alone"), (3.29, "That is both"), (0.00129, "Too small"), (20, "Too large")),
         also=(1.29, "1.29"),
     ),
     "data_parallel.reverse": Solution(
         'labs.answer("data_parallel.reverse", $count * $sums)',
-        "The bucket that goes first is full last, when the backward ends; all all-reduces come after it.",
+        "The bucket that is sent first is full last, when the backward ends. So all all-reduces come after the "
+        "backward.",
         ((4, "order of the backward"), (36, "backward too"), (12, "One is missing"), (0, "Too small")),
         also=(16, 16.0),
     ),
@@ -94,11 +95,12 @@ def my_buckets(gradients, size=38 << 20):
 
 mine = my_buckets(pictures.model().gradients)
 labs.answer("data_parallel.buckets", mine)""",
-        "Few large buckets save messages, and with 38 MiB the last one, all of which is exposed, is not too large.",
+        "Few large buckets need few messages. With 38 MiB the last bucket, whose all-reduce is fully exposed, is small "
+        "enough.",
         (
             ([[name] for name in NAMES], "197 buckets, 79.05 ms exposed. At most 10"),
             ([NAMES], "one bucket has 329.0 MiB"),
-            (filled(45), "Come down to 3.84 ms"),
+            (filled(45), "Expose at most 3.84 ms"),
             ([NAMES[1:]], "is in 0 buckets"),
             ([NAMES, NAMES], "is in 2 buckets"),
             ([["a"]], "no gradient 'a'"),

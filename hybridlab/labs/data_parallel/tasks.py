@@ -1,4 +1,4 @@
-"""The exercises of notebook 21, data parallelism: as in all rooms, the package computes every number."""
+"""The exercises of notebook 21, data parallelism. The package computes every number, as for all notebooks."""
 
 import functools
 from functools import partial
@@ -22,7 +22,7 @@ MOST, LARGEST, WITHIN = 10, 48 << 20, 1.15  # buckets, bytes of one, times the b
 task = partial(Task, notebook="21_data_parallel")
 
 
-# --- one gradient, as if nothing were shared ----------------------------------------------------------------------
+# --- one gradient, as on a single process -------------------------------------------------------------------------
 
 
 def tied_numbers() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -32,7 +32,7 @@ def tied_numbers() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def tied_part(rank: int) -> tuple:
-    """(first, last, x, targets) as tensors: the two uses of one weight, each a copy of its own, and a rank's rows."""
+    """(first, last, x, targets) as tensors: the two uses of one weight, as separate copies, and a rank's rows."""
     import torch
 
     w, *rows = map(torch.tensor, tied_numbers())
@@ -42,7 +42,7 @@ def tied_part(rank: int) -> tuple:
 
 
 def _uses(rank):
-    """The gradients of a rank's *summed* squared errors by the first use of the weight, and by the last."""
+    """The gradients of a rank's *summed* squared errors with respect to the first use of the weight, and the last."""
     w, x, targets = tied_numbers()
     mine = slice(sum(ROWS[:rank]), sum(ROWS[: rank + 1]))
     error = 2 * (x[mine] @ w @ w.T - targets[mine])
@@ -50,7 +50,7 @@ def _uses(rank):
 
 
 def tied_gradient() -> list[float]:
-    """The gradient of the mean over all rows by the one weight: what one process computes."""
+    """The gradient of the mean over all rows with respect to the weight, as one process computes it."""
     return (sum(_uses(rank).sum(axis=0) for rank in (0, 1)) / sum(ROWS)).flatten().tolist()
 
 
@@ -63,7 +63,7 @@ def _equal(answer) -> Verdict:
     if homes.shape != (2, FEATURES * WIDTH):
         return False, f"Answer with a function that returns {FEATURES * WIDTH} numbers from each of two ranks."
     if np.allclose(homes, tied_gradient(), rtol=1e-9, atol=0):
-        return True, "Both ranks hold the gradient that one process computes, of a weight that is used twice."
+        return True, "Both ranks hold the gradient that one process computes for a weight that is used twice."
     for wrong, told in _slips():
         if all(np.allclose(home, its.flatten(), rtol=1e-9, atol=0) for home, its in zip(homes, wrong)):
             return False, told
@@ -71,7 +71,7 @@ def _equal(answer) -> Verdict:
 
 
 def _slips():
-    """(what the two ranks would hold, what was forgotten)."""
+    """(the gradients on the two ranks, the mistake that gives them)."""
     one, two = (_uses(rank) for rank in (0, 1))
     means = [one.sum(axis=0) / ROWS[0], two.sum(axis=0) / ROWS[1]]
     yield means, "Each rank has its own gradient: nothing was summed over the ranks."
@@ -82,20 +82,20 @@ def _slips():
         only = "Only one use of the weight has contributed; the other one belongs to the gradient too."
         yield [(one + two)[use] / 4] * 2, f"{only} This is that of {name}."
         yield [one[use] / ROWS[0], two[use] / ROWS[1]], f"{only} And nothing was summed over the ranks."
-        yield [one[use] / ROWS[0] + two[use] / ROWS[1]] * 2, f"{only} And each rank has taken the mean of its own rows."
+        yield [one[use] / ROWS[0] + two[use] / ROWS[1]] * 2, f"{only} And each rank took the mean over its own rows."
 
 
 # --- buckets ------------------------------------------------------------------------------------------------------
 
 
 def _layout(sizes, ranks, packs) -> Layout:
-    """Parameters of so many bytes, the first one made last, each in the pack with its number."""
+    """Parameters of these sizes in bytes, the first one made last by the backward; packs[i] is the pack of number i."""
     params = [Param(f"{i}", (round(size / 4),), partial=("dp",), pack=packs[i]) for i, size in enumerate(sizes)]
     return Layout(Mesh(dp=ranks), tuple(params))
 
 
 def _last_exposed(busy=True, early=True):
-    """ms that two last buckets expose; without `busy`, the last alone."""
+    """ms exposed by the last two buckets; without `busy`, by the last one alone."""
     sizes, full = LAST["bytes"][::-1], dict(zip("10", LAST["full"]))
     if not busy:
         sizes, full = sizes[:1], {"0": full["0"]}
@@ -113,9 +113,9 @@ def _order_exposed(reverse: bool, count: int, each: float, sums: float):
 
 @functools.cache
 def best_exposed(most: int = MOST, largest: float = LARGEST) -> float:
-    """The fewest seconds that buckets of neighbours can expose in the large model: so many at most, of so many bytes.
+    """The least exposed seconds of the large model with at most `most` buckets of neighbours, each of `largest` bytes.
 
-    Found from the front: how soon the first i gradients can all be summed with k buckets, from all ways with k-1.
+    Dynamic programming: the soonest end of the first i gradients in k buckets follows from the ends with k-1.
     """
     from hybridlab.labs.data_parallel.pictures import LINK, RANKS, model
 
@@ -135,7 +135,7 @@ def best_exposed(most: int = MOST, largest: float = LARGEST) -> float:
 
 
 def _bucketed(answer) -> Verdict:
-    """Lists of names: every gradient once, few buckets, and little exposed."""
+    """The verdict on lists of names: every gradient once, few buckets, and little exposed time."""
     from hybridlab.labs.data_parallel.pictures import LINK, model
 
     one = model()
@@ -150,23 +150,23 @@ def _bucketed(answer) -> Verdict:
     if (largest := max(bucket.bytes for bucket in found.buckets)) > LARGEST:
         return False, f"{told}, but one bucket has {largest / 2**20:.1f} MiB. {LARGEST >> 20} MiB are allowed."
     if exposed > target:
-        return False, f"{told}. Come down to {target:.2f} ms."
+        return False, f"{told}. Expose at most {target:.2f} ms."
     return True, f"{told}; the best with {MOST} buckets of neighbours is {1e3 * best_exposed():.2f} ms."
 
 
 def _reverse(count, each, sums):
-    """The other order, for a model of so many layers, with so many ms for a layer's backward and for a sum."""
+    """The exercise about the other order: `count` layers, `each` ms for a backward, `sums` ms for an all-reduce."""
     usual = _order_exposed(True, count, each, sums)
     return task(
-        f"{count} layers, a backward of {each} ms for each, a bucket for each, and an all-reduce takes {sums} ms. In "
-        f"the order of the backward the all-reduces expose {usual:g} ms. Now number the buckets from the "
-        "first layer to the last, and send them in this order. How many ms are exposed?",
+        f"A model has {count} layers. Each has a backward of {each} ms and its own bucket, and an all-reduce takes "
+        f"{sums} ms. In the order of the backward {usual:g} ms are exposed. Now number the buckets from the first "
+        "layer to the last, and send them in this order. How many ms are exposed?",
         Number(
             lambda: _order_exposed(False, count, each, sums),
             "ms",
             slips=[
                 (usual, "That is the order of the backward. Which gradient is made last?"),
-                (count * (sums + each), "That is the backward too. The question is what is exposed."),
+                (count * (sums + each), "That includes the backward too. Only the time after it is exposed."),
                 (
                     (count - 1) * sums,
                     f"One is missing: can any of the {in_words(count)} begin before the backward has ended?",
@@ -174,12 +174,12 @@ def _reverse(count, each, sums):
             ],
         ),
         (
-            "Bucket 0 goes first. When is it full?",
-            f"The first layer's gradient is made last: no all-reduce begins before the backward ends, and then all "
-            f"{in_words(count)} do.",
+            "Bucket 0 is sent first. When is it full?",
+            "The first layer's gradient is made last. So no all-reduce begins before the backward ends, and all "
+            f"{in_words(count)} come after it.",
             f"{in_words(count).capitalize()} all-reduces of {sums} ms, one after another, all after the backward.",
         ),
-        objective="Say why buckets go in the order of the backward.",
+        objective="Say why buckets are sent in the order of the backward.",
         difficulty=1,
         minutes=3,
     )
@@ -188,14 +188,15 @@ def _reverse(count, each, sums):
 TASKS: dict[str, Task] = {
     **build_tasks.TASKS,
     "data_parallel.equal": task(
-        f"Rank 0 has {ROWS[0]} row of the batch, rank 1 has {ROWS[1]}. The model uses one weight twice; below, first "
-        "and last are copies of it. Return from each rank, as a flat list, the gradient that one process would have: "
-        "that of the mean over all four rows, with respect to the one weight.",
+        f"Rank 0 has {ROWS[0]} row of the batch, rank 1 has {ROWS[1]}. The model uses one weight twice; in the next "
+        "cell, first and last are copies of it. Return on each rank, as a flat list, the gradient that one process "
+        "would have: the gradient of the mean over all four rows with respect to that weight.",
         OnRanks(_equal, (2,)),
         (
-            "Divide the local sum by the rows of all ranks. Then add the gradients of both uses, and of all ranks.",
-            "With squares, the squared errors of its rows, the loss of a rank is squares.sum() / 4. The gradients of "
-            "both uses are added before the all-reduce.",
+            "Divide the local sum by the number of rows on all ranks. Then add the gradients of both uses and of all "
+            "ranks.",
+            "squares has the squared errors of the rank's rows, so the loss of a rank is squares.sum() / 4. Add the "
+            "gradients of both uses before the all-reduce.",
             "loss = squares.sum() / 4, and after the backward g = first.grad + last.grad; comm.all_reduce(g)",
         ),
         objective="Compute the gradient of one process on ranks with unequal numbers of rows.",
@@ -204,22 +205,25 @@ TASKS: dict[str, Task] = {
     ),
     "data_parallel.reverse": varying(_reverse, count=(4, 5, 6, 8), each=(5, 6, 10), sums=(4, 3, 2)),
     "data_parallel.exposed": task(
-        f"{LAST['ranks']} ranks, links with 30 µs and 25 GB/s. The backward ends at 28 ms. The bucket before the last, "
-        "of 26 MB, is full at 26 ms, and the link is free then. The last one, of 9 MB, is full at 28 ms. How many ms "
-        "are exposed, to two decimals?",
+        f"{LAST['ranks']} ranks have links with α = 30 µs and 25 GB/s. The backward ends at 28 ms. The bucket before "
+        "the last, of 26 MB, is full at 26 ms, and the link is free then. The last one, of 9 MB, is full at 28 ms. How "
+        "many ms are exposed, to two decimals?",
         Number(
             _last_exposed,
             "ms",
             within=0.005,
             slips=[
                 (_last_exposed(busy=False), "That is the last all-reduce alone. Is the link free at 28 ms?"),
-                (_last_exposed(early=False), "That is both. The first of them begins at 26 ms, during the backward."),
+                (
+                    _last_exposed(early=False),
+                    "That is both all-reduces. The first of them begins at 26 ms, during the backward.",
+                ),
             ],
         ),
         (
-            "The last all-reduce begins when its bucket is full and the link is free: the later of the two.",
-            "max(28, 26 + that of 26 MB) + that of 9 MB - 28, each 14 · 30 µs + 1.75 · bytes / 25 GB/s.",
-            "That of 26 MB takes 2.24 ms, so the link is free at 28.24 ms. That of 9 MB takes 1.05 ms.",
+            "The last all-reduce begins when its bucket is full and the link is free, at the later of these two times.",
+            "max(28, 26 + time of 26 MB) + time of 9 MB - 28; an all-reduce takes 14 · 30 µs + 1.75 · bytes / 25 GB/s.",
+            "26 MB take 2.24 ms, so the link is free at 28.24 ms. 9 MB take 1.05 ms.",
         ),
         objective="Say which part of the all-reduces the backward cannot hide.",
         difficulty=2,
@@ -227,12 +231,12 @@ TASKS: dict[str, Task] = {
     ),
     "data_parallel.buckets": task(
         f"Group the gradients of the large model into at most {MOST} buckets. A bucket is a copy of its gradients, so "
-        f"none may be larger than {LARGEST >> 20} MiB. Expose no more than {WITHIN:g} times the best that is possible. "
-        "Give a list of buckets in the order in which they go, each a list of names.",
+        f"none may be larger than {LARGEST >> 20} MiB. The exposed time may be at most {WITHIN:g} times the shortest "
+        "possible. Give a list of buckets in the order in which they are sent; each bucket is a list of names.",
         _bucketed,
         (
-            "Fill a bucket until the next gradient would be too much for it, then begin another. Which size?",
-            "Large buckets save messages, and all of the last one is exposed: large at first, smaller at the end.",
+            "Fill a bucket until the next gradient would not fit, then begin another. Which size is good?",
+            "Large buckets need fewer messages, but the last one is fully exposed: large at first, smaller at the end.",
             "With 38 to 40 MiB for every bucket there are few enough, and the last one is small enough.",
         ),
         objective="Cut gradients into buckets under limits of number, memory and time.",

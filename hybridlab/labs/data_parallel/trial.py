@@ -1,4 +1,4 @@
-"""The runs of a student's data parallelism, and the verdict on each: gradients, buckets, when all-reduces begin."""
+"""The runs of a student's data parallelism, and the verdict on each: gradients, buckets, starts of all-reduces."""
 
 from itertools import starmap
 from typing import NamedTuple
@@ -7,7 +7,7 @@ ALL_AT_ONCE = 1 << 20  # bytes: more than the net has
 
 
 class Case(NamedTuple):
-    """One run; `twist` says what is particular about its net."""
+    """One run; `twist` names a special feature of its net."""
 
     ranks: int
     bucket_bytes: int
@@ -42,13 +42,13 @@ CASES = tuple(
 
 
 class Did(NamedTuple):
-    """What one rank did in one step.
+    """The result of one step on one rank.
 
     missing  weights without a gradient;  own  whether all gradients are still those of the rank's own rows
     gap      the largest difference from one device, and the weight that has it
     ratio    the norm of all gradients over that of one device
-    sums     bytes of each sum;  wanted  the same for the buckets that were asked for;  others  other operations
-    early    sums that had begun when the last gradient was made;  open  those of them that nobody had waited for yet
+    sums     bytes of each all-reduce;  wanted  the same for the right buckets;  others  other operations
+    early    all-reduces started when the last gradient was made;  open  those of them that had not been waited for
     """
 
     missing: list[str]
@@ -62,21 +62,21 @@ class Did(NamedTuple):
     open: int
 
 
-ABOUT = {  # {words of a reply: the hint about what it says is off}
-    "So what has the first step left behind": "Compare __init__ with finish(): everything that counts, marks or "
-    "collects during a backward must be as empty after finish() as it was in the beginning.",
-    "has no gradient for": "Which weights never came into a bucket, or whose bucket was never sent? What no hook "
-    "has announced by finish() goes there, as zeros where there is no gradient.",
-    "gradients of its own rows": "The sum is in the flat tensor that you have made by torch.cat, a copy. Cut it "
-    "into pieces in finish(), and copy each into its weight.grad.",
-    "A bucket is full on rank 0": "Ranks may fill their buckets in different orders, and a sum must meet its own. "
-    "Send bucket 0 first, then 1, …: a full one waits for those before it.",
+ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
+    "Which state of the first step was not reset": "Compare __init__ with finish(): all counters, marks and lists that "
+    "a backward fills must be empty after finish(), as they were in the beginning.",
+    "has no gradient for": "Which weights are in no bucket, or in a bucket that was never sent? finish() must send "
+    "the buckets that the hooks have not sent, with zeros for a weight that has no gradient.",
+    "gradients of its own rows": "The sum is in the flat tensor that torch.cat made, which is a copy. In finish(), "
+    "cut it into pieces, and copy each piece into its weight.grad.",
+    "A bucket is full on rank 0": "Ranks may fill their buckets in different orders, but must send them in the same "
+    "order. Send bucket 0 first, then 1, …: a full bucket waits for all before it.",
     "times too large": "A sum over the ranks becomes their mean by one division, in finish().",
     "times too small": "Look for two divisions by comm.size.",
     "buckets of at most": "Fill from the last weight of model.parameters() to the first, and begin a new bucket "
     "when the next weight would make it larger than bucket_bytes. A tied weight is one weight.",
-    "no all-reduce began": "Your sums begin in finish(). A hook of each weight, register_post_accumulate_grad_hook, "
-    "is called during the backward: start the all-reduce of a full bucket there.",
+    "no all-reduce began": "Your all-reduces begin in finish(). The hook of a weight, "
+    "register_post_accumulate_grad_hook, is called during the backward: start the all-reduce of a full bucket there.",
     "waits during the backward": "comm.iall_reduce returns at once with a message. Keep it, and call its wait() in "
     "finish().",
 }
@@ -84,19 +84,20 @@ NEAR = 1e-6  # of gradients of about 0.01: another order of additions is not a m
 
 
 def judge(case, homes) -> str:
-    """What is wrong in the first step, or the second, on the first rank on which something is."""
+    """The first mistake that is found on a rank, in the first step or the second; empty if there is none."""
     for number, step in enumerate(zip(*homes)):
         for look in (_gradients, _buckets, _overlap):
             for rank, did in enumerate(starmap(Did, step)):
                 if told := look(case, rank, did):
-                    return f"In the second step {told} So what has the first step left behind?" if number else told
+                    more = "Which state of the first step was not reset?"
+                    return f"In the second step {told} {more}" if number else told
     return ""
 
 
 def _gradients(case, rank, did) -> str:
     far, name = did.gap
     if did.missing:
-        return f"rank {rank} has no gradient for {did.missing[0]}, and one device has one."
+        return f"rank {rank} has no gradient for {did.missing[0]}, but one device has one."
     if far <= NEAR:
         return ""
     if did.own:
@@ -105,7 +106,7 @@ def _gradients(case, rank, did) -> str:
         return f"the gradients are {case.ranks} times too large: the mean over the ranks is their sum / comm.size."
     if abs(did.ratio - 1 / case.ranks) < 1e-3:
         return f"the gradients are {case.ranks} times too small: one division by comm.size is enough."
-    order = " A bucket is full on rank 0 and not on rank 1: do all ranks send their buckets in one order?"
+    order = " A bucket is full on rank 0 and not on rank 1: do all ranks send their buckets in the same order?"
     more = order * case.twist.endswith("rank 1")
     return f"on rank {rank} the gradient of {name} differs from that of one device by up to {far:.2g}.{more}"
 
@@ -131,7 +132,8 @@ def _overlap(case, rank, did) -> str:
     if len(did.wanted) < 2 or case.twist.startswith("unused"):
         return ""
     if not did.early:
-        return f"all right, but on rank {rank} no all-reduce began before the last gradient: nothing is hidden."
+        return f"right gradients, but on rank {rank} no all-reduce began before the last gradient: nothing is hidden."
     if not did.open:
-        return f"all right, but rank {rank} waits during the backward: start each all-reduce there, wait in finish()."
+        told = f"right gradients, but rank {rank} waits during the backward"
+        return f"{told}: start each all-reduce there, and wait in finish()."
     return ""

@@ -10,5 +10,5 @@
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(__name__, {"case": "lists", "broken": "symptoms"}, "toy")

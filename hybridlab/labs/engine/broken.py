@@ -6,7 +6,7 @@ from hybridlab.labs.trials.trial import run
 
 
 def symptoms(function, call: str, name: str, ranks: int = 3, microbatches: int = 4) -> list[str]:
-    """What a function does with the lists of a schedule: rank by rank, its gradients beside those of one device."""
+    """The run of a function with the lists of a schedule: its gradients and those of one device, rank by rank."""
     from hybridlab.labs.engine.rank import Did, play
 
     case = Case(name, ranks, microbatches)

@@ -60,5 +60,5 @@ def counted(case: Case, rank: int) -> tuple[int, int]:
 
 
 def sends(kind: str, stage: int, stages: int) -> bool:
-    """Whether an action ends with a message: a forward to the next stage, a whole backward or I to the one before."""
+    """Whether an action ends with a message: a forward to the next stage, a B or I to the stage before."""
     return stage < stages - 1 if kind == "F" else kind in ("B", "I") and stage > 0

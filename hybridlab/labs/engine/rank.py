@@ -17,13 +17,13 @@ UNMARKED = (
 
 
 class Did(NamedTuple):
-    """What one rank did in a run."""
+    """The result of a run on one rank."""
 
     missing: list[str]  # parameters without a gradient
     gap: float  # the largest difference from one device
     ratio: float  # the norm of the gradients, over that of one device
     order: list[tuple]  # its forwards and backwards, as entries of its list
-    overwrote: list[int]  # microbatches whose x was another one when their backward came
+    overwrote: list[int]  # microbatches with an x that had changed before their backward
     most: int  # forwards held at once
     sent: int  # messages
     bytes: int
@@ -85,7 +85,7 @@ def _microbatch_of(program) -> Callable:
 
 
 def _order(watch, of) -> list[tuple]:
-    """What the stages of a rank did, as entries of its list."""
+    """The calls of a rank's stages, as entries of its list."""
     return [(kind, *of(which, number)) for kind, which, number in watch.did]
 
 

@@ -12,7 +12,7 @@ LAYERS = 2  # of one stage
 
 
 def stage(number: int, stages: int, layers: int = LAYERS) -> nn.Sequential:
-    """Stage `number` of a chain cut into so many stages: `layers` times a linear layer and tanh.
+    """Stage `number` of a chain cut into `stages` stages: `layers` times a linear layer and tanh.
 
     >>> len(stage(0, stages=3)), stage(2, 3)(torch.ones(4, 16)).shape
     (4, torch.Size([4, 16]))
@@ -50,7 +50,7 @@ def loss(y: Tensor, target: Tensor) -> Tensor:
 
 
 def one_device(stages: int, count: int, layers: int = LAYERS) -> list[nn.Sequential]:
-    """All stages after the forward and backward of so many microbatches in one process: their .grad is what is right.
+    """All stages after forward and backward of `count` microbatches in one process: they have the right gradients.
 
     The loss of the batch is the mean of its microbatches' losses.
 

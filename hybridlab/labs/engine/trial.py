@@ -9,7 +9,7 @@ from hybridlab.labs.engine.case import ROWS, WIDTH, Case, counted, lists
 from hybridlab.labs.trials.cases import OnCases
 
 BOUNDARY = ROWS * WIDTH * 4  # bytes of one message, in single precision
-ABOUT = {  # {words of a reply: the hint about what it says is off}, in all tasks that build the engine
+ABOUT = {  # {words of a reply: the hint about the mistake that it reports}, in all tasks that build the engine
     "its list says": "The list is the order: take kind and microbatch from each of its entries in turn, and find by "
     "that number the tensors that the forward of the same microbatch has saved. Do not choose another order.",
     "has other gradients": "Go from the last rank to the first: which one is the first that can be wrong? There, "
@@ -32,7 +32,7 @@ NEAR = 1e-6  # the gradients are those of one device to the last bit; another or
 def pipeline(call: str, cases: tuple[tuple, ...], right: str) -> OnCases:
     """A check of a function that plays a pipeline on every rank.
 
-    call   what it is called with: one of `rank.CALLS`
+    call   its arguments: one of `rank.CALLS`
     cases  its runs, each (schedule, ranks, microbatches[, chunks]); those after the first are not in the question
     right  the reply to a right answer
     """
@@ -47,13 +47,13 @@ def _played(call, comm, answer, case):
 
 
 def _explained(case, failed: str) -> str:
-    """A report with what follows from it: in these lists two messages cross, and both ranks stand in a send."""
+    """A report with its explanation: in these lists two messages cross, and both ranks wait in a send."""
     crossing = case.name not in ("naive", "gpipe") and "waits in send" in failed
     return f"{failed} A send returns when its message has been received; isend returns at once." if crossing else failed
 
 
 def _wrong(case, home) -> str:
-    """What is off in one run, in a sentence; empty when nothing is."""
+    """The mistake in one run, in a sentence; empty if there is none."""
     from hybridlab.labs.engine.rank import Did
 
     home = [Did(*did) for did in home]

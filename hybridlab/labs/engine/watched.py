@@ -1,8 +1,8 @@
 """Stages that record their calls: forwards and backwards in order, and the number of forwards held at once.
 
-They also note what spoils a gradient: an input that was not marked, and one that was overwritten before its backward.
+They also record two mistakes: an input that was not marked, and one that was overwritten before its backward.
 
-A forward is held while autograd keeps anything that it saved: until its backward, or until nobody wants it any more.
+A forward is held while autograd keeps a tensor that it saved: until its backward, or until there is no reference to it.
 """
 
 import weakref
@@ -15,8 +15,8 @@ from torch.autograd.graph import saved_tensors_hooks
 class Watch:
     """The notes on the stages of one rank: `did`, [(kind, which forward of its stage, stage)], and `most` held at once.
 
-    unmarked   whether a stage behind the first was called with an x for which autograd keeps no gradient
-    overwrote  [(which forward, stage)] whose x was another one when its backward came
+    unmarked   whether a stage after the first was called with an x for which autograd keeps no gradient
+    overwrote  [(which forward, stage)] with an x that had changed before its backward
 
     >>> from hybridlab.labs.engine.toy import microbatches, stage
     >>> watch = Watch()
@@ -72,7 +72,7 @@ class Watched(nn.Module):
     def _kept(self, x):
         forward = _Forward()
         self._watch.hold(forward)
-        # Detached: what is saved of an output would otherwise keep the output, and so itself.
+        # Detached: otherwise the tensors saved for an output would keep the output, and so themselves.
         with saved_tensors_hooks(lambda saved: (forward, saved.detach()), lambda pair: pair[1]):
             return self.inner(x)
 

@@ -1,12 +1,12 @@
 """Exercises: asking, answering, saving and grading. The questions are in the folders of their notebooks.
 
-`task` and `solution` are what one exercise is; `all_tasks` and `all_solutions` list those of all rooms.
-Asked and answered: `answer` replies; `student` says whose numbers; `failures` has the hints that follow what failed.
-`answers_file` keeps what was answered, in the form of `written`; `progress` tells it.
-Code in writing: `source` is a text that makes a function again, which `labs.trials` run; its `parts` are what the
-function needs: each a `definition`, one of the `imports`, or a value.
-Handed in: `submission` is the file, `grade` grades many, `regrade` checks one again, in the place of its own that
-`confined` makes, with a `root` in which there is little.
-For several rooms: `pipelines` (predictions in units of F and B), `played` (a game as an answer), `typed_schedule`,
+One exercise is a `task` and a `solution`; `all_tasks` and `all_solutions` list those of all notebooks.
+Asking and answering: `answer` replies; `student` chooses the numbers; `failures` has the hints for a known mistake.
+Saving: `answers_file` stores answers, in the form of `written`; `progress` reports them.
+Code as text: `source` is a text that defines a function again, so that `labs.trials` can run it; its `parts` are the
+names that the function needs: each a `definition`, one of the `imports`, or a value.
+Grading: `submission` is the file, `grade` grades many of them, `regrade` checks one again in the sandbox made by
+`confined`, with a minimal `root`.
+For several notebooks: `pipelines` (predictions in units of F and B), `played` (a game as an answer), `typed_schedule`,
 `words` (small numbers as words).
 """

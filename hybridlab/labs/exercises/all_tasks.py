@@ -1,8 +1,8 @@
 """All exercises: the question, the check of an answer, and hints for a wrong answer.
 
 A task's numbers are computed by the package, never typed. Its check returns the reply to one answer: whether it is
-right, and one sentence. Hints come one at a time, the next with every wrong answer. The `TASKS` of a room stand in its
-`tasks`; the solutions are in `labs.exercises.all_solutions`.
+right, and one sentence. Hints come one at a time, the next with every wrong answer. The `TASKS` of a notebook are in
+the `tasks` of its folder; the solutions are in `labs.exercises.all_solutions`.
 """
 
 from importlib import import_module

@@ -24,7 +24,7 @@ _given: dict[str, list[str]] = {}  # the hints that each task has given
 
 @dataclass(frozen=True)
 class Reply:
-    """What an answer gets: right or not, one sentence, and the next hint if it is not."""
+    """The reply to an answer: whether it is right, one sentence, and the next hint if it is not."""
 
     right: bool
     sentence: str
@@ -42,11 +42,11 @@ class Reply:
 
 
 def answer(task: str, value) -> Reply:
-    """The reply to one answer; every wrong one brings the next hint, those about what failed first, and the last stays.
-    The answer is kept (`record`).
+    """The reply to one answer. Every wrong answer brings the next hint, first those about the mistake; the last stays.
+    The answer is stored (`record`).
 
-    A right answer that cannot be handed in is told so. What is still empty (None, a function with ... in it, a game
-    that goes on) is no try, nor is a task's starter as it was: no hint.
+    The reply to a right answer says so if the answer cannot be handed in. An empty answer (None, a function with ... in
+    it, an unfinished game) does not count as a try and brings no hint; nor does a task's unchanged starter.
 
     raises  ValueError when there is no such task
 
@@ -129,7 +129,7 @@ def _has_dots(definition) -> bool:
 
 
 class Question(str):
-    """What a task asks: text, which a notebook sets as prose."""
+    """The text of a question, which a notebook shows as prose."""
 
     def __repr__(self):
         return str(self)
@@ -139,11 +139,11 @@ class Question(str):
 
 
 def question(task: str) -> Question:
-    """What a task asks; with the numbers of this student, where they vary."""
+    """The question of a task, with this student's numbers if they vary."""
     return Question(asked(task).question)
 
 
 def framed(colour: str, body: str) -> str:
-    """HTML behind a bar of this colour; its line breaks stay."""
+    """HTML after a bar of this colour; its line breaks stay."""
     style = f"border-left:4px solid {colour};padding:4px 10px;margin:4px 0;white-space:pre-line"
     return f'<div style="{style}">{body}</div>'

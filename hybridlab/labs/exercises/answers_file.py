@@ -1,8 +1,8 @@
 """A student's answers, stored in one JSON file, only on this machine.
 
-The file lies in the user's folder for data and not beside the notebooks: these are opened as copies in many places, and
-are updated; the answers must outlive both. HYBRIDLAB_PROGRESS names another folder, or says "off": then, and under
-pytest, whose environment nbval's kernels inherit, nothing is read or written, and the session alone remembers.
+The file is in the user's folder for data, not next to the notebooks, because these are opened as copies in many places
+and are updated; the answers must outlive both. HYBRIDLAB_PROGRESS names another folder, or says "off". With "off", and
+under pytest, whose environment nbval's kernels inherit, nothing is read or written, and only the session remembers.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def read() -> dict:
 
 @contextlib.contextmanager
 def changing():
-    """The record, to be changed inside the `with`; then it is written, all at once, while nobody else writes."""
+    """The record, to be changed inside the `with`; then it is written atomically, while no other process writes."""
     global _session
     file = place()
     if file is None:
@@ -58,7 +58,7 @@ def changing():
 
 @contextlib.contextmanager
 def _alone(file: Path):
-    """Nobody else changes the file meanwhile; False where it cannot be written at all."""
+    """A lock, so that no other process changes the file; False if it cannot be written at all."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = open(file.with_name(".lock"), "w")
@@ -101,7 +101,7 @@ def _set_aside(file: Path) -> dict:
 
 
 def _save(file: Path, record: dict):
-    """Write beside the file, then put it in its place: whoever reads finds the old one or the new one."""
+    """Write a new file and rename it over the old one: a reader finds either the old one or the new one."""
     try:
         handle, beside = tempfile.mkstemp(dir=file.parent, prefix=".progress-")
         with os.fdopen(handle, "w", encoding="utf-8") as out:

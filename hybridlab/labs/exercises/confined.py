@@ -1,18 +1,17 @@
 """A sandbox for one submission: the restrictions that this system offers to any user, root or not.
 
-`python -m hybridlab.labs.exercises.confined ROOM GRADER` reads a submission from its input and checks it behind
+`python -m hybridlab.labs.exercises.confined ROOM GRADER` reads a submission from its input and checks it with
 
-- namespaces of its own (Linux, where users may make them) and a root of its own (`labs.exercises.root`): no IP network,
-  no other processes, no file of the machine but those that Python needs, and these to be read; no setting of the host;
-- another user of the kernel, where the grader is root: without that root's files and settings would be the
-  submission's;
-- limits on processes, the size of files, and each process's own memory (what processes share, no limit knows); and of
-  the grader's environment only what Python needs;
-- and no new rights, as setuid programs would give; when it ends, all that it has started ends. When the process GRADER
-  has gone, which asked for this, so has it, and the ROOM with it.
+- separate namespaces (Linux, if users may create them) and a separate root (`labs.exercises.root`): no IP network, no
+  other processes, no files of the machine except those that Python needs, read-only, and no settings of the host;
+- another user of the kernel, if the grader is root: otherwise the submission would have root's files and settings;
+- limits on processes, on the size of files, and on each process's own memory (shared memory has no limit); and of the
+  grader's environment only the variables that Python needs;
+- no new rights, as setuid programs would give. When it ends, all processes that it has started end. When the process
+  GRADER, which asked for this, has ended, it ends too, and removes the ROOM.
 
-The first line that it tells is what of this there is; the next ones are those of `regrade`. It does not filter system
-calls: what the kernel itself lets through, this does too. Where root has no namespaces, nothing is checked. Source:
+Its first line lists the restrictions that are in effect; the next lines are those of `regrade`. It does not filter
+system calls: all calls that the kernel allows are allowed. If root has no namespaces, nothing is checked. Source:
 namespaces(7), prctl(2).
 """
 
@@ -92,7 +91,7 @@ def _place(room: str) -> int:
 
 
 def _inside(room: str, apart: bool) -> int:
-    """The first process of the place: it closes it, starts the check, and collects whoever ends here."""
+    """The first process of the sandbox: it closes the sandbox, starts the check, and waits for ended processes."""
     if apart:
         namespaces.open_loopback()
         socket.sethostname("place")
@@ -127,7 +126,7 @@ def prctl(option: int, value: int):
 
 
 def _limit():
-    """Limits for each process; what a whole submission takes is bounded by its time."""
+    """Limits for each process; the total use of a submission is limited by its time."""
     free = (memory() or (2**33,))[0]
     for what, most in (
         (resource.RLIMIT_CORE, 0),

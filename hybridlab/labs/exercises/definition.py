@@ -21,7 +21,7 @@ AGAIN = "run its cell again, then answer again"
 
 
 class Definition(NamedTuple):
-    """The text of a function or a class; the name that it binds, "" for a lambda; the functions whose code it is."""
+    """The text of a function or a class; the name that it binds, "" for a lambda; the functions that it defines."""
 
     text: str
     name: str
@@ -64,7 +64,7 @@ def _of_function(value) -> Definition:
         )
     if inner is not value and not decorated:
         return _of_function(_bare(value))
-    first = _first(node) if inner is not value else node.lineno  # who has the wrapper, has what was wrapped bare
+    first = _first(node) if inner is not value else node.lineno  # a known wrapper needs its function without decorators
     return Definition(_to_the_left(whole, first, node.end_lineno), node.name, [inner])
 
 
@@ -124,7 +124,7 @@ def _functions(value: type) -> Iterator[types.FunctionType]:
 
 
 def _files(value: type, functions) -> list[str]:
-    """Where a class may stand: where its functions do, in its module, or in a cell, the newest first."""
+    """Places where a class may be defined: those of its functions, its module, or a cell, the newest first."""
     module = getattr(sys.modules.get(value.__module__), "__file__", None)
     cells = [file for file in reversed(linecache.cache) if not file.startswith(ANSWER)]
     known = [*(one.__code__.co_filename for one in functions), *([module] if module else []), *cells]
@@ -140,7 +140,7 @@ def _fits(node: ast.ClassDef, value: type, functions) -> bool:
 
 
 def _bound(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr | None]]:
-    """What the body of a class binds: names, with what is said of their values."""
+    """The names that the body of a class binds, with the expressions of their values."""
     for one in node.body:
         if isinstance(one, DEFS | ast.ClassDef):
             yield one.name, None
@@ -168,7 +168,7 @@ def _whole(file: str) -> str:
 
 
 def _nodes(text: str) -> list[Any]:
-    """All nodes of a text, the outer ones first; none of what is no Python."""
+    """All nodes of a text, the outer ones first; none if the text is not Python."""
     try:
         return list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError):
@@ -184,7 +184,7 @@ def _to_the_left(text: str, first: int, last: int | None) -> str:
 
 
 def shifted(text: str, by: int) -> str:
-    """Python, indented by so many spaces, or by so many less; what stands inside a string stays.
+    """Python code, indented by more spaces, or by fewer if negative; the inside of strings does not change.
 
     >>> print(shifted("if True:\\n  x = '''a\\n  b'''", -2))
     if True:

@@ -26,7 +26,7 @@ OF_RANKS = {  # {words of a reply: the hint about that failure}
 
 
 def hints_for(task, sentence: str) -> list[str]:
-    """The hints of a task for an answer that was told this: those about what failed, then its three.
+    """The hints of a task for this reply to an answer: those about the mistake, then the task's three.
 
     >>> from hybridlab.labs.exercises.task import Task
     >>> about = dict(objective="Add.", difficulty=1, minutes=1, notebook="00_start")

@@ -24,8 +24,8 @@ SECONDS = 300.0  # for one submission
 LONGEST = 86_400.0  # that one may be given
 CONFINED = ("-m", "hybridlab.labs.exercises.confined")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # else no namespaces
-SWEEP = 3.0  # seconds, for it to end what it has started
-LONGEST_OUTPUT = 1_000_000  # bytes that are read of what a submission's process tells
+SWEEP = 3.0  # seconds in which it ends the processes that it has started
+LONGEST_OUTPUT = 1_000_000  # bytes that are read of the output of a submission's process
 MOST_NAMED = 20  # files that are not read, by name
 MARKS = {True: "+", False: "-", None: "?"}
 NOT_TAMPER_PROOF = (
@@ -83,7 +83,7 @@ def submissions(folder: Path) -> list[Path]:
 
 
 def _read(file: Path) -> dict | str:
-    """A submission, or what is wrong with its file."""
+    """A submission, or the mistake in its file."""
     if file.is_symlink():
         return "a link to another file: hand in the file itself"
     try:
@@ -118,13 +118,13 @@ def _graded(file: Path, submission: dict | str, seconds: float) -> Row:
 
 
 def _printable(text: str, most: int = 80) -> str:
-    """What a terminal shows as letters and nothing else."""
+    """The text with only characters that a terminal prints."""
     return "".join(one if one.isprintable() else "�" for one in text)[:most]
 
 
 def _alone(submission: dict, seconds: float, row: Row) -> list:
-    """What a place of its own gives (see `confined`), then the lines of a fresh interpreter that checks one submission
-    there; what went wrong is the row's problem. Nothing of it lives on."""
+    """The restrictions of the sandbox (see `confined`), then the lines of a fresh interpreter that checks one
+    submission there; an error becomes the row's problem. No process of it survives."""
     files = tempfile.TemporaryFile, tempfile.TemporaryFile
     with tempfile.TemporaryDirectory(prefix="hybridlab-grade-") as room, files[0]() as given, files[1]() as told:
         given.write(json.dumps(submission).encode())
@@ -199,7 +199,7 @@ def _mark(row: Row, task: str) -> str:
 
 
 def remarks(folder: str | Path, rows: list[Row]) -> list[str]:
-    """What a teacher should know beside the table: what was not read, who is there twice, other versions."""
+    """Remarks for a teacher: files that were not read, students with two files, other versions."""
     told, names, versions = [_not_read(Path(folder))], {}, {}
     for row in rows:
         names.setdefault(" ".join(row.student.split()).lower(), []).append(row)
@@ -214,7 +214,7 @@ def remarks(folder: str | Path, rows: list[Row]) -> list[str]:
 
 
 def _not_read(folder: Path) -> str:
-    """What else lies in the folder."""
+    """The other files in the folder."""
     read = {file.name for file in submissions(folder)}
     others = sorted(one.name + "/" * one.is_dir() for one in folder.iterdir() if one.name not in read)
     more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
@@ -223,7 +223,7 @@ def _not_read(folder: Path) -> str:
 
 
 def as_json(rows: list[Row], told: list[str]) -> dict:
-    """What --json prints."""
+    """The output of --json."""
     students = [asdict(row) | {"right": row.right} for row in rows]
     for one in students:
         one["tasks"] = {task: {"right": right, "reply": reply} for task, (right, reply) in one["tasks"].items()}
@@ -231,7 +231,7 @@ def as_json(rows: list[Row], told: list[str]) -> dict:
 
 
 def note(rows: list[Row]) -> str:
-    """What kept the submissions apart from this machine, and what did not."""
+    """The restrictions on the submissions, and those that were not available."""
     behind = [row.behind for row in rows if row.behind]
     shared = [what for what in behind[0] if all(what in one for one in behind)] if behind else []
     return NOT_TAMPER_PROOF.format(f", with {', '.join(shared)}; system calls are not filtered" if shared else "")

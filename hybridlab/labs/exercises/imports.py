@@ -17,7 +17,7 @@ SITES = {"site-packages", "dist-packages"}
 
 
 def import_of(name: str, value) -> str:
-    """The line that binds a name to something of a package; "" for what is of none.
+    """The line that binds a name to an object of a package; "" if the object is from no package.
 
     raises  ValueError for a module that is a file of the student's
 
@@ -62,7 +62,7 @@ def _holder(own: str, value) -> types.ModuleType | None:
 
 
 def _installed(module: types.ModuleType) -> bool:
-    """Whether another machine with this package has it, too: it is no notebook, and no file beside one."""
+    """Whether another machine with this package has it too: it is neither a notebook nor a file next to one."""
     file = getattr(module, "__file__", None)
     if module.__name__ == "__main__" or file is None:
         return module is builtins or module.__name__ in sys.builtin_module_names or hasattr(module, "__path__")

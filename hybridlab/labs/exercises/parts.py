@@ -1,7 +1,7 @@
 """Parts of a source: the text of each name that a function needs, in the order of their dependencies.
 
-What one cell means by a name, all mean. Where a name stands for two things, as in two closures of one factory, the
-second function gets a factory of its own: it is defined inside a function whose arguments are its names.
+A name has the same meaning in all cells. If a name stands for two things, as in two closures of one factory, the second
+function gets a separate factory: it is defined inside a function whose arguments are its names.
 """
 
 import ast
@@ -31,12 +31,12 @@ class Unwritable(Exception):
 
 
 class Parts:
-    """Names, what they stand for, and the text that makes each; `outside` of the first are the names around it."""
+    """Names, their values, and the text that makes each; `outside` of the first are the names around it."""
 
     def __init__(self):
         self.values: dict[str, object] = {}
         self._texts: dict[str, str] = {}
-        self._last: list[str] = []  # other names of what was still being written
+        self._last: list[str] = []  # other names of definitions that are not complete yet
 
     @property
     def text(self) -> str:
@@ -100,7 +100,7 @@ class Parts:
         )
 
     def _with_defaults(self, found: Definition, outside: dict) -> str:
-        """The text of a function, its default values as they are: what they were made of may have changed since."""
+        """The text of a function, with the present values of its defaults: their expressions may give others now."""
         node = next(one for one in ast.walk(ast.parse(found.text)) if isinstance(one, DEFS | ast.Lambda | ast.ClassDef))
         if isinstance(node, ast.ClassDef):
             return found.text

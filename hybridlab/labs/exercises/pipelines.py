@@ -15,7 +15,7 @@ def predicted(name: str, ranks: int, microbatches: int, costs: hl.Costs = UNIT) 
 
 
 def several(answer, count: int) -> list[float] | None:
-    """The answer as so many finite numbers, or None.
+    """The answer as `count` finite numbers, or None.
 
     >>> several(("1", 2), 2)
     [1.0, 2.0]

@@ -58,13 +58,13 @@ def by_notebook() -> dict[str, list[str]]:
 
 
 def progress() -> Progress:
-    """What has been answered on this machine, by notebook."""
+    """The exercises that have been answered on this machine, by notebook."""
     tasks = {name: one for name, one in answers_file.read()["tasks"].items() if name in TASKS}
     return Progress(frozenset(name for name, one in tasks.items() if one["right"]), frozenset(tasks))
 
 
 def reset(task: str | None = None) -> None:
-    """Forget the answers to one task, or to all; hints begin again. Who you are stays.
+    """Forget the answers to one task, or to all; hints begin again. The student stays the same.
 
     raises  ValueError when there is no such task
     """

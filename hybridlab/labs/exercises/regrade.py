@@ -1,8 +1,8 @@
 """One submission, checked again in this process: `python -m hybridlab.labs.exercises.regrade`, which reads its input.
 
-Started by `labs.exercises.grade` for each file, alone, in the place that `confined` makes. A line of JSON for every
-answer: [task, right, the reply]. What the answers print goes nowhere, and what they crash is this process. Those of its
-own ranks cannot look into it.
+`labs.exercises.grade` starts it for each file, alone, in the sandbox that `confined` makes. It prints a line of JSON
+for every answer: [task, right, the reply]. Output of the answers is discarded, and a crash ends only this process. Its
+ranks cannot look into it.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ PR_SET_DUMPABLE = 4
 
 
 def main():
-    """Check every answer of a submission; one line each, as soon as it is known."""
+    """Check every answer of a submission, and print a line for each as soon as it is checked."""
     if sys.platform == "linux":  # else a rank could write verdicts to what this process has open
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     submission = json.load(sys.stdin)

@@ -1,9 +1,9 @@
 """A separate root: a tree of folders with only the files that a submission's Python needs, read-only.
 
-Whoever is in it sees the system's programs and libraries, this Python, this package without its solutions, a few
-devices, and its own processes. Nothing else of the machine has a name there. It can write into /room, which is its /tmp
-too, and /dev/shm; they go with it. Linux only. Source: pivot_root(2), mount_setattr(2), proc(5); bubblewrap has the
-same idea.
+A process in it sees the system's programs and libraries, this Python, this package without its solutions, a few
+devices, and its own processes, but nothing else of the machine. It can write into /room, which is also its /tmp, and
+into /dev/shm; they are removed with it. Linux only. Source: pivot_root(2), mount_setattr(2), proc(5); bubblewrap has
+the same idea.
 """
 
 import ctypes
@@ -25,10 +25,10 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter(empty: str, owner: int):
-    """Build the tree in an `empty` folder and make it this process's root; it must have mounts and processes of its
-    own, see `world.processes.namespaces`.
+    """Build the tree in an `empty` folder and make it this process's root; the process must be in separate namespaces
+    for mounts and processes, see `world.processes.namespaces`.
 
-    owner  who may write into its /room
+    owner  the user that may write into its /room
     """
     mount("none", "/", None, RECURSIVE | PRIVATE)
     mount("none", empty, "tmpfs", NO_SETUID | NO_DEVICES, "size=1m,mode=755")
@@ -98,7 +98,7 @@ def _etc(root: Path, owner: int):
 
 
 def _change_to(empty: str):
-    """Make a folder the root, and let go of the old one."""
+    """Make a folder the root, and unmount the old one."""
     os.chdir(empty)
     _must(libc.pivot_root(b".", b"."), "pivot_root")
     _must(libc.umount2(b".", DETACH), "the old root")

@@ -11,7 +11,7 @@ class Cell(str):
     def but(self, right: str, wrong: str) -> "Cell":
         """The cell with one mistake: a mutant of a solution.
 
-        raises  ValueError when the cell does not hold what is to be changed
+        raises  ValueError when the cell does not contain the text that is to be changed
 
         >>> Cell('labs.answer("a", 1 + 2)').but("+", "-")
         'labs.answer("a", 1 - 2)'
@@ -23,7 +23,7 @@ class Cell(str):
 
 @dataclass(frozen=True)
 class Solution:
-    """What replaces a notebook's exercise cell, and one sentence why.
+    """The cell that replaces a notebook's exercise cell, and one sentence that explains it.
 
     cell   may use names that the notebook has defined before; $name stands for a number that varies (`Task.numbers`)
     wrong  (an answer, or the Cell that gives it; a piece of the sentence that it gets), for the numbers of seed 0

@@ -1,8 +1,8 @@
 """The source of a student's function: a text that defines the same function in another process.
 
-A notebook's function uses names of other cells. They come along (`parts`): modules as imports, functions and classes of
-the notebook with their own source, plain values as they are. The text is run once where it is written: what it gives
-there, a grader gets.
+A notebook's function uses names of other cells. The text contains them (`parts`): modules as imports, functions and
+classes of the notebook with their own source, plain values as they are. The text is run once when it is written, so
+that a grader gets the same result.
 """
 
 import inspect
@@ -24,11 +24,11 @@ class Source:
     name: str
 
     def load(self):
-        """The function; raises whatever the text raises."""
+        """The function; raises any error of the text."""
         return eval(self.name, self.names())
 
     def names(self) -> dict[str, object]:
-        """All that the text defines; raises whatever the text raises."""
+        """All names that the text defines; raises any error of the text."""
         file = f"{ANSWER}{self.name}>"
         linecache.cache[file] = len(self.text), None, self.text.splitlines(keepends=True), file
         names: dict[str, object] = {"__name__": "__answer__"}
@@ -57,7 +57,7 @@ def source_of(function) -> Source:
 
 
 def _try(source: Source, parts: Parts):
-    """Run the text, and see that it defines what it was written from."""
+    """Run the text, and check that it defines the function from which it was written."""
     try:
         names = source.names()
     except Exception as error:
@@ -69,7 +69,7 @@ def _try(source: Source, parts: Parts):
 
 
 def _same(one, other) -> bool:
-    """Whether two functions, and what they wrap, or the functions of two classes, have the same code."""
+    """Whether two functions with the functions that they wrap, or two classes' functions, have the same code."""
     if isinstance(other, type):
         its = [{name: getattr(part, "__func__", part) for name, part in vars(each).items()} for each in (one, other)]
         functions = [name for name, part in its[1].items() if isinstance(part, types.FunctionType)]

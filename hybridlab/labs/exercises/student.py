@@ -13,7 +13,7 @@ LARGEST = 10**18  # number of a student
 
 
 def seed_of(student: str | int | None) -> int:
-    """The seed of a student: a number is its own, a name gives one, nobody has 0.
+    """The seed of a student: a number is its own seed, a name gives one, and no student has 0.
 
     >>> seed_of(None), seed_of(17), seed_of("Ada") == seed_of(" ada "), seed_of("Ada") != seed_of("Bob")
     (0, 17, True, True)
@@ -42,7 +42,7 @@ def task(name: str) -> Task:
 def student(who: str | int) -> None:
     """Say who you are, a name or a number; it is kept on this machine, and chooses the numbers of some exercises.
 
-    0 is nobody: the numbers of the notebooks. Right answers to exercises whose numbers change are asked for again.
+    0 stands for no student: the numbers of the notebooks. Exercises whose numbers change must be answered again.
 
     raises  ValueError for anything else
     """

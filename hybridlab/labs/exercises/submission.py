@@ -69,7 +69,7 @@ def load(path: Path) -> dict:
 
 
 def _parsed(text: str):
-    """What a JSON text says.
+    """The content of a JSON text.
 
     raises  ValueError in one sentence
     """

@@ -17,12 +17,12 @@ Verdict = tuple[bool, str]
 class Task:
     """One exercise: the question, the check of an answer, and three hints, the last nearly the answer.
 
-    objective   what can be done after it, in one line
+    objective   the skill after it, in one line
     difficulty  1 to 3; a notebook's heading shows as many stars
     notebook    the name of its file, without .ipynb
     numbers     those that vary from student to student, as this one has them
-    starter     what the notebook ships to be changed; handed in as it is, it is no try
-    about       {words of a reply: the hint about what it says is off}, which comes before the three; see `failures`
+    starter     the notebook's code that is to be changed; unchanged it does not count as a try
+    about       {words of a reply: the hint about that mistake}, which comes before the three; see `failures`
     """
 
     question: str
@@ -44,7 +44,7 @@ class Task:
 
 
 def varying(make: Callable[..., Task], **choices) -> Task:
-    """A task whose numbers a seed chooses: `make(**numbers)`, each number one of its `choices`, for seed 0 the first.
+    """A task with numbers chosen by a seed: `make(**numbers)`, each number one of its `choices`, for seed 0 the first.
 
     >>> def ask(ranks):
     ...     about = dict(objective="Add.", difficulty=1, minutes=1, notebook="00_start")
@@ -63,7 +63,7 @@ def varying(make: Callable[..., Task], **choices) -> Task:
 
 
 def _place(seed: int, task: str, number: str, count: int) -> int:
-    """Which of so many choices; the same on every machine and under every version of Python."""
+    """The number of the choice; the same on every machine and with every version of Python."""
     if seed == 0:
         return 0
     return int.from_bytes(hashlib.sha256(f"{seed} {task} {number}".encode()).digest()[:8], "big") % count
@@ -71,7 +71,7 @@ def _place(seed: int, task: str, number: str, count: int) -> int:
 
 @dataclass(frozen=True)
 class Number:
-    """A check for one number, right within a relative tolerance; `slips` are (wrong value, what was mixed up)."""
+    """A check for one number, right within a relative tolerance; `slips` are (a known wrong value, the reply to it)."""
 
     expected: Callable[[], float]
     unit: str = ""

@@ -6,7 +6,7 @@ LONGEST_TEXT = 5_000  # letters; far more than these exercises need
 
 
 def typed(answer):
-    """(a valid schedule, "") for a typed one, or (None, what is wrong with it)."""
+    """(a valid schedule, "") for a typed one, or (None, its mistake)."""
     if not isinstance(answer, str | hl.Schedule):
         return None, "Answer with text: one line for each rank, its actions with commas between them."
     if len(answer if isinstance(answer, str) else answer.rows) > LONGEST_TEXT:

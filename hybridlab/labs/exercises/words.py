@@ -12,7 +12,7 @@ def in_words(number: int) -> str:
 
 
 def a_kind(value) -> str:
-    """What kind of thing a value is, with its article.
+    """The type of a value, with its article.
 
     >>> a_kind(3), a_kind([])
     ('an int', 'a list')

@@ -14,7 +14,7 @@ LONGEST_NUMBER = 10**4000  # Python reads numbers of some 4,300 digits
 
 
 def write(answer):
-    """An answer as JSON; what cannot be written is told by a sentence under "unwritten".
+    """An answer as JSON; a value that cannot be written becomes a sentence under "unwritten".
 
     >>> write((8, 3 / 8)), write({"gelu"}), write({"mesh": 3})
     ([8, 0.375], {'set': ['gelu']}, {'dict': [['mesh', 3]]})
@@ -85,7 +85,7 @@ def unwritten(written) -> str:
 def read(written):
     """The answer that was written; a tuple comes back as a list, a function as its `Source`.
 
-    raises  ValueError for what could not be written, or is no writing of ours
+    raises  ValueError for a value that could not be written, or was not written by `write`
 
     >>> read(write({"mesh": (1, {2})}))
     {'mesh': [1, {2}]}

@@ -1,14 +1,14 @@
 """Notebook 32, experts: a published model in numbers (`sizes`); which experts real tokens choose in training (`loads`);
-a layer of experts on real ranks, beside one device and timed (`on_ranks`); what one hot expert costs (`uneven`);
-`pictures` of loads and of the way of the tokens.
+a layer of experts on real ranks, compared with one device and timed (`on_ranks`); the cost of one hot expert
+(`uneven`); `pictures` of loads and of the way of the tokens.
 
-Its exercises are in `tasks`, their solutions in `solutions`; what a student writes is tried in `trial`; the broken
-program is `clinic`.
+Its exercises are in `tasks`, their solutions in `solutions`; `trial` runs the code of students; `clinic` has the broken
+program.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

@@ -1,7 +1,7 @@
 """The broken program of notebook 32: gradients of a layer with experts, averaged over copies as data parallelism does.
 
-A program is called as average(comm, gradients) on a mesh of dp × ep ranks, each with tokens of its own; gradients has,
-by name, what the backward of this rank's own mean loss has left: of the router, and of this rank's experts.
+A program is called as average(comm, gradients) on a mesh of dp × ep ranks, each with its own tokens. `gradients` has,
+by name, the gradients of this rank's mean loss: those of the router, and those of this rank's experts.
 """
 
 import math
@@ -20,7 +20,7 @@ CAUSES = {
 
 
 class On(NamedTuple):
-    """A mesh of copies and ranks along ep, and a layer with so many experts."""
+    """A mesh of copies and ranks along ep, and the number of experts of the layer."""
 
     dp: int
     ep: int
@@ -50,7 +50,7 @@ def average(comm, gradients):
 
 
 def play(comm, answer, case) -> dict:
-    """On a rank: {"loss", name of a parameter: how many times as large as on one device}; nan for no multiple."""
+    """On a rank: {"loss", name of a parameter: the factor to one device}; nan if it is not a multiple."""
     from hybridlab.modes.parts.dispatch import by_all_to_all
 
     whole, x, target = _given(case)
@@ -116,7 +116,7 @@ def _times(found, wanted) -> float:
 
 
 def symptoms(cases=CASES[:2]) -> list[tuple]:
-    """(what, and for each mesh how many times as large as on one device), for a table."""
+    """(name, and for each mesh the factor to one device), for a table."""
     from hybridlab.world.processes.launch import ranks
 
     found = []
@@ -142,11 +142,11 @@ def too_large():
 
 
 def judge(case, homes) -> str:
-    """What is still wrong with a program, on the first rank on which something is."""
+    """The first mistake that is found on a rank, in words; empty if there is none."""
     for rank, home in enumerate(homes):
         for name, times in home.items():
             if math.isnan(times):
-                return f"rank {rank} has another gradient of {name} than one device, and no multiple of it."
+                return f"rank {rank} has another gradient of {name} than one device, and it is not a multiple of it."
             if abs(times - 1) > 1e-6:
                 return f"rank {rank} has a gradient of {name} that is {times:.2f} times that of one device."
     return ""

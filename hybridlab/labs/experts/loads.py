@@ -24,7 +24,7 @@ class Trained(NamedTuple):
 
 
 def trained(steps: int = STEPS) -> dict[str, Trained]:
-    """{way to balance: its training}: the same first weights and batches, each way on a process of its own."""
+    """{way to balance: its training}: the same first weights and batches, each way on a separate process."""
     from hybridlab.world.processes.launch import ranks
 
     with ranks(len(PACES)) as pool:
@@ -32,7 +32,7 @@ def trained(steps: int = STEPS) -> dict[str, Trained]:
 
 
 def _train(comm, steps):
-    """Each rank trains a model of its own."""
+    """Each rank trains its own model."""
     import torch
 
     from hybridlab.training.data.text import Text

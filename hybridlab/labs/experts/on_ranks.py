@@ -21,7 +21,7 @@ WEIGHT = 8  # bytes of everything else, too: all is in double precision here
 
 
 class On(NamedTuple):
-    """A layer of experts on ranks that each have so many tokens; every token chooses some experts."""
+    """A layer of experts, and the tokens of each rank; every token chooses some experts."""
 
     tokens: tuple[int, ...]
     experts: int
@@ -51,7 +51,7 @@ class On(NamedTuple):
 CASE = On((6, 6), 4, 2)
 
 
-# --- what all ranks know, and what each makes of it -----------------------------------------------------------------
+# --- inputs of all ranks, and the part of each rank -----------------------------------------------------------------
 
 
 def whole(case: On):
@@ -78,7 +78,7 @@ def whole(case: On):
 
 
 class Home(NamedTuple):
-    """What a rank has of all that: its tokens, their choices and weights, its experts; and y's gradient."""
+    """A rank's part of the inputs: its tokens, their choices and weights, its experts; and y's gradient."""
 
     x: object
     chosen: object
@@ -133,11 +133,11 @@ def _span(lengths: Sequence[int], here: int) -> slice:
     return slice(sum(lengths[:here]), sum(lengths[: here + 1]))
 
 
-# --- what the notebook asks ranks -----------------------------------------------------------------------------------
+# --- runs of the notebook on ranks ----------------------------------------------------------------------------------
 
 
 def counts(pool, case: On = CASE) -> Table:
-    """How many rows each rank has for each expert: the numbers that ranks tell each other first."""
+    """How many rows each rank has for each expert: the numbers that ranks exchange first."""
     rows = [(f"{rank}", *map(str, home)) for rank, home in enumerate(pool.run(_counts, case))]
     owner = [rank for rank, owned in enumerate(case.owned) for _ in range(owned)]
     heads = [f"expert {expert} (on rank {rank})" for expert, rank in enumerate(owner)]
@@ -163,7 +163,7 @@ def beside(comm, move, case: On = CASE) -> float:
 
 
 def counted(pool, every: Sequence[int], tokens: int = 24, experts: int = 16, width: int = 8) -> Table:
-    """Bytes of one forward, the mean over ranks, for several numbers of choices: both ways, beside their formulas."""
+    """Bytes of one forward, the mean over ranks, for several numbers of choices: both ways, with their formulas."""
     rows = []
     for chosen in every:
         case = On((tokens,) * pool.size, experts, chosen, width)
@@ -194,7 +194,7 @@ def stepped(pool, exponents: Sequence[float], choices: int = 2048, each: float =
     """{loads: seconds of a layer's forward, predicted and measured}, for loads as Zipf has them.
 
     Emulated work: an expert waits `each` seconds for every row. Routing, counts and both messages are real. Of several
-    tries the quickest counts, as its slowest rank saw it.
+    tries the fastest counts, timed on its slowest rank.
     """
     found = {}
     for exponent in exponents:
@@ -231,7 +231,7 @@ DROPPING = Shape(layers=1, width=16, heads=2, context=8, experts=4, chosen=2, ro
 
 
 def drops(ranks: Sequence[int] = (1, 2, 4), rows: int = 4) -> Table:
-    """Which choices of a batch find no room, on one device and along ep."""
+    """The choices of a batch that are dropped because an expert is full, on one device and along ep."""
     from hybridlab.training.make_job import job_of
     from hybridlab.world.processes.launch import ranks as start
 
@@ -246,11 +246,11 @@ def drops(ranks: Sequence[int] = (1, 2, 4), rows: int = 4) -> Table:
     table = [
         (f"ep={size}" if size > 1 else "one device", f"{sum(found[size])} of {total}", as_first(size)) for size in ranks
     ]
-    return Table(("layout", "choices without room", "beside one device"), tuple(table))
+    return Table(("layout", "choices dropped", "compared with one device"), tuple(table))
 
 
 def _dropped(comm, job):
-    """Whether each choice of this rank's rows finds no room, in their order."""
+    """Whether each choice of this rank's rows is dropped, in their order."""
     from hybridlab.training.loop import Trainer
 
     trainer, found = Trainer(comm, job), []

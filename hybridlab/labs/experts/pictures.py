@@ -92,7 +92,7 @@ def hot_still(exponent: str, ranks: int) -> Still:
 
 
 def busiest(trained: dict[str, Trained], together: int = 5) -> Figure:
-    """The busiest expert's load over the mean, for each way to balance: the mean of so many steps at a time."""
+    """The load of the busiest expert over the mean, for each way to balance, averaged over several steps."""
     names = {"none": "nothing", "loss": "a loss", "bias": "a bias"}
     curves, ends = [], []
     for colour, dash, marker, (balance, one) in zip((3, 5, 2), DASHES, ("", "square", "circle"), trained.items()):
@@ -152,7 +152,7 @@ def _token(x, y, number, expert):
 
 
 def _arrow(x, number):
-    """What is done between two columns: the second one is a message."""
+    """The operations between two columns: the second one is a message."""
     sent = number == 1
     colour, name = (GREEN, "all-to-all") if sent else (MUTED, "sort")
     for rank in range(2):

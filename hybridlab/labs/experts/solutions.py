@@ -35,7 +35,7 @@ DIVIDE = 'comm.mesh["dp"] * comm.mesh["ep"]'
 SOLUTIONS: dict[str, Solution] = {
     "experts.route": Solution(
         'labs.answer("experts.route", [(1, 2, 0.5 / 0.8), (3, 0, 0.54 / 0.78), (1, 3, 0.7 / 0.9), (1, 2, 0.45 / 0.8)])',
-        "The two highest scores of each row, and the first one's share of their sum.",
+        "Take the two highest scores of each row, and divide the first by their sum.",
         (
             ([(2, 1, 0.375), (3, 0, 0.69), (1, 3, 0.78), (1, 2, 0.56)], "the higher score comes first"),
             ([(1, 2, 0.5), (3, 0, 0.54), (1, 3, 0.7), (1, 2, 0.45)], "that is the score"),
@@ -49,7 +49,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "experts.dispatch": Solution(
         DISPATCH,
-        "Counts say how many rows come; what arrives is sorted by expert, and sorted back before it goes home.",
+        "Counts say how many rows come. Arriving rows are sorted by expert, and sorted back before they return.",
         (
             (DISPATCH.but("experts(came[sort]", "experts(came"), "Rows arrive rank by rank"),
             (DISPATCH.but("made[sort.argsort()]", "made"), "Rows arrive rank by rank"),
@@ -112,7 +112,7 @@ SOLUTIONS: dict[str, Solution] = {
             (MENDED.but(DIVIDE, 'comm.mesh["dp"]'), "that is 2.00 times"),
             (MENDED.but(DIVIDE, 'comm.mesh["ep"]'), "Right on dp=1, ep=2"),
             (MENDED.but(DIVIDE, "1"), "router.weight that is 2.00 times"),
-            (MENDED.but('("dp",) if name.startswith("experts") else ("dp", "ep")', '("dp", "ep")'), "no multiple"),
+            (MENDED.but('("dp",) if name.startswith("experts") else ("dp", "ep")', '("dp", "ep")'), "not a multiple"),
             (
                 MENDED.but(
                     "comm.all_reduce(gradient, axes)",
@@ -125,7 +125,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "experts.hot": Solution(
         'labs.answer("experts.hot", ($share + (100 - $share) / 7) / 25)',
-        "The rank with the hot expert has another one beside it; with even loads it would have a quarter of all.",
+        "The rank with the hot expert has another expert too. With even loads it would have a quarter of the choices.",
         (
             (2.4, "over the mean"),
             (1.2, "the hot expert alone"),
@@ -138,7 +138,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "experts.bytes": Solution(
         'labs.answer("experts.bytes", $ranks / $chosen)',
-        "A token travels once for each choice, or once to every rank.",
+        "An all-to-all sends a token once for each choice, an all-gather once to every rank.",
         (
             (0.25, "Upside down"),
             (16, "more than one expert"),
@@ -151,7 +151,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "experts.fine": Solution(
         'labs.answer("experts.fine", (4 * 16 - 1, 4 * 2 - 1, 1, 4096 // 4))',
-        "Four experts for each old one, and one of them is shared: so one less is routed, and one less is chosen.",
+        "There are four experts for each old one. One is shared, so one fewer is routed, and one fewer is chosen.",
         (
             ((64, 8, 1, 1024), "that is a different number"),
             ((63, 8, 1, 1024), "a different amount of work"),
@@ -164,7 +164,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "experts.further": Solution(
         'labs.answer("experts.further", math.floor(129_280 / (($stages - 1) * $tokens)) + 1)',
-        "The embedding of each microbatch crosses every border twice; the copy costs two vocabularies once.",
+        "The embedding of each microbatch crosses every border twice. The copy sends two vocabularies once per step.",
         (
             (129_280 / (7 * 512), "is an integer"),
             (36, "still sends more"),

@@ -73,12 +73,12 @@ def _hot(share: int) -> Task:
             slips=[
                 (share * experts / 100, "That is the expert's load over the mean. Its rank has a second expert."),
                 (share * ranks / 100, "That is the hot expert alone: its rank has another one, too."),
-                (share / rest, "That compares two experts. The layer is over when the most loaded rank is."),
+                (share / rest, "That compares two experts. The layer ends with the rank of the largest load."),
                 (1, "The total work is the same. But which rank do the others wait for?"),
             ],
         ),
         (
-            "The layer is over when the most loaded rank is. What does that rank have to do?",
+            "The layer ends when the rank with the largest load has finished. How much work does that rank have?",
             f"Its two experts get {share} and (100 - {share})/7 choices. With even loads a rank has 25.",
             f"({share} + {100 - share}/7)/25.",
         ),
@@ -94,8 +94,8 @@ def _hot(share: int) -> Task:
 def _bytes(ranks: int, chosen: int) -> Task:
     return task(
         f"There are {ranks} ranks with the same number of tokens each; a token chooses {chosen} experts. Count the "
-        "rows that one forward moves for a rank, there and back, including those that stay on their rank. By what "
-        "factor does the all-gather (with its reduce-scatter) move more rows than the two all-to-alls?",
+        "rows that one forward moves for a rank, to the experts and back, including those that stay on their rank. By "
+        "what factor does the all-gather (with its reduce-scatter) move more rows than the two all-to-alls?",
         Number(
             lambda: ranks / chosen,
             "times",
@@ -103,13 +103,13 @@ def _bytes(ranks: int, chosen: int) -> Task:
                 (chosen / ranks, "Upside down: which moves more, the all-gather or the all-to-all?"),
                 (ranks, "A token goes to more than one expert."),
                 (ranks * chosen, "In the all-gather a token is sent once, however many experts it chooses."),
-                (2 * ranks / chosen, "Both ways go there and back: two messages each."),
+                (2 * ranks / chosen, "Both ways go to the experts and back, with two collectives each."),
             ],
         ),
         (
             "Let each rank have n tokens. How many rows does an all-to-all move for a rank, how many an all-gather?",
-            f"All-to-all: {chosen}·n rows there and the same number back. All-gather: {ranks}·n rows, and the same "
-            "number in the reduce-scatter.",
+            f"All-to-all: {chosen}·n rows to the experts and the same number back. All-gather: {ranks}·n rows, and the "
+            "same number in the reduce-scatter.",
             f"{ranks}/{chosen}.",
         ),
         objective="Say for how many choices an all-gather moves no more than an all-to-all.",
@@ -120,7 +120,7 @@ def _bytes(ranks: int, chosen: int) -> Task:
 
 def _further(stages: int, tokens: int) -> Task:
     borders = stages - 1
-    once = TOKENS / (borders * tokens)  # so many microbatches bring along as much as the copy costs
+    once = TOKENS / (borders * tokens)  # with this many microbatches the saved traffic equals that of the copy
     first = lambda much: math.floor(much) + 1
     return task(
         f"A model with a vocabulary of {TOKENS:,} has {stages} pipeline stages. An extra block on the last stage "
@@ -148,9 +148,9 @@ def _further(stages: int, tokens: int) -> Task:
             ],
         ),
         (
-            "Let h be the width. How many numbers cross one border for one microbatch, there and back?",
+            "Let h be the width. How many numbers cross one border for one microbatch, forward and backward?",
             f"With m microbatches: m · {borders} · 2 · {tokens:,} h along the stages; 2 · {TOKENS:,} h for the copy.",
-            f"{TOKENS:,} / ({borders} · {tokens:,}) = {once:.2f}; the next whole number above it.",
+            f"{TOKENS:,} / ({borders} · {tokens:,}) = {once:.2f}; the answer is the next larger integer.",
         ),
         objective=(
             "Compare a tensor that crosses all stages in every microbatch with a copy that is all-reduced once per "
@@ -162,7 +162,7 @@ def _further(stages: int, tokens: int) -> Task:
 
 
 def _fine(answer) -> Verdict:
-    """(experts, chosen, shared, inner) beside the coarse layer: the same weights, the same work."""
+    """The verdict on (experts, chosen, shared, inner): the same weights and work as the coarse layer."""
     if not isinstance(answer, list | tuple) or len(answer) != 4 or not all(type(one) is int for one in answer):
         return False, "Answer with four whole numbers: (experts, chosen, shared, inner)."
     experts, chosen, shared, inner = answer
@@ -183,16 +183,16 @@ def _fine(answer) -> Verdict:
     return True, "The same weights, the same work for each token, and many more teams of experts to choose from."
 
 
-ABOUT_DISPATCH = {  # {words of a reply: the hint about what it says is off}
+ABOUT_DISPATCH = {  # {words of a reply: the hint about the mistake that it reports}
     "another y than one device": "Take one rank and two experts, and write down the source rank and the expert of "
     "each row that arrives. One permutation brings the rows into the experts' order, its inverse brings them back.",
     "no gradient came to": "Counts may be plain lists, rows may not: from x to y, use only indexing, "
     "typed.all_to_all and arithmetic. Which step builds a new tensor from numbers?",
     "no gradient can flow": "comm.all_to_all moves numbers, typed.all_to_all gradients as well.",
-    "are its rows, and all counts": "Send each row once, and only to the rank that has its expert: sent is the "
-    "number of rows for each rank.",
-    "are expected by": "sent is about your tokens, by the rank of their expert; received about your experts, by the "
-    "rank of the tokens. On the way back the two are swapped.",
+    "are its rows, and all counts": "Send each row once, and only to the rank that has its expert: the list sent has "
+    "the number of rows for each rank.",
+    "are expected by": "The list sent counts your tokens, by the rank of their expert. The list received counts rows "
+    "for your experts, by the rank of the tokens. On the way back the two are swapped.",
     "in another order": "The rows come back in the order in which they left. token_order.combine needs that order.",
 }
 
@@ -225,8 +225,8 @@ TASKS: dict[str, Task] = {
         (
             "Two questions first: how many rows go to each rank, and how many come from each? Only the other ranks "
             'know the second answer: comm.all_gather(counts[None], "ep") is a row of counts for each rank.',
-            "sent: counts.split(owned), each part added up. received: the columns of your own experts, each row "
-            "added up. The rows arrive sorted by rank and then by expert; experts needs them sorted by expert alone. "
+            "sent: counts.split(owned), each part added up. received: the columns of the experts on this rank, each "
+            "row added up. The rows arrive sorted by rank, then by expert; experts needs them sorted only by expert. "
             "Label each row with its expert (arange, repeat, repeat_interleave), and take a stable argsort.",
             'came = typed.all_to_all(comm, x[order // chosen.shape[1]], "ep", cut=0, join=0, sent=sent, '
             "received=received); made = experts(came[sort], mine.sum(0).tolist()); home = typed.all_to_all(comm, "
@@ -270,8 +270,8 @@ TASKS: dict[str, Task] = {
         _fine,
         (
             "Count hidden units: in total, and for one token.",
-            f"An expert has {COARSE.inner // FINER} hidden units now: so there are {FINER} times as many experts, and "
-            f"a token goes through {FINER} times as many. One of them is shared.",
+            f"An expert now has {COARSE.inner // FINER} hidden units. So the number of experts grows by a factor of "
+            f"{FINER}, and so does the number that a token goes through. One of them is shared.",
             f"({FINER} · {COARSE.experts} - 1, {FINER} · {COARSE.chosen} - 1, 1, {COARSE.inner // FINER}).",
         ),
         objective="Make experts finer at equal weights and equal work.",

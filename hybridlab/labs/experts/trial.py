@@ -1,6 +1,6 @@
-"""A student's dispatch, tried on real ranks: what comes out, every gradient, and how much is sent.
+"""A student's dispatch, run on real ranks: its output, every gradient, and the words sent.
 
-What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
+The verdict of a rank is a sentence that continues "Rank 0"; it is empty if all is right.
 """
 
 from hybridlab.labs.experts.on_ranks import COUNT, WEIGHT, gradients, home, right, rows_of
@@ -43,7 +43,7 @@ class _Checked:
 
 
 def _of_y(y, wanted) -> str:
-    """What is wrong with what comes out."""
+    """The mistake in the output."""
     import torch
 
     if not isinstance(y, torch.Tensor):
@@ -56,7 +56,7 @@ def _of_y(y, wanted) -> str:
         return "has the right rows in another order: which token does each row belong to?"
     return (
         "returned another y than one device. Rows arrive rank by rank: are they in the order of the experts when these "
-        "compute, and back in the order of their arrival before they go home?"
+        "compute, and back in the order of their arrival before they return?"
     )
 
 
@@ -65,7 +65,7 @@ def _key(row):
 
 
 def _of_messages(sent, case, here) -> str:
-    """What is wrong with the messages of a right y: counts, and each row once there and once back."""
+    """The mistake in the messages of a right y: counts, and each row once to its expert and once back."""
     there, back = (rows_moved * case.width * WEIGHT for rows_moved in rows_of(case, here))
     counts = case.experts * len(case.tokens) * COUNT
     if sent > there + back + counts:
@@ -77,7 +77,7 @@ def _of_messages(sent, case, here) -> str:
 
 
 def _of_gradients(found, wanted) -> str:
-    """What is wrong with the gradients of a right y."""
+    """The mistake in the gradients of a right y."""
 
     for name, gradient in found.items():
         if gradient is None:

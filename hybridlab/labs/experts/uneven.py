@@ -1,6 +1,6 @@
-"""Notebook 32: what one hot expert costs. The most loaded rank decides when a layer is done.
+"""Notebook 32: the cost of one hot expert. The rank with the largest load decides when a layer is done.
 
-Here neighbouring experts share a rank, the hottest ones too; `predict.bytes.experts` deals them out by chance.
+Here neighbouring experts are on one rank, also the hottest ones; `predict.bytes.experts` assigns them at random.
 """
 
 import math
@@ -12,12 +12,12 @@ EXPERTS = 16  # of the layers that are drawn and timed
 
 
 def by_rank(loads: Sequence[float], ranks: int) -> list[float]:
-    """What comes to each rank, if neighbouring experts share one."""
+    """The load of each rank, if neighbouring experts are on one rank."""
     return [math.fsum(loads[begin:end]) for begin, end in even(len(loads), ranks)]
 
 
 def factor(loads: Sequence[float], ranks: int) -> float:
-    """The load of the most loaded rank over the mean: so many times as long takes the layer as with even loads.
+    """The largest load of a rank over the mean: the factor to the time of the layer with even loads.
 
     >>> factor([2, 1, 1, 1, 1, 1, 1, 1], ranks=4)
     1.3333333333333333
@@ -26,7 +26,7 @@ def factor(loads: Sequence[float], ranks: int) -> float:
 
 
 def whole_numbers(shares: Sequence[float], choices: int) -> list[int]:
-    """So many choices, dealt out by shares in whole numbers: what is left goes to the largest remainders.
+    """A number of choices, divided by fractions into integers: the rest goes to the largest remainders.
 
     >>> whole_numbers([0.48, 0.24, 0.16, 0.12], 10)
     [5, 2, 2, 1]
@@ -39,7 +39,7 @@ def whole_numbers(shares: Sequence[float], choices: int) -> list[int]:
 
 
 def dropped(shares: Sequence[float], capacity: float) -> float:
-    """The share of all choices that finds no room, if an expert takes at most `capacity` times the mean.
+    """The fraction of all choices that is dropped, if an expert takes at most `capacity` times the mean.
 
     >>> round(dropped([0.5, 0.2, 0.2, 0.1], capacity=1.2), 2), dropped([0.25] * 4, capacity=1)
     (0.2, 0.0)
@@ -49,7 +49,7 @@ def dropped(shares: Sequence[float], capacity: float) -> float:
 
 
 def capacities(shares: Sequence[float], ranks: int, every: Sequence[float]) -> list[tuple[str, str, str]]:
-    """(capacity, how many times as long as with even loads, the share of the choices that is dropped), for a table."""
+    """(capacity, the factor to the time with even loads, the fraction of the choices that is dropped), for a table."""
     rows = [("none", factor(shares, ranks), 0.0)]
     for capacity in every:
         kept = by_rank([min(share, capacity / len(shares)) for share in shares], ranks)

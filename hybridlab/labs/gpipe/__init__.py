@@ -6,7 +6,7 @@ Its exercises are in `tasks`, their solutions in `solutions`.
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__, {"sweeps": "Published again against_formula bottom left_behind picture printed sizes speeds sweep valley"}
 )

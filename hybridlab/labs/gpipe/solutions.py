@@ -67,7 +67,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "gpipe.engine": Solution(
         ENGINE,
-        "A backward needs the input and the output of its own forward, so the first loop keeps both for the second.",
+        "A backward needs the input and the output of its forward, so the first loop keeps both for the second.",
         (
             (ENGINE.but(" / len(data)", ""), "4 times too large"),
             (
@@ -136,7 +136,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "gpipe.size": Solution(
         'labs.answer("gpipe.size", (64 // 8, 3 / 8))',
-        "Twice the size makes half as many microbatches, and idle / ideal is (p-1)/m.",
+        "With twice the size there are half the microbatches, and idle / ideal is (p-1)/m.",
         (
             ((32, 3 / 32), "larger pieces"),
             ((16, 3 / 16), "before b was doubled"),

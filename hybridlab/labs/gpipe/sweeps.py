@@ -1,4 +1,4 @@
-"""Notebook 11: partitions and microbatches swept on real ranks, beside torchgpipe's; activation recomputation."""
+"""Notebook 11: sweeps of partitions and microbatches on real ranks, and torchgpipe's; activation recomputation."""
 
 import html
 import math
@@ -24,7 +24,7 @@ Speeds = dict[tuple[int, int], float]  # {(microbatches, partitions): throughput
 
 
 def sweep(whole: float = WHOLE) -> dict[tuple[int, int], hl.Timeline]:
-    """{(microbatches, partitions): measured}: one model, cut for more and more ranks, waiting in place of computing."""
+    """{(microbatches, partitions): measured}: one model, cut for more and more ranks, with emulated work."""
     return {(m, n): _run(n, m, whole / n) for m, n in CELLS}
 
 
@@ -59,7 +59,7 @@ def printed(column: str = "speedup_torchgpipe") -> Speeds:
 
 
 def against_formula(mine: Speeds) -> Comparison:
-    """Each throughput of the sweep beside what the formula says, a quarter off at most.
+    """Each throughput of the sweep compared with the formula; the tolerance is a quarter.
 
     >>> against_formula(formula()).rows[-1].row[:4]
     ('m = 32, 8 partitions', '', '6.56', '≈6.56')
@@ -75,7 +75,7 @@ class Published:
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """Head first: whose numbers, m, then one number for each number of partitions."""
+        """The rows, head first: source, m, then one number for each number of partitions."""
         tables = {"formula": formula(), "torchgpipe": printed(), "GPipe": printed("speedup_gpipe_paper")}
         numbers = [
             (name, f"m = {m}", *(f"{speeds[m, n]:.2f}" for n in PARTITIONS[1:]))
@@ -112,7 +112,7 @@ def picture(mine: Speeds, others: Speeds) -> Figure:
 
 
 def sizes(shape: hl.Shape, batch: int, ranks: int = 2) -> dict[int, hl.Timeline]:
-    """{sequences in a microbatch: its quickest step}: one batch in ever larger pieces, a real model."""
+    """{sequences in a microbatch: its fastest step}: one batch in larger and larger pieces, a real model."""
     cuts = [b for b in range(1, batch + 1) if batch % b == 0]
     schedules = {b: hl.schedule("gpipe", ranks=ranks, microbatches=batch // b) for b in cuts}
     real = {b: hl.run(s, work="model", model=shape, batch=batch, steps=4) for b, s in schedules.items()}
@@ -136,10 +136,10 @@ def valley(real: dict[int, hl.Timeline]) -> Figure:
 
 
 def bottom(real: dict[int, hl.Timeline]) -> str:
-    """Where the shortest step lies, in words: at an end of the sizes, or between them."""
+    """The place of the shortest step, in words: at an end of the sizes, or between them."""
     best = min(real, key=lambda b: real[b].length)
     where = "at an end" if best in (min(real), max(real)) else "between the ends"
-    return f"the shortest step lies {where}"
+    return f"the shortest step is {where}"
 
 
 # --- activation recomputation --------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def again(recompute: str, ranks: int = 4, microbatches: int = 8) -> hl.Schedule:
 
 
 def left_behind(shape: hl.Shape, sequences: int, ranks: int = 2) -> tuple[int, int]:
-    """(bytes that a microbatch's forward leaves behind on the last rank, bytes of what came in), counted in a rank."""
+    """(bytes that a microbatch's forward saves on the last rank, bytes of its input), counted in a rank."""
     with hl.ranks(1) as pool:
         return pool.run(_left_behind, shape, sequences, ranks)[0]
 

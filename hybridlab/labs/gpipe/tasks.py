@@ -44,7 +44,7 @@ def _two_bubbles(answer) -> Verdict:
 
 @cache
 def _fewest(ranks: int, bubble: str) -> int:
-    """The smallest number of microbatches with which a bubble is no larger than `SHARE`."""
+    """The smallest number of microbatches with a bubble of at most `SHARE`."""
     m = 1
     while getattr(predicted("gpipe", ranks, m), bubble) > SHARE + 1e-9:
         m += 1
@@ -136,7 +136,7 @@ def _resized(answer) -> Verdict:
 
 
 def _step(b: int) -> hl.Timeline:
-    """One step of gpipe.design: each microbatch costs 2 units, whatever its size, and 1 more for every sequence."""
+    """One step of gpipe.design: each microbatch costs 2 units for any size, and 1 more for every sequence."""
     return predicted("gpipe", CHOSEN["ranks"], CHOSEN["batch"] // b, hl.Costs(F=2 + b, B=2 * (2 + b)))
 
 
@@ -246,7 +246,7 @@ TASKS: dict[str, Task] = {
             "The gradients of one device, to the last bit, on four sizes; every rank holds at most m forwards.",
         ),
         (
-            "Two loops over the microbatches. A backward needs the x and the y of its own forward: keep both.",
+            "Write two loops over the microbatches. A backward needs the x and the y of its forward: keep both.",
             "kept[k] = x, y in the first loop; x, y = kept.pop(k) in the second. On the last rank y is the loss, "
             "divided by the number of microbatches.",
             "Second loop: y.backward() on the last rank; on the others y.backward(g), with g received from comm.rank "
@@ -288,7 +288,7 @@ TASKS: dict[str, Task] = {
     "gpipe.clinic": task(
         "What is wrong with broken? (a) The loss of the batch is not the mean over its microbatches. (b) All "
         "microbatches are received into one tensor. (c) Gradients arrive in a different order from activations. Answer "
-        "with the letter and the mended function.",
+        "with the letter and the fixed function.",
         Clinic(
             CAUSES,
             pipeline("gpipe", SIZES, "With one tensor for each microbatch that is held, all gradients are right."),

@@ -1,13 +1,13 @@
 """Notebook 40, all modes at once: the grid of ranks, curves, a mutant (`grid`); bytes along each axis (`traffic`).
 
-Its exercises are in `tasks`, their solutions in `solutions`. What students build, a step on a grid of ranks, is in
-`build_tasks` and `build_solutions`; `trial` has its grids and the verdict, `rank` what one rank does. `in_torch`:
-layers that PyTorch shards.
+Its exercises are in `tasks`, their solutions in `solutions`. Students build a step on a grid of ranks (`build_tasks`,
+`build_solutions`); `trial` has its grids and the verdict, `rank` is the program of one rank. `in_torch`: layers that
+PyTorch shards.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

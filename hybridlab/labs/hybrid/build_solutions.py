@@ -63,13 +63,14 @@ MEAN = STEP.but("comm.all_reduce(w.grad, data)", "comm.all_reduce(w.grad, data).
 BUILD_SOLUTIONS: dict[str, Solution] = {
     "hybrid.step": Solution(
         STEP,
-        "A tensor group adds in the layer, a pipeline hands on between layers, a data group adds once at the end.",
+        "A tensor group all-reduces in the layer, a pipeline sends between layers, and a data group all-reduces at the "
+        "end.",
         (
             (STEP.but("range(d)]", "range(t)]").but("+ k) * t + part for k", "+ k) * d + part for k"), "Right on"),
             (STEP.but("rank // t % d, rank % t", "rank % d, rank // d % t"), "the tensor group of rank 1"),
             (STEP.but("comm.all_reduce(w.grad, data)", "pass"), "own rows"),
             (MEAN, "1/2 of the right ones"),
-            (STEP.but("comm.all_reduce(x.grad, tensor)", "x.grad"), "only a summand"),
+            (STEP.but("comm.all_reduce(x.grad, tensor)", "x.grad"), "only a partial sum"),
             (STEP.but("comm.all_reduce(z.detach().clone(), tensor)", "z.detach().clone()"), "the sum over the tensor"),
             (STEP.but("comm.all_reduce(z.detach().clone(), tensor)", "comm.all_reduce(z.detach().clone(), data)"),
              "the sum over the tensor"),

@@ -1,4 +1,4 @@
-"""What students build in notebook 40: the groups of a grid of ranks, and one training step that uses them."""
+"""The code that students write in notebook 40: the groups of a grid of ranks, and one training step that uses them."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Notebook 40: the grid of ranks with its sliders, a table of what is sent where, curves, a mutant."""
+"""Notebook 40: the grid of ranks with its sliders, a table of the messages, curves, a mutant."""
 
 from functools import lru_cache
 from itertools import permutations
@@ -45,7 +45,7 @@ def job(mesh: Mesh, **more):
 
 
 def picture(mesh: Mesh, per_node: int | None = None, parameter: str | None = None, rank: int = 0, **more) -> Still:
-    """The grid of ranks of a job on this mesh, with a table of what it sends; or why there is no such job.
+    """The grid of ranks of a job on this mesh, with a table of its messages; or why there is no such job.
 
     more  as in `training.make_job.job_of`
     """
@@ -57,9 +57,9 @@ def picture(mesh: Mesh, per_node: int | None = None, parameter: str | None = Non
 
 
 def table(one, per_node: int | None = None) -> list[tuple[str, ...]]:
-    """What one step sends: rows of text, one for each axis and operation, the last one the total.
+    """The messages of one step: rows of text, one for each axis and operation, and the total.
 
-    Both columns are bytes on the wire: what leaves the ranks, and the part of it that leaves their nodes.
+    Both columns are bytes on the wire: those that leave the ranks, and those that leave their nodes.
     """
     nodes, rows = per_node or one.mesh.size, {}
     for each in transfers(one):
@@ -79,8 +79,8 @@ def table(one, per_node: int | None = None) -> list[tuple[str, ...]]:
 class RankGrid(ipywidgets.VBox):
     """Sliders for dp, pp and tp, the order of the axes, the size of a node, ZeRO, a parameter and a rank; the picture.
 
-    Sliders and buttons, and no menus: JupyterLab takes the arrow keys away from ipywidgets' menus. Without a kernel
-    the picture of the first choices stands in.
+    There are sliders and buttons but no menus, because in JupyterLab the arrow keys do not reach ipywidgets' menus.
+    Without a kernel the picture of the first choices is shown.
     """
 
     def __init__(self, **first):
@@ -114,14 +114,14 @@ class RankGrid(ipywidgets.VBox):
         self.draw()
 
     def draw(self):
-        """Draw what is chosen now."""
+        """Draw the present choices."""
         chosen = {name: one.value for name, one in self.choices.items()}
         self.still = chosen_picture(**chosen)
         self._picture.value = self.still.svg
 
     @property
     def summary(self) -> str:
-        """What the picture says, in words."""
+        """The picture in words."""
         return self.still.summary
 
     def _repr_mimebundle_(self, **more):
@@ -144,7 +144,7 @@ def explorer(dp=2, pp=2, tp=4, order="pp dp tp", per_node=4, zero=1, scatter=Fal
 
 
 def curves(losses: dict[str, list[float]], first: dict[str, int] | None = None):
-    """Loss over steps, one curve for each layout; curves that coincide are told apart by dash and marker.
+    """Loss over steps, one curve for each layout; dash and marker distinguish curves that coincide.
 
     first  {name: the step before which a curve begins}, where that is not 0
     """

@@ -1,4 +1,4 @@
-"""One training step on a grid of ranks, as students write it in notebook 40: what a rank is given, and what it did.
+"""One training step on a grid of ranks, as students write it in notebook 40: the inputs of a rank, and its result.
 
 p stages, each y = tanh(x·Aᵀ)·Bᵀ; A is sharded by rows and B by columns over t ranks, the rows of the batch go to d
 copies. One microbatch for each copy.
@@ -47,13 +47,13 @@ def one_process(stages: int, rows: slice = slice(None)) -> list[list[Tensor]]:
 
 
 def shards(stage: list[Tensor], part: int, parts: int) -> list[Tensor]:
-    """What one of so many ranks holds of a stage's [A, B]: rows of A, columns of B."""
+    """One rank's part of a stage's [A, B]: rows of A, columns of B."""
     A, B = stage
     return [A.chunk(parts)[part].clone(), B.chunk(parts, dim=1)[part].clone()]
 
 
 def try_step(comm, answer, case: Grid) -> Did:
-    """On a rank: my_groups for this rank, then one step with my_step; what was found."""
+    """On a rank: my_groups for this rank, then one step with my_step; returns the result."""
     my_groups, my_step = answer
     p, d, t = case
     stage, copy, part = case.place(comm.rank)

@@ -37,7 +37,7 @@ labs.answer("hybrid.groups", {
     "dp": [[0, 2], [1, 3], [4, 6], [5, 7]],
     "pp": [[0, 4], [1, 5], [2, 6], [3, 7]],
 })""",
-        "rank = 4·stage + 2·copy + part: along each axis one of the three runs and the others stay.",
+        "rank = 4·stage + 2·copy + part: along each axis one of the three varies, and the others are fixed.",
         (
             (_groups(tp=2, dp=2, pp=2), "pipeline fastest"),
             (_groups(dp=2, pp=2, tp=2), "Your groups for dp are those of pp"),
@@ -52,7 +52,7 @@ labs.answer("hybrid.groups", {
         """\
 twos = ($gpus).bit_length() - 1
 labs.answer("hybrid.count", (twos + 2) * (twos + 1) // 2)""",
-        "The twos in the number of GPUs are dealt out to three axes: stars and bars.",
+        "The factors 2 of the number of GPUs are distributed over three axes: stars and bars.",
         ((7, "divisors"), (168, "orders"), (64, "exponent"), (30, "large"), (20, "small")),
         also=(28, "28"),
     ),

@@ -61,12 +61,12 @@ def _three_axes(answer) -> Verdict:
 
 
 def crossing(parts: int) -> float:
-    """Bytes that one microbatch sends over one cut, forward and backward, by so many ranks with the whole each."""
+    """Bytes that one microbatch sends over one cut, forward and backward, if each rank sends the full tensor."""
     return sum(size for _, size in traffic(schedule("1f1b", ranks=2, microbatches=1), parts * BOUNDARY).values())
 
 
 def _builder(gave: list[Gave]) -> Verdict:
-    """What a function (p, t, d) that builds the data groups has returned."""
+    """The verdict on a function (p, t, d) that builds the data groups."""
     for (p, t, d), call in zip(TRIED, gave):
         if call.raised:
             return False, f"With p={p}, t={t}, d={d} it ends with {call.raised.partition(':')[0]}."
@@ -84,7 +84,7 @@ def _shown(value) -> str:
 
 @lru_cache(maxsize=32)
 def bill(mesh: Mesh, zero: int) -> tuple[int, float]:
-    """(bytes at rest on the fullest rank, bytes of a step that leave a node) of a design.
+    """(most bytes that a rank stores between steps, bytes of a step that leave a node) of a design.
 
     raises  ValueError in one sentence for a layout that does not fit
     """

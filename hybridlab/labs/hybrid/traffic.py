@@ -1,4 +1,4 @@
-"""What a hybrid layout sends in one step, as the notebook tells it: by formula, between nodes, and counted."""
+"""The traffic of a hybrid layout in one step, as the notebook shows it: by formula, between nodes, and counted."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from hybridlab.training import formulas
 
 
 def transfers(job) -> list[Transfer]:
-    """All transfers of one step of a job, whatever their purpose."""
+    """All transfers of one step of a job, for every purpose."""
     return [one for its in formulas.transfers(job).values() for one in its]
 
 
@@ -26,7 +26,7 @@ def between_nodes(job, per_node: int) -> dict[str, float]:
 
 
 def counted(ledger, steps: int = 1) -> dict[tuple[str, str], float]:
-    """{(axis, operation): bytes of a step} of a training's ledger rows: what the modes sent, no losses, no clocks."""
+    """{(axis, operation): bytes of a step} of a training's ledger rows, without the messages of losses and clocks."""
     from hybridlab.training.check import sent  # here, because it loads torch
 
     table = Counter()

@@ -1,4 +1,4 @@
-"""A grid on which a student's step is tried, what the step did on one rank, and the verdict."""
+"""A grid on which a student's step is run, the result of the step on one rank, and the verdict."""
 
 from typing import NamedTuple
 
@@ -44,8 +44,8 @@ class Grid(NamedTuple):
 
 
 class Did(NamedTuple):
-    """What an answer did on a rank: the groups it named, how far its gradients are from those of one process, from
-    those of its own copy's rows, from a d-th of the right ones; and the most ranks that one collective took."""
+    """The result of an answer on a rank: the groups that it named; the distance of its gradients from those of one
+    process, from those of this copy's rows, and from a d-th of the right ones; the most ranks of one collective."""
 
     groups: list
     gap: float = float("inf")
@@ -55,7 +55,7 @@ class Did(NamedTuple):
 
 
 def judge(case: Grid, homes: list) -> str:
-    """What is off in a student's step, in a sentence; empty when nothing is."""
+    """The mistake in a student's step, in a sentence; empty if there is none."""
     did = [Did(*home) for home in homes]
     wrong = (told for rank, one in enumerate(did) if (told := _groups(case, rank, one.groups)))
     return next(wrong, "") or _gradients(case, did) or _widest(case, did)
@@ -82,14 +82,14 @@ def _gradients(case, did) -> str:
     if any(one.gap == float("inf") for one in did):
         return "my_step returns two tensors, the gradients of this rank's shards of A and of B."
     if case.d > 1 and all(one.alone <= NEAR for one in did):
-        return "every copy has the gradients of its own rows: who adds them, and along which axis?"
+        return "every copy has the gradients of its own rows: which ranks must add them, and along which axis?"
     if case.d > 1 and all(one.mean <= NEAR for one in did):
         return f"the gradients are 1/{case.d} of the right ones: the loss already divides by all rows."
     last = [one for rank, one in enumerate(did) if case.place(rank)[0] == case.p - 1]
     if case.p > 1 and all(min(one.gap, one.alone) <= NEAR for one in last):
         return (
             "the gradients of the last stage are right, those before it are not: on each rank of a tensor group x.grad "
-            "is only a summand."
+            "is only a partial sum."
         )
     rank = max(range(len(did)), key=lambda rank: did[rank].gap)
     return (

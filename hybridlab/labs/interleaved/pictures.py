@@ -1,4 +1,4 @@
-"""The pictures of notebook 13: what thin stages cost, predicted and measured."""
+"""The pictures of notebook 13: the cost of thin stages, predicted and measured."""
 
 import math
 

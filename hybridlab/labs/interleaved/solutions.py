@@ -37,7 +37,7 @@ labs.answer("interleaved.engine", my_chunks)""")
 SOLUTIONS: dict[str, Solution] = {
     "interleaved.engine": Solution(
         ENGINE,
-        "Stage and rank are two things now: what is kept and what is sent is named by microbatch and stage.",
+        "A rank now has several stages, so saved tensors and messages are named by microbatch and stage.",
         (
             (ENGINE.but("kept[k, s]", "kept[k]").but("kept.pop((k, s))", "kept.pop(k)"), "KeyError: 0"),
             (ENGINE.but("s == count - 1", "comm.rank == p - 1"), "deadlock: rank 0 waits in recv"),

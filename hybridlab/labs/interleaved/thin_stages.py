@@ -17,7 +17,7 @@ def thinned(chunks: int, ranks: int = 4, microbatches: int = 8) -> hl.Schedule:
 
 
 def costs(chunks: int, latency: float = 0, unit: float = 1) -> hl.Costs:
-    """A rank's forward takes one unit and its backward two, whatever the number of its chunks.
+    """A rank's forward takes one unit and its backward two, for any number of chunks.
 
     >>> costs(2, latency=0.1)
     Costs(F=0.5, B=1.0, latency=0.1)
@@ -26,7 +26,7 @@ def costs(chunks: int, latency: float = 0, unit: float = 1) -> hl.Costs:
 
 
 def run(chunks: int, latency: float, unit: float = UNIT, steps: int = 1) -> hl.Timeline:
-    """A real run on four ranks: waiting in place of computing, every message under way for `latency` units at least."""
+    """A real run on four ranks with emulated work; every message takes at least `latency` units."""
     return hl.run(thinned(chunks, 4, MICROBATCHES), costs=costs(chunks, 0, unit), latency=latency * unit, steps=steps)
 
 
@@ -45,7 +45,7 @@ def length(chunks: int, latency: float) -> float:
 
 
 def loses_from(chunks: int, step: float = 0.01) -> float:
-    """The least message time, in steps of `step` units, with which so many chunks are no better than 1F1B.
+    """The least message time, in steps of `step` units, at which this number of chunks is not better than 1F1B.
 
     >>> loses_from(8)
     0.16
@@ -58,7 +58,7 @@ def loses_from(chunks: int, step: float = 0.01) -> float:
 
 
 def speed_up(row: dict) -> float:
-    """How many times as fast interleaving makes a step of a published configuration, by its printed durations.
+    """The speed-up of a step of a published configuration by interleaving, from its printed durations.
 
     row  one of `published("zero_bubble_tables")`
     """
@@ -72,6 +72,6 @@ def speed_up(row: dict) -> float:
 
 
 def sent(real: hl.Timeline) -> int:
-    """The bytes that a step's messages took, from what the ranks' ledgers counted."""
+    """The bytes of a step's messages, from the ranks' ledgers."""
     rows = (row for row in real.ledger if row["op"] == "isend" and row["purpose"] == "messages")
     return sum(row["bytes"] for row in rows) // (real.steps + 1)  # one step was played and not measured

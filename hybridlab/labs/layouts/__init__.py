@@ -1,13 +1,13 @@
-"""Notebook 35, named layouts: what follows from a table of rules, in `tables`; layouts on real ranks, held against one
-device and against what was derived (`on_ranks`); `pictures` of who holds what, and of what is sent between.
+"""Notebook 35, named layouts: the consequences of a table of rules (`tables`); layouts on real ranks, compared with one
+device and with the derived messages (`on_ranks`); `pictures` of the parts on each rank and of the messages.
 
-Its exercises are in `tasks`, their solutions in `solutions`; a student's derivation is tried in `products`, layers on
-ranks in `trial`.
+Its exercises are in `tasks`, their solutions in `solutions`; `products` judges a student's derivation, `trial` runs
+layers on ranks.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {"tables": "arrows compared program refused work", "on_ranks": "counted every repeated seconds some"},

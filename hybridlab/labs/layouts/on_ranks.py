@@ -1,4 +1,4 @@
-"""Notebook 35: layouts on real ranks: equal to one device, what was sent beside what was derived, work counted."""
+"""Notebook 35: layouts on real ranks: equal to one device, messages compared with the derived ones, work counted."""
 
 import math
 import time
@@ -31,7 +31,7 @@ def counted(pool, graph: Graph, layout) -> Table:
 
 
 def every(pool, graph: Graph) -> Table:
-    """Every legal table of rules on the ranks of a pool: what it sends, holds and computes, and whether it is right."""
+    """Every legal table of rules on the ranks of a pool: its traffic, memory and work, and whether it is right."""
     mesh, tables = pool.mesh, every_rules(graph, pool.mesh)
     strategies = [shared(graph, rules, mesh) for rules in tables]
     rows = []
@@ -48,7 +48,7 @@ def some(pool, graph: Graph, count: int, seed: int = 0) -> Table:
     legal = math.prod(len(choices(one, graph.sizes, pool.mesh)) for one in graph.operators)
     verdicts = [judged(found) for found in tried(pool, graph, drawn(graph, pool.mesh, count, seed))]
     rows = [(legal, count, verdict, verdicts.count(verdict)) for verdict in set(verdicts)]
-    return table("legal strategies | drawn | on ranks | so many", rows)
+    return table("legal strategies | drawn | on ranks | number", rows)
 
 
 def judged(found: list) -> str:
@@ -60,7 +60,7 @@ def judged(found: list) -> str:
 
 
 def repeated(pool, graph: Graph, layout) -> Table:
-    """Flops of the products in a forward: counted on every rank by torch, beside the prediction and a rank's share."""
+    """Flops of the matmuls in a forward: counted on every rank by torch, predicted, and with evenly divided work."""
     strategy = strategy_of(graph, layout, pool.mesh)
     products = {one.name for one in graph.operators if one.does in ("einsum", "attention")}
     done, share = (
@@ -79,7 +79,7 @@ def seconds(pool, graph: Graph, layout, times: int = 9) -> list[float]:
 
 
 def tried(pool, graph: Graph, strategies: list[Strategy]) -> list[list]:
-    """For each strategy, what every rank found: its `modes.products.layout_proof.Home`."""
+    """For each strategy, the result of every rank: its `modes.products.layout_proof.Home`."""
     from hybridlab.modes.products import layout_proof  # here: torch is not needed to ask an exercise
 
     return layout_proof.tried(pool, graph, strategies)

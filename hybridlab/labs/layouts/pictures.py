@@ -1,7 +1,7 @@
-"""Notebook 35, pictures: two layers under a table of rules, who holds what and what is sent; words over tokens.
+"""Notebook 35, pictures: two layers under a table of rules, with each rank's parts and the messages; words over tokens.
 
-A tensor of sequences and positions is drawn as a matrix with a row for each token. Between two states of a tensor
-stands the sign of its move, green where something is sent; below it, what goes forward (→) and what comes back (←).
+A tensor of sequences and positions is drawn as a matrix with a row for each token. Between two states of a tensor is
+the sign of its move, green if words are sent; below it are the messages forward (→) and backward (←).
 """
 
 import itertools
@@ -68,7 +68,7 @@ def layout_still(rules: Rules, graph: Graph = PROGRAM, mesh: Mesh = MESH, number
 
 
 def _ends(arrow: Arrow, graph, mesh, kind) -> list:
-    """A tensor as it lies, the signs of its moves, and what its users get, where that looks different."""
+    """A tensor in its layout, the signs of its moves, and the layout for its users, if it is different."""
     before = _matrix(arrow, arrow.before, graph, mesh, kind)
     if not arrow.moves:
         return [before]
@@ -101,7 +101,7 @@ def _span(dim, size, state, mesh, rank) -> tuple[int, int]:
 
 
 def _number(row, lengths) -> int:
-    """A token's number: sequences one behind the other."""
+    """A token's number: sequences one after the other."""
     number = 0
     for place, length in zip(row, lengths):
         number = number * length + place

@@ -1,4 +1,4 @@
-"""Exercise layouts.sums: what is legal for one product and what must be summed, and a student's derivation judged."""
+"""Exercise layouts.sums: legal rules for one matmul and the sums that it needs; a student's derivation is judged."""
 
 from hybridlab.core.what.operators import Operator
 from hybridlab.core.where.rules import Rules
@@ -41,7 +41,7 @@ def sums(signature: str, rules: Rules) -> list[list[str]] | None:
 
 
 def cut_by(axis: str, product: Operator, rules: Rules) -> list[str]:
-    """The dims of a product that an axis cuts."""
+    """The dims of a matmul that an axis cuts."""
     return [dim for dim in product.dims if rules.get(dim) == axis]
 
 
@@ -52,20 +52,20 @@ def judged(gave: list[Gave]) -> Verdict:
             return False, f"{call} raised {one.raised}"
         if told := _wrong(signature, rules, one.value):
             return False, f"{call}: {told}"
-    return True, f"Legal or not, and every sum: right for all {len(CASES)} products."
+    return True, f"Legal or not, and every sum: right for all {len(CASES)} matmuls."
 
 
 def _wrong(signature, rules, value) -> str:
-    """What is off in one answer, in a sentence; "" where nothing is."""
+    """The mistake in one answer, in a sentence; empty if there is none."""
     product, right = Operator("product", signature, ()), sums(signature, rules)
     twice = [(axis, cut_by(axis, product, rules)) for axis in rules.values() if len(cut_by(axis, product, rules)) > 1]
     if twice:
         (axis, dims), *_ = twice
-        told = f"{axis} would cut {' and '.join(dims)} of one product: that is illegal, return None."
+        told = f"{axis} would cut {' and '.join(dims)} of one matmul: that is illegal, return None."
         return "" if value is None else told
     tensors = [*product.operands, product.result]
     if value is None:
-        return "returned None, but no axis cuts two dims of this product. A rule for a dim that it lacks does nothing."
+        return "returned None, but no axis cuts two dims of this matmul. A rule for a dim that it lacks does nothing."
     if not _is_lists(value, len(tensors)):
         return f"return a list with a set of axes for each of its {len(tensors)} tensors: operands, then the result."
     for place, (dims, mine, its) in enumerate(zip(tensors, value, right)):
@@ -75,7 +75,7 @@ def _wrong(signature, rules, value) -> str:
             return f"{what} is a partial sum along {lost[0]}: {lost[0]} cuts {dim}, which {dims} lacks."
         if more := sorted(set(mine) - set(its)):
             cut = cut_by(more[0], product, rules)
-            why = f"{more[0]} cuts {cut[0]}, which it has" if cut else f"{more[0]} cuts no dim of this product"
+            why = f"{more[0]} cuts {cut[0]}, which it has" if cut else f"{more[0]} cuts no dim of this matmul"
             return f"{what} needs no sum along {more[0]}: {why}."
     return ""
 

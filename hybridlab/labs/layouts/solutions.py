@@ -34,13 +34,13 @@ SOLUTIONS: dict[str, Solution] = {
         SUMS,
         "A tensor that lacks a dim which an axis cuts has been summed over it in parts, one part on each rank.",
         (
-            (SUMS.but("if len(dims) > 1", "if len(dims) > 2"), "would cut D and F of one product"),
+            (SUMS.but("if len(dims) > 1", "if len(dims) > 2"), "would cut D and F of one matmul"),
             (SUMS.but("for tensor in tensors for dim in tensor if rules.get(dim) == axis",
                       "for dim in rules if rules[dim] == axis"), "returned None, but no axis cuts two"),
             (SUMS.but("if dim not in tensor", "if dim in tensor"), "the gradient of operand 0 (BD) needs no sum"),
             (SUMS.but("zip(tensors, sums)", "zip(tensors[:-1], sums)"), "the result (BD) is a partial sum along tp"),
             (SUMS.but("zip(tensors, sums)", "zip(tensors[-1:], sums[-1:])"), "the gradient of operand 1 (FD)"),
-            (SUMS.but("for dim in dims:", "for dim in dims or 'z':"), "cuts no dim of this product"),
+            (SUMS.but("for dim in dims:", "for dim in dims or 'z':"), "cuts no dim of this matmul"),
             (SUMS.but("return sums", "return sums[:2]"), "each of its 3 tensors"),
             (SUMS.but("return sums", 'return ["dp"] * 3'), "each of its 3 tensors"),
             (SUMS.but("return None", "return sums"), "that is illegal, return None"),
@@ -54,7 +54,8 @@ ring = lambda ranks, words: 2 * (ranks - 1) / ranks * words
 activations = 80 * 16 * $width / $i
 weights = 4 * $width * $width / $j
 labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))""",
-        "Along j travel down and the gradient of x, of this rank's sequences; along i its parts' gradients of A and W.",
+        "Along j, down and the gradient of x are all-reduced, for this rank's sequences. Along i, the gradients of A "
+        "and W are, for this rank's parts.",
         (
             (81920, "That is x and down"),
             (98304, "That is the weights' gradients"),
@@ -70,9 +71,10 @@ labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))"
     ),
     "layouts.by_hand": Solution(
         LAYERS,
-        "x is used along j, and the weights along i, for work that differs: they enter. Z is partial along j.",
+        "Ranks along j use x, and ranks along i use the weights, for different work: so they enter. Z is partial along "
+        "j.",
         (
-            (LAYERS.but(SUM, "h @ W.T"), "along j every rank has used its own hidden units only"),
+            (LAYERS.but(SUM, "h @ W.T"), "along j every rank has used only its own hidden units"),
             (LAYERS.but('    x = typed.enter(comm, x, "j")\n', ""), "another gradient of x than one device"),
             (LAYERS.but('typed.enter(comm, A, "i"), ', "A, "), "another gradient of A than one device"),
             (LAYERS.but('typed.enter(comm, W, "i")', "W"), "another gradient of W than one device"),
@@ -100,7 +102,7 @@ labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))"
     ),
     "layouts.keys": Solution(
         'labs.answer("layouts.keys", {"keys": "S", "values": "S"})',
-        "S is T under another name: each rank makes the keys and values of its own positions, and they are gathered.",
+        "S is T under another name. Each rank computes keys and values for its own positions, and they are gathered.",
         (
             ({"keys": "S"}, "still does"),
             ({"keys": "T"}, "Keys has no dimension T"),

@@ -1,6 +1,6 @@
-"""Notebook 35: what follows from rules or from a strategy, as tables, without running anything.
+"""Notebook 35: the consequences of rules or of a strategy, as tables, without running anything.
 
-A *word* is one number of a tensor; what a rank sends is counted as a ring sends it.
+A *word* is one number of a tensor; the words of a collective are counted as in a ring.
 """
 
 from math import prod
@@ -32,7 +32,7 @@ def program(graph: Graph) -> Table:
 
 
 def arrows(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Table:
-    """Every tensor that moves, what it is and what its users need, and the collectives that follow.
+    """Every tensor that is resharded, its layout, the layout for its users, and the collectives between them.
 
     >>> from hybridlab.core.what.programs import mlp
     >>> arrows(mlp(), {"B": "i"}, Mesh(i=2))
@@ -68,12 +68,12 @@ def spelled(state: State) -> str:
 
 
 def strategy_of(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Strategy:
-    """A strategy as it is; the strategy of a table of rules."""
+    """The strategy of a table of rules; a strategy is returned unchanged."""
     return layout if graph.result.name in layout else shared(graph, layout, mesh)
 
 
 def compared(graph: Graph, named: dict[str, Rules | Strategy], mesh: Mesh) -> Table:
-    """Layouts by name: what a rank sends in a step and holds of the weights, and how often work is done.
+    """Layouts by name: the words that a rank sends in a step, the weights that it holds, how often work is done.
 
     >>> from hybridlab.core.what.programs import mlp
     >>> compared(mlp(), {"data": {"B": "i"}, "Megatron": {"F": "i"}}, Mesh(i=2))
@@ -110,7 +110,7 @@ def held(graph: Graph, strategy: Strategy, mesh: Mesh) -> int:
 
 
 def work(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Table:
-    """Flops of every operator: what a rank does, and its share if nothing were done twice."""
+    """Flops of every operator: those of a rank, and its part if nothing were computed twice."""
     found = works(graph, strategy_of(graph, layout, mesh), mesh)
     rows = [(one.operator, f"{one.done:,.0f}", f"{one.share:,.0f}", f"{one.times:g} ×") for one in found]
     total = sum(one.done for one in found), sum(one.share for one in found)

@@ -23,7 +23,7 @@ SEQUENCES, POSITIONS, TIMES = 80, 16, 4
 
 
 def without_loss(graph: Graph) -> Graph:
-    """The same graph up to what its loss is made of."""
+    """The same graph without the loss."""
     given = {name: dims for name, dims in graph.given.items() if name != "t"}
     return graph._replace(operators=graph.operators[:-1], given=given)
 
@@ -206,7 +206,7 @@ TASKS: dict[str, Task] = {
         (
             "Which lines of the table of work say 2 ×? What are the dims of these operators?",
             "keys and values have no T. Their positions are called S, because attention needs all of them.",
-            '{"keys": "S", "values": "S"}: each rank makes keys and values of its own positions.',
+            '{"keys": "S", "values": "S"}: each rank computes keys and values for its own positions.',
         ),
         objective="Fix one operator's layout, which a table of rules cannot do.",
         difficulty=2,

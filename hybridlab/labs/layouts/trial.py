@@ -4,7 +4,7 @@ from hybridlab.labs.trials.against import Off, against_one_device
 
 RULES = {"B": "i", "F": "j"}
 LEAVES = {"x": ("BTD", ("V:B", "I")), "A": ("FD", ("I", "V:F")), "W": ("DF", ("I", "V:F"))}  # how they lie
-OWN = "along j every rank has used its own hidden units only. What is the product then, and which move makes it whole?"
+OWN = "along j every rank has used only its own hidden units, so it has a partial sum. Which move adds partial sums?"
 USED = "each rank along {} has used it for its own {}: which move lets its gradients be summed along {}?"
 MISSED = {  # the moves that the layout derives, by whose gradient tells that one is missing
     name: USED.format(axis, what, axis) for name, axis, what in (("x", "j", "hidden units"), ("A", "i", "sequences"),
@@ -29,7 +29,7 @@ def try_layers(run, answer, case):
     wholes = numbers(graph)
     whole = layouts.alone(graph, wholes)
     right = cut(whole.detach(), "x")  # Z lies as x does
-    summed = (ways * right, f"returned {ways} times its part of Z: it was summed although it was whole.")
+    summed = (ways * right, f"returned {ways} times its part of Z: it was summed although it was not a partial sum.")
     run.result(y, right, "Z", [summed], OWN)
     gradient, start = whole.detach().cos(), run.since
     whole.backward(gradient)
@@ -51,7 +51,7 @@ def _words(sizes) -> list[int]:
 
 
 def _of_rows(ledger, derived, times) -> str:
-    """What was sent in the forward and the backward and is not derived, or is derived and was not sent."""
+    """Messages that were sent but are not derived, or are derived but were not sent, in words."""
     sent = sorted(row for part in times for row in zip(ledger.op[part], ledger.axis[part], _words(ledger.bytes[part])))
     right = sorted((one.op, one.axis, int(one.elements)) for one in derived)
     if sent == right:

@@ -1,4 +1,4 @@
-"""Notebook 31: grids of ranks compared by what a rank sends and holds, without running anything."""
+"""Notebook 31: grids of ranks, compared by the traffic and memory of a rank, without running anything."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Way(NamedTuple):
 
 
 def ways(side: int, ranks: int) -> list[Way]:
-    """1D, 2D, 2.5D and 3D for square matrices on so many ranks: those of them that have a grid.
+    """1D, 2D, 2.5D and 3D for square matrices on this number of ranks, as far as a grid exists.
 
     >>> [(way.name, way.grid) for way in ways(64, 64)]
     [('1D', (64, 1, 1)), ('2D', (8, 8, 1)), ('2.5D', (4, 4, 4)), ('3D', (4, 4, 4))]
@@ -50,7 +50,7 @@ def one_dimension(side: int, ranks: int) -> Way:
 
 
 def compared(side: int, ranks: int, names=("1D", "2D", "2.5D", "3D")) -> Table:
-    """What one rank sends and holds in each of these ways, in matrices: 1 is all of one matrix."""
+    """The traffic and memory of one rank in each of these ways, in matrices: 1 is all of one matrix."""
     square = side * side
     rows = []
     for way in (one for one in ways(side, ranks) if one.name in names):

@@ -1,7 +1,7 @@
-"""What every rank holds, wants and sends in each step of SUMMA and Cannon's product, from spans alone.
+"""The blocks that every rank holds, needs and sends in each step of SUMMA and Cannon's algorithm, from spans alone.
 
-The spans are those with which `modes.products.matmul` calls `window`; a message is what one rank wants and another one
-has, as `world.talk.windows` finds it. Ranks are numbered along the rows of the grid.
+The spans are those with which `modes.products.matmul` calls `window`. A message is the overlap of one rank's need and
+another rank's block, as `world.talk.windows` finds it. Ranks are numbered along the rows of the grid.
 """
 
 from typing import NamedTuple
@@ -25,8 +25,8 @@ class Moment(NamedTuple):
 
     sends  the messages that the step begins with
     a, b   the span of k that each rank then holds of its rows of A, of its columns of B
-    done   the spans of k that are summed in each rank's block of C, after the product of this step
-    flying whether the messages are under way during the product, for the next step
+    done   the spans of k that are summed in each rank's block of C, after the matmul of this step
+    flying whether the messages are under way during the matmul, for the next step
     """
 
     sends: tuple[Sends, ...]
@@ -40,7 +40,7 @@ ALGORITHMS = ("summa", "cannon")
 
 
 def moments(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int]) -> list[Moment]:
-    """The steps of a product of (m, k, n) = sizes on r × c ranks; before them one Moment with all at home.
+    """The steps of a matmul of (m, k, n) = sizes on r × c ranks; before them one Moment with the home blocks.
 
     raises  ValueError for another algorithm, and for Cannon's on a grid that is not square
 

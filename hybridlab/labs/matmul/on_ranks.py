@@ -1,6 +1,6 @@
-"""Notebook 31: parallel products on real ranks, compared with one device, every word counted, memory too.
+"""Notebook 31: parallel matmuls on real ranks, compared with one device; every word is counted, and memory too.
 
-A *word* is one number of a matrix. What a rank sends of a collective is counted as a ring sends it.
+A *word* is one number of a matrix. The words of a collective are counted as in a ring.
 """
 
 import time
@@ -12,7 +12,7 @@ from hybridlab.predict.bytes.matmul_by_rank import sent
 
 
 class Home(NamedTuple):
-    """What one rank found: the largest gap to one device over C, dA and dB; the words that it sent."""
+    """The result of one rank: the largest gap to one device over C, dA and dB; the words that it sent."""
 
     gap: float
     forward: int
@@ -20,7 +20,7 @@ class Home(NamedTuple):
 
 
 def counted(pool, algorithm: str, sizes: tuple[int, int, int]) -> Table:
-    """A product and its backward on the ranks of a pool, rank for rank: words counted beside words predicted.
+    """A matmul and its backward on the ranks of a pool, rank for rank: counted and predicted words.
 
     algorithm  a name in `modes.products.matmul.PRODUCTS`;  sizes  (m, k, n)
     """
@@ -42,7 +42,7 @@ def _both(counted, foreseen) -> str:
 
 
 def kept(pool, algorithm: str, sizes: tuple[int, int, int]) -> Table:
-    """What rank 0 keeps between forward and backward besides A and B, and what it sends: as written, and recomputed."""
+    """The numbers that rank 0 saves for the backward besides A and B, and those sent: plain, and recomputed."""
     rows = []
     for name, again in (("as written", False), ("forward again in the backward", True)):
         numbers, forward, backward = pool.run(_kept, algorithm, tuple(sizes), again)[0]
@@ -51,7 +51,7 @@ def kept(pool, algorithm: str, sizes: tuple[int, int, int]) -> Table:
 
 
 def seconds(pool, algorithm: str, side: int, ahead: bool = False, times: int = 9) -> list[float]:
-    """Seconds of a product of square matrices with its backward, as the slowest rank sees each of several."""
+    """Seconds of a matmul of square matrices with its backward, several times, each on the slowest rank."""
     homes = pool.run(_timed, algorithm, (side,) * 3, ahead, times)
     return [max(one) for one in zip(*homes)]
 
@@ -109,7 +109,7 @@ def _kept(comm, algorithm, sizes, again):
 
 
 def words_between(ledger, since: int, until: int) -> int:
-    """What this rank has sent in the rows from `since` up to `until`."""
+    """The words that this rank has sent in the rows from `since` up to `until`."""
     return words_of(ledger, since) - words_of(ledger, until)
 
 

@@ -1,8 +1,8 @@
-"""Notebook 31, pictures: a product step by step on a grid of ranks; who holds what of A, B and C; words over ranks.
+"""Notebook 31, pictures: a matmul step by step on a grid of ranks; each rank's parts of A, B and C; words over ranks.
 
 In a step, every rank is a card with its part of C = A·B. A shade is a part of k: where A's and B's shades match, the
-product counts, and C's block gets a stripe of that shade. Green arrows are messages, A's within rows and B's within
-columns, dashed while they are under way beside a product; a dashed frame is where a rank's block is at home.
+step is valid, and C's block gets a stripe of that shade. Green arrows are messages, A's within rows and B's within
+columns, dashed while they are under way during a matmul; a dashed frame marks the home of a rank's block.
 """
 
 import math
@@ -33,16 +33,16 @@ SIZES, NAMES = (6, 6, 6), {"summa": "SUMMA", "cannon": "Cannon"}
 
 
 def steps(algorithm: str, grid: tuple[int, int] = (3, 3), sizes=SIZES, flying: bool = False) -> Stepper:
-    """A stepper over SUMMA's or Cannon's product, which begins with everything at home.
+    """A stepper over SUMMA or Cannon's algorithm, which begins with the home blocks.
 
-    flying  SUMMA's with each panel under way one step early
+    flying  SUMMA with each panel under way one step early
     """
     every = ahead(moments(algorithm, sizes, grid)) if flying else moments(algorithm, sizes, grid)
     return Stepper([step_still(algorithm, every, number, grid, sizes) for number in range(len(every))], across=1)
 
 
 def step_still(algorithm: str, every: Sequence[Moment], number: int, grid, sizes) -> Still:
-    """The picture of one step: what came, what each rank multiplies, what is in its block of C."""
+    """The picture of one step: the messages, the blocks that each rank multiplies, and its block of C."""
     r, c = grid
     moment, tall = every[number], CARD[1] + BETWEEN
     title = _title(algorithm, number, every)
@@ -66,7 +66,7 @@ def _title(algorithm, number, every):
 def _told(title, moment, sizes) -> str:
     """The picture in words: from where on each rank's part of k goes, rank by rank, and the words that travel."""
     if not moment.done[0] and not moment.sends:
-        return f"{title}; no product yet"
+        return f"{title}; no matmul yet"
     if moment.flying:
         return f"{title}: {_flying(moment, sizes)}"
     begins = " ".join(str(begin) for begin, _ in moment.a)
@@ -85,7 +85,7 @@ def _flying(moment, sizes) -> str:
         begin, end = moment.sends[0].span[0], max(one.span[1] for one in moment.sends)
         coming = f"{len(moment.sends)} messages, {travelling} words, are under way for k = {begin}–{end}"
     if not moment.done[0]:
-        return f"{coming}; no product yet"
+        return f"{coming}; no matmul yet"
     done = sum(end - begin for begin, end in moment.done[0])
     working = f"all multiply k = {moment.a[0][0]}–{moment.a[0][1]}, and {coming}"
     return f"{working}; {done} of {sizes[1]} are done"
@@ -96,7 +96,7 @@ def _corner(rank, columns):
 
 
 def _card(rank, moment, home, x, y, grid, sizes):
-    """One rank: its number, and the three matrices small, with what it has of them."""
+    """One rank: its number, and the three matrices in small size, with its parts of them."""
     (m, k, n), (r, c) = sizes, grid
     rows, columns = even(m, r)[rank // c], even(n, c)[rank % c]
     yield (
@@ -148,7 +148,7 @@ def _shade(span, length):
 
 
 def _arrows(moment, columns):
-    """A's messages above the cards of a row, B's to the right of the cards of a column, each in a lane of its own."""
+    """A's messages above the cards of a row, B's to the right of the cards of a column, each in a separate lane."""
     lanes: dict[tuple, int] = {}
     dashes = f" {dashed('under way')}" if moment.flying else ""
     for one in moment.sends:
@@ -179,14 +179,14 @@ SQUARE = (16, 16, 16)
 
 
 def homes(numbers: bool = True) -> Chooser:
-    """A, B and C with the ranks that hold them at home, for the ways to lay out eight ranks."""
+    """A, B and C with the ranks that store them, for several grids of eight ranks."""
     every = [f"{form} {'×'.join(map(str, grid))}" for form, (_, grids) in FORMS.items() for grid in grids]
     shown = [{"way": every[0]}, {"way": "2D 2×4×1"}, {"way": "3D 2×2×2"}]
     return Chooser(lambda way: home_still(way, numbers=numbers), {"way": ("ranks", every, every[0])}, shown)
 
 
 def home_still(way: str, sizes: tuple[int, int, int] = SQUARE, numbers: bool = True) -> Still:
-    """A, B and C as they lie on eight ranks before and after a product.
+    """The layout of A, B and C on eight ranks before and after a matmul.
 
     >>> home_still("3D 2×2×2").summary.split(";")[0]
     '3D on 2×2×2 ranks: rank 5 holds rows 8–12 and columns 8–16 of A, rows 12–16 and columns 0–8 of B'
@@ -232,13 +232,13 @@ LOOKS = {"1D": (1, "solid", "square"), "2D": (5, "dash", "circle"), "3D": (2, "d
 
 
 def falling(every_ranks: Sequence[int] = (4, 8, 16, 64, 256, 512, 1024, 4096)) -> Figure:
-    """Words that a rank sends for a square product over the number of ranks, each way where it has a grid."""
-    return _curves(every_ranks, "sent", "words a rank sends, in matrices", "What a rank sends for a square product")
+    """Words that a rank sends for a square matmul over the number of ranks, for each algorithm with such a grid."""
+    return _curves(every_ranks, "sent", "words a rank sends, in matrices", "Words a rank sends for a square matmul")
 
 
 def room(every_ranks: Sequence[int] = (4, 8, 16, 64, 256, 512, 1024, 4096)) -> Figure:
-    """What a rank holds while it multiplies, over the number of ranks."""
-    return _curves(every_ranks, "held", "numbers a rank holds, in matrices", "What a rank holds for a square product")
+    """The numbers that a rank holds while it multiplies, over the number of ranks."""
+    return _curves(every_ranks, "held", "numbers a rank holds, in matrices", "Numbers a rank holds for a square matmul")
 
 
 def _curves(every_ranks, what, label, title) -> Figure:
@@ -262,4 +262,4 @@ def _curves(every_ranks, what, label, title) -> Figure:
     marks = {power: f"{10.0**power:g}" for power in range(math.floor(low), 1)}
     y = Axis(label, min(low, min(marks)) - 0.1, 0.45, marks=marks)
     last = "; ".join(f"{name}: {points[-1][1]:.3g} on {points[-1][0]} ranks" for name, points in found.items())
-    return chart(curves, x, y, title, f"{title}, in whole matrices: {last}.")
+    return chart(curves, x, y, title, f"{title}, in full matrices: {last}.")

@@ -43,8 +43,8 @@ labs.answer("matmul.cannon", my_cannon)""")
 SOLUTIONS: dict[str, Solution] = {
     "matmul.rows": Solution(
         ROWS,
-        "Rows of C need the same rows of A, which are here, and all of B; each rank uses B for rows of its own, so B "
-        "is replicated, R, and its gradient a partial sum.",
+        "Rows of C need the same rows of A, which are here, and all of B. Each rank uses B for its own rows, so B is "
+        "replicated, R, and its gradient is a partial sum.",
         (
             (ROWS.but('to="R"', 'to="I"'), "another gradient of B than one device"),
             (ROWS.but(f"    b = {MOVE}\n", ""), "shapes cannot be multiplied"),
@@ -81,20 +81,20 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "matmul.cannon": Solution(
         CANNON,
-        "In step s all ranks of a row and a column meet the pairs of blocks whose number is i + j + s, each pair once.",
+        "In step s rank (i, j) multiplies the pair of blocks with number i + j + s, so it uses each pair once.",
         (
             (CANNON.but(WANTS, "want_a, want_b = turned(blocks, step), turned(blocks, step)"), "same part of k"),
             (CANNON.but("turned(blocks, j + step)", "turned(blocks, j - step)"), "3 × 3 ranks"),
             (CANNON.but("        have_a, have_b = want_a, want_b\n", ""), "same part of k"),
-            (CANNON.but('range(comm.mesh["j"])', 'range(comm.mesh["j"] - 1)'), "one product"),
+            (CANNON.but('range(comm.mesh["j"])', 'range(comm.mesh["j"] - 1)'), "the matmul of one step"),
             (CANNON.but('range(comm.mesh["j"])', "range(2)"), "On 3 × 3 ranks with m, k, n = 6, 9, 3: Rank 0 returned"),
             (CANNON.but('range(comm.mesh["j"])', 'range(comm.mesh["j"] + 1)'), "too often"),
-            (CANNON.but("total + a @ b", "a @ b"), "one product"),
+            (CANNON.but("total + a @ b", "a @ b"), "the matmul of one step"),
             (CANNON.but("    return total", "    return total.detach()"), "it has no backward"),
             (CANNON.but("    return total", "    total"), "returned None"),
             (CANNON.but('a, "j", 1', 'a.detach(), "j", 1'), "A got no gradient"),
             (CANNON.but("turned(blocks, i + step)", "turned(blocks, i + j + step)"), "must pass the same lists"),
-            (PANELS, "keeps its home blocks too"),
+            (PANELS, "keeps its home blocks and"),
             (
                 CANNON.but("total = 0", "total = torch.zeros(a.shape[0], b.shape[1])").but("total + a @ b", TO_FLOAT),
                 "begin a sum with 0",
@@ -113,7 +113,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "matmul.kept": Solution(
         'labs.answer("matmul.kept", 3)',
-        "The two products of the backward need the other ranks' panels as much as the forward did: they travel again.",
+        "The two matmuls of the backward need the other ranks' panels, as the forward did, so they are sent again.",
         ((1, "the forward alone"), (2, "if the panels are saved"), (4, "not needed twice"), ("b", "one number")),
         also=(3.0,),
     ),
@@ -126,7 +126,7 @@ sent = lambda m, k, n, r, c, d: (
 best = lambda m, k, n: min(grids, key=lambda grid: sent(m, k, n, *grid))
 T, h = 65536, 1024
 labs.answer("matmul.tall", [best(T, h, h), best(h, T, h), best(256, h, h)])""",
-        "A rank sends most of the blocks that its grid makes it gather; the largest matrix should not travel at all.",
+        "The grid decides which blocks a rank gathers and sends. Choose it so that the largest matrix is not sent.",
         (
             ([(2, 2, 2)] * 3, "(a) Y = X·W with many tokens: this grid sends"),
             ([(8, 1, 1), (8, 1, 1), (1, 2, 4)], "(b) dW"),

@@ -19,7 +19,7 @@ task = partial(Task, notebook="31_matmul")
 
 
 class On(NamedTuple):
-    """A product of (m, k, n) = sizes on an i × j grid, which must send what `algorithm` sends."""
+    """A matmul of (m, k, n) = sizes on an i × j grid, which must send the words of `algorithm`."""
 
     algorithm: str
     grid: tuple[int, int]
@@ -83,7 +83,7 @@ def _words(side: int, columns: int) -> Task:
 
 @cache
 def least(sizes: tuple[int, int, int]) -> tuple[int, tuple[tuple[int, int, int], ...]]:
-    """The fewest words that a rank can send in a 3D product on the ranks of matmul.tall, and all grids that send them.
+    """The fewest words that a rank can send in a 3D matmul on the ranks of matmul.tall, and all grids that send them.
 
     >>> least((65536, 1024, 1024))
     (917504, ((8, 1, 1),))
@@ -147,7 +147,7 @@ def _triples(answer) -> list[tuple[int, int, int]] | None:
 
 
 def _times(algorithm: str = "summa") -> float:
-    """What forward and backward send together where panels are fetched again for the backward, over the forward."""
+    """The words of forward and backward with panels fetched again for the backward, divided by those of the forward."""
     one = sent(algorithm, (24, 24, 24), (2, 2, 1), (0, 0, 0))
     return (2 * one.forward + one.backward) / one.forward
 
@@ -174,9 +174,9 @@ TASKS: dict[str, Task] = {
     "matmul.cannon": task(
         "Write Cannon's algorithm: my_cannon(comm, a, b, sizes) on a square grid. In step s = 0, 1, … rank (i, j) "
         "must hold block i + j + s of its row of A and block i + j + s of its column of B (modulo the side of the "
-        "grid), and add their product to its block of C. Use typed.window to fetch a block from the rank that held "
-        f"it in the step before. Tried on {CANNON[0]}, then on 3 × 3 ranks and with unequal blocks. Both gradients "
-        "must be right, and every word is counted.",
+        "grid), multiply them, and add the result to its block of C. Use typed.window to fetch a block from the rank "
+        f"that held it in the step before. Tried on {CANNON[0]}, then on 3 × 3 ranks and with unequal blocks. Both "
+        "gradients must be right, and every word is counted.",
         OnMeshes(
             try_product, first_found, CANNON, "C, both gradients and every word are right, on both grids and all sizes."
         ),

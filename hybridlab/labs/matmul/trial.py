@@ -1,11 +1,11 @@
-"""A student's parallel product, tried on real ranks: C, both gradients and every word, against one device."""
+"""A student's parallel matmul, run on real ranks: C, both gradients and every word, compared with one device."""
 
 from hybridlab.core.where.layout import even
 from hybridlab.labs.trials.against import against_one_device
 
 KEEPS = (
-    " Fewer, but this product keeps its home blocks too and fetches from them again and again; in Cannon's a rank "
-    "passes each block on and keeps none."
+    " That is fewer, but this program keeps its home blocks and fetches from them in every step; in Cannon's "
+    "algorithm a rank passes each block on and keeps none."
 )
 PARTIAL = "each rank has a partial sum of it."
 
@@ -28,7 +28,7 @@ def try_product(run, answer, case):
         rows @ columns,
         "C",
         _slips(rows, columns, comm.mesh["j"]),
-        "were A's columns and B's rows in each product the same part of k?",
+        "were A's columns and B's rows in each matmul the same part of k?",
         foreseen.forward,
         KEEPS if case.algorithm == "cannon" else "",
     )
@@ -45,10 +45,10 @@ def _home(comm, case) -> list:
 
 
 def _slips(A, B, parts):
-    """What comes out where parts of k are left out, or counted twice."""
+    """Results with parts of k left out or counted twice, and the reply to each."""
     right, pieces = A @ B, [A[:, begin:end] @ B[begin:end] for begin, end in even(A.shape[1], parts)]
-    told = "returned one product; the sum of the products of all steps is its part of C."
+    told = "returned the matmul of one step; the sum over all steps is its part of C."
     yield from ((piece, told) for piece in pieces[: len(pieces) * (parts > 1)])
     for piece in pieces if parts > 1 else ():
-        yield right - piece, "returned C without one part of k: count the products that are added."
-        yield right + piece, "added one part of k too often: count the products that are added."
+        yield right - piece, "returned C without one part of k: count the matmuls that are added."
+        yield right + piece, "added one part of k too often: count the matmuls that are added."

@@ -2,14 +2,14 @@
 way (`pair`), sizes of a large model (`sizes`) and the choice of t for one (`design`), the hunt for wrong gradients
 (`hunt`); its `pictures`.
 
-Its exercises are in `tasks`, their solutions in `solutions`; those in which students build something, in
-`build_tasks` and `build_solutions`. What they build is tried in `layers` (two sharded layers), `latents` (attention
-from latents), `vocabulary` (a sharded loss) and `clinic` (a bug).
+Its exercises are in `tasks`, their solutions in `solutions`; those in which students build something are in
+`build_tasks` and `build_solutions`. Their programs are run by `layers` (two sharded layers), `latents` (attention from
+latents), `vocabulary` (a sharded loss) and `clinic` (a bug).
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

@@ -112,8 +112,8 @@ GATHERING = "square([comm.all_gather(gradient) for gradient in shards])"
 SOLUTIONS: dict[str, Solution] = {
     "megatron.layers": Solution(
         LAYERS,
-        "f stands where ranks begin to do different work, g where their summands meet, and a bias that all ranks hold "
-        "comes behind g.",
+        "f is where ranks begin to do different work, g is where their partial sums are added, and a bias that all "
+        "ranks hold comes after g.",
         (
             (LAYERS.but(BIAS, "G.apply(x @ self.weight.T + self.bias, self.comm)"), "the bias of B 2 times in Z"),
             (LAYERS.but(BIAS, BIAS.removesuffix(" + self.bias")), "no bias of B in Z"),
@@ -139,8 +139,8 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "megatron.latent": Solution(
         LATENT,
-        "f behind the norm adds the gradients of the latent: all before it is whole. So the plain x goes in there, and "
-        "f(x) into the queries. f on the matrix, on the scale and on x is right too.",
+        "f after the norm adds the gradients of the latent, so all gradients before it are full. So use the plain x "
+        "for the latent, and f(x) for the queries. f on the matrix, on the scale and on x is right too.",
         (
             (HABIT, "only its partial sum of the gradient of the matrix that makes the latent"),
             (

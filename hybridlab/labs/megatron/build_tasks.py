@@ -1,5 +1,5 @@
-"""What students build in notebook 30: two sharded layers, attention from latents, a loss over a sharded vocabulary,
-and mended clipping."""
+"""The programs that students write in notebook 30: two sharded layers, attention from latents, a loss over a sharded
+vocabulary, and fixed clipping."""
 
 from functools import partial
 from typing import NamedTuple
@@ -17,7 +17,7 @@ FIRST = (
 
 
 class On(NamedTuple):
-    """A run on so many ranks; `how` says what is particular, `shift` is added to logits, `part` of the norm allowed."""
+    """A run on some ranks; `how` names its special feature, `shift` is added to logits, `part` of the norm allowed."""
 
     ranks: int
     how: str = ""
@@ -32,7 +32,7 @@ class On(NamedTuple):
         return f"{self.ranks} ranks{', ' * bool(self.how)}{self.how}"
 
 
-CAUSES = {  # of what the clinic shows
+CAUSES = {  # {letter: why it is not the cause}
     "a": "Then the program would also be wrong without clipping, but it is right.",
     "b": "",
     "c": "Then Z, and with it the first loss, would differ from one process.",
@@ -58,14 +58,14 @@ def _pair(answer) -> Verdict:
 
 
 def _tokens(answer) -> Verdict:
-    """The first number of tokens whose latents are more numbers than the matrix and the scale that make them."""
+    """The verdict on the least number of tokens for which the latents have more numbers than their weights."""
     try:
         tokens = float(answer)
     except (TypeError, ValueError, OverflowError):
         return False, "Answer with a number of tokens."
     if tokens == FIRST:
         told = (
-            f"From {FIRST:,} tokens on, whatever L is. Two sequences of {DEEPSEEK.context:,} tokens have more; a step"
+            f"From {FIRST:,} tokens on, for any L. Two sequences of {DEEPSEEK.context:,} tokens have more, and a step"
         )
         return True, f"{told} has thousands."
     if tokens == FIRST - 1:
@@ -75,7 +75,7 @@ def _tokens(answer) -> Verdict:
     return False, "Set the numbers that both send equal: one grows with tokens, the other one does not."
 
 
-ABOUT_LAYERS = {  # {words of a reply: the hint about what it says is off}
+ABOUT_LAYERS = {  # {words of a reply: the hint about the mistake that it reports}
     "the bias of B 2 times": (
         "g adds the tensors of all ranks. A tensor that is the same on all ranks must be added after the sum."
     ),
@@ -107,9 +107,9 @@ ABOUT_LOSS = {
     "largest logit of its own shard": (
         "The largest logit is the maximum over all shards: comm.all_reduce(…, op='max')."
     ),
-    "exponentials of its own shard": "The sum under the logarithm runs over the whole vocabulary: all-reduce the "
-    "sums of all ranks.",
-    "targets that lie in other shards": "Only one rank has the logit of a target. The others must add 0: multiply "
+    "exponentials of its own shard": "The sum under the logarithm is over the full vocabulary: all-reduce the sums of "
+    "all ranks.",
+    "targets that are in other shards": "Only one rank has the logit of a target. The others must add 0: multiply "
     "by a mask.",
     "only where its own shard has it": "A rank that does not have the target's logit needs it too: all-reduce the "
     "masked one.",
@@ -147,7 +147,7 @@ TASKS: dict[str, Task] = {
     ),
     "megatron.latent": task(
         "Write my_attention(x, own, f, g): attention from latents, cut between heads. own holds this rank's weights: "
-        "latent and scale are full on every rank; q, k, v and out are those of its own heads. f and g are the two "
+        "latent and scale are full on every rank; q, k, v and out are those of this rank's heads. f and g are the two "
         "operators, each for one tensor. Return Z on all ranks. Its backward must give the gradients of one process "
         "on every rank: the full ones for latent, scale and x. Tried on 2 ranks, then on 4.",
         OnCases(
@@ -222,7 +222,7 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "megatron.clinic": task(
-        "What is wrong with clip? (a) f is missing before A. (b) Each rank takes the norm of its own gradients only. "
+        "What is wrong with clip? (a) f is missing before A. (b) Each rank takes the norm of only its own gradients. "
         "(c) The bias of B is added on both ranks before the sum. (d) The learning rate differs from rank to rank. "
         "Answer with the letter and the fixed function. It scales gradients in place so that the norm of the full "
         "gradient is at most the number most, as on one process. Tried on 2 ranks, then on 4, then where nothing is "

@@ -1,6 +1,6 @@
 """The bug clinic of notebook 30: an MLP trained on two ranks, whose gradients are clipped by a norm.
 
-`symptoms` shows what a broken way to clip does; `try_clip` tries a mended one, and says what is off, or "".
+`symptoms` shows the effect of the broken clipping; `try_clip` runs a fixed one and returns its mistake, or "".
 """
 
 import torch
@@ -88,7 +88,7 @@ def _most(case) -> float:
 
 
 def _factor(found, before) -> float:
-    """By what a gradient was multiplied; nan if its entries do not agree."""
+    """The factor by which a gradient was multiplied; nan if its entries do not agree."""
     factor = (found.norm() / before.norm()).item()
     return factor if near(found, factor * before) else float("nan")
 

@@ -23,14 +23,14 @@ def there_and_back(pool, pair: str) -> Still:
 
 
 def _effect(before, after) -> str:
-    """What an operation did to the numbers of all ranks, seen from the numbers."""
+    """The effect of an operation on the numbers of all ranks, in words."""
     if all(np.array_equal(a, b) for a, b in zip(before, after)):
         return "changes nothing"
     return "sums over the ranks" if all(np.array_equal(b, sum(before)) for b in after) else "does something else"
 
 
 def _differentiate(comm, pair, shapes):
-    """On a rank: f between a tensor that all ranks have and work of their own, or g behind summands; then backward."""
+    """On a rank: f between a tensor that all ranks have and their different work, or g after partial sums; backward."""
     import torch
 
     from hybridlab.world.talk import typed

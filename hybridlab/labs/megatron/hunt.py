@@ -1,8 +1,8 @@
 """The hunt for wrong gradients, `megatron.hunt`: a small layer on two ranks that share the positions, and mistakes.
 
-Each rank normalises its half of the positions, so it has only a summand of the gradients of the norm. Who forgets to
-add them, or adds what is whole already, trains on wrong gradients while the loss is right. A check by finite
-differences is run against the right gradients and against every mistake.
+Each rank normalises its half of the positions, so it has only partial sums of the norm's gradients. A program that
+does not add them, or adds gradients that are already full, trains on wrong gradients while the loss is right. A
+student's check by finite differences is run on the right gradients and on every mistake.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def _drawn() -> tuple[np.ndarray, np.ndarray, Weights]:
 
 
 def _parts(weights: Weights):
-    """What the gradients are made of: normalised positions, what goes into the matrix, and twice the errors."""
+    """The tensors of which the gradients are made: normalised positions, the matrix's input, and twice the errors."""
     x, targets, _ = _drawn()
     normal = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)
     inside = normal * weights["norm.weight"] + weights["norm.bias"]
@@ -86,7 +86,7 @@ def gradients(mistake: str = "all gradients are right") -> Weights:
 
 
 def wrong(mistake: str) -> set[str]:
-    """The names whose gradients a mistake spoils.
+    """The names of the gradients that a mistake makes wrong.
 
     >>> sorted(wrong("the norm learned from the first rank's positions only"))
     ['norm.bias', 'norm.weight']

@@ -65,7 +65,7 @@ def given() -> tuple[Tensor, Tensor]:
 
 
 def own(whole: Weights, rank: int, ranks: int) -> Weights:
-    """A rank's part: its heads of what is cut, and all of the rest.
+    """A rank's part: its heads of the cut weights, and the other weights in full.
 
     >>> [tuple(one.shape) for one in own(weights(), rank=1, ranks=2)]
     [(6, 16), (6,), (8, 16), (8, 6), (8, 6), (16, 8)]
@@ -114,7 +114,7 @@ def _shape(made) -> str:
 
 
 def _of(comm, name: str, mine: Tensor | None, right: Tensor) -> str:
-    """What is wrong with a gradient; every rank asks for each of them, since they add up what is on all ranks."""
+    """The mistake in a gradient; every rank must call it for each gradient, since it adds over the ranks."""
     there = torch.zeros_like(right) if mine is None else mine
     summed = there if name in CUT else comm.all_reduce(there.clone())
     if near(there, right):
@@ -122,7 +122,7 @@ def _of(comm, name: str, mine: Tensor | None, right: Tensor) -> str:
     if mine is None:
         return f"has no gradient of {CALLED[name]}."
     if near(summed, right):
-        return f"has a right Z, but only its partial sum of the gradient of {CALLED[name]}: that of its own heads."
+        return f"has a right Z, but only its partial sum of the gradient of {CALLED[name]}, from its own heads."
     if near(there, comm.size * right):
         return f"has a gradient of {CALLED[name]} that is {comm.size} times too large: full gradients were added."
     return f"has another gradient of {CALLED[name]} than one process: was a gradient added that was already full?"

@@ -1,6 +1,6 @@
-"""What students build in notebook 30, tried on a rank: two sharded layers, and a loss over a sharded vocabulary.
+"""Students' programs of notebook 30, run on a rank: two sharded layers, and a loss over a sharded vocabulary.
 
-Each trial says what is off in a sentence, or "" where nothing is.
+Each trial returns the mistake in a sentence, or "" if there is none.
 """
 
 import copy
@@ -15,7 +15,7 @@ LETTERS = {"0.weight": "A", "0.bias": "the bias of A", "2.weight": "B", "2.bias"
 
 
 class Given(NamedTuple):
-    """What every rank is given, the same everywhere: x, and the gradient of the output."""
+    """The inputs of every rank, which are the same on all: x, and the gradient of the output."""
 
     x: Tensor
     gradient: Tensor

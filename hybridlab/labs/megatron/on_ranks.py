@@ -1,6 +1,6 @@
 """Notebook 30 on real ranks: f and g tried, messages and activations counted, times measured, and one sabotage.
 
-What is counted here is what ranks did and what their memory holds, never what it should be: formulas stand beside it.
+All counts are of the ranks' operations and memory, never of formulas; the formulas are shown next to them.
 """
 
 import gc
@@ -18,7 +18,7 @@ LARGE = Shape(layers=2, width=256, heads=8, context=128)  # large enough that co
 
 
 def tried(comm, f, g) -> dict:
-    """Two matrices, A cut by columns and B by rows, with f(x, comm) before them and g(z, comm) behind them.
+    """Two matrices, A cut by columns and B by rows, with f(x, comm) before them and g(z, comm) after them.
 
     returns  {"Z", "x", "A", "B": the largest difference to one process, relative: of the output and three gradients;
              "sums": how many all-reduces there were, in the forward and in the backward}
@@ -56,7 +56,7 @@ def g(z, comm):
 
 
 def forget_the_sum_of_f():
-    """A sabotage for hl.check: the backward of f passes the gradient on as it is."""
+    """A sabotage for hl.check: the backward of f passes the gradient on without a sum."""
     from hybridlab.world.talk import typed
 
     right = typed.conjugate
@@ -67,9 +67,9 @@ def forget_the_sum_of_f():
 
 
 def counted(shape: Shape, ways: int, sequence: bool = False) -> dict[tuple[str, str], int]:
-    """{(what, when): elements} that one rank's ledger holds along tp after one sequence, there and back.
+    """{(what, when): elements} in one rank's ledger along tp after forward and backward of one sequence.
 
-    The words are those of `predict.bytes.traffic.tensor`; which module is at work is told by hooks.
+    The words are those of `predict.bytes.traffic.tensor`; hooks report the running module.
     """
     with hl.ranks(hl.Mesh(tp=ways)) as pool:
         return pool.run(_counted, shape, sequence)[0]
@@ -83,7 +83,7 @@ def _counted(comm, shape, sequence):
     model, terms, at = _split(comm, shape, sequence), {}, {"row": 0, "where": "", "when": "forward", "said": set()}
 
     def moved_on(where, when):
-        """Book what was sent since the last call, and note what comes now."""
+        """Assign the messages since the last call, and record the module that runs now."""
         for row in comm.ledger.rows()[at["row"] :]:
             again = at["when"] == "backward" and row["op"] == "all_gather" and row["source"] not in at["said"]
             key = at["where"], "again" if again else at["when"]
@@ -121,10 +121,10 @@ def _split(comm, shape, sequence=False):
 
 
 def left_behind(shape: Shape, ways: int, sequence: bool = False) -> int:
-    """Numbers that exist, beside weights, because one block's forward has been done and its backward has not.
+    """Numbers, other than weights, that one block's forward keeps in memory for its backward.
 
-    Counted by watching every tensor that is made, and looking which of them are still there afterwards. What the block
-    hands on is not counted, what came in is.
+    Every new tensor is watched, and those that remain afterwards are counted: with the input of the block, but without
+    its output.
     """
     with hl.ranks(hl.Mesh(tp=ways)) as pool:
         return pool.run(_left_behind, shape, sequence)[0]
@@ -160,7 +160,7 @@ def _left_behind(comm, shape, sequence):
 
 
 def _alive(made, old) -> int:
-    """The numbers in all memory that was made and is still there; gloo's threads let go of theirs a moment later."""
+    """The numbers in all memory that was allocated and remains; gloo's threads free theirs a moment later."""
     time.sleep(0.01)
     there = {place: size for storage, place, size in made if not storage.expired() and place not in old}
     return sum(there.values()) // 4
@@ -183,7 +183,7 @@ class Shares(NamedTuple):
 
 
 def shares(ways: int, shape: Shape = LARGE, sequences: int = 2, steps: int = 4) -> Shares:
-    """The quickest of some real training steps on ranks along tp, after one that is not measured."""
+    """The fastest of some real training steps on ranks along tp, after one that is not measured."""
     with hl.ranks(hl.Mesh(tp=ways)) as pool:
         return Shares(*pool.run(_shares, shape, sequences, steps)[0])
 

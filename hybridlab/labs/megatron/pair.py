@@ -26,9 +26,9 @@ PAIR = (  # dims: M rows of x, I inputs, F hidden units, O outputs
 
 
 class Step(NamedTuple):
-    """One step through the pair: a product with A or B, "gelu", or an arrow of `world.talk.typed`; and what it takes.
+    """One step through the pair: a matmul with A or B, "gelu", or an arrow of `world.talk.typed`; and its input.
 
-    width  of the whole tensor that comes in
+    width  of the full input tensor
     """
 
     what: str
@@ -69,10 +69,10 @@ def attention_layout(shape: Shape, ranks: int) -> Layout:
 
 
 def steps_of(layout: Layout) -> list[Step]:
-    """All that is done between x and Z, in order, both of them the same on every rank.
+    """All steps between x and Z, in order; x and Z are the same on every rank.
 
-    A product with columns needs all of what comes in, and makes some columns. A product with rows needs some columns,
-    and makes a summand of everything. GELU needs true values: a summand will not do.
+    A matmul with columns needs the full input, and computes some columns. A matmul with rows needs some columns, and
+    computes a partial sum of the full output. GELU needs true values, not partial sums.
 
     >>> [step.what for step in steps_of(layout_of(Shape(), 2))]
     ['I->R', 'A', 'gelu', 'B', 'P->I']
@@ -94,13 +94,13 @@ def steps_of(layout: Layout) -> list[Step]:
 
 
 def calls(steps: list[Step], backward: bool = False) -> list[tuple[str, int]]:
-    """(collective, width of the whole tensor) of every step in which something is sent, in the order of the steps."""
+    """(collective, width of the full tensor) of every step that sends, in the order of the steps."""
     arrows = [(conjugate(step.what) if backward else step.what, step.width) for step in steps if step.moves]
     return [(spoken(arrow), width) for arrow, width in arrows if spoken(arrow)]
 
 
 def sent(layout: Layout) -> float:
-    """What each rank sends there and back, in units of b·s·h, by a ring.
+    """The numbers that each rank sends forward and backward, in units of b·s·h, with rings.
 
     >>> [sent(layout_of(Shape(), 2, way)) for way in WAYS]
     [2.0, 9.0, 5.5, 5.5]
@@ -114,7 +114,7 @@ def sent(layout: Layout) -> float:
 
 
 def run_pair(pool, way: str, shape: Shape) -> list[dict]:
-    """What ranks find when they take the steps: from each, its largest gap to the whole pair and what it sent.
+    """The results of ranks that run the steps: from each, its largest gap to the unsharded pair and the words sent.
 
     returns {"gap": relative, over Z and all gradients; "calls": [(collective, width)] forward, then backward}
     """
@@ -139,7 +139,7 @@ def _pair_on_rank(comm, layout, rows):
 
 
 def drawn(layout: Layout, rows: int):
-    """(x, the gradient of Z, {name: whole matrix}), the same random numbers on every rank."""
+    """(x, the gradient of Z, {name: full matrix}), the same random numbers on every rank."""
     import torch
 
     numbers = torch.Generator().manual_seed(0)

@@ -1,7 +1,6 @@
 """Notebook 30, pictures: two matrices with a GELU between them, and an attention layer, cut over ranks; and a chart.
 
-Slices are the boxes of a Layout; what flows between them is read from `pair.steps_of`. Nothing is placed
-by hand.
+Slices are the boxes of a Layout; the tensors between them are read from `pair.steps_of`. Nothing is placed by hand.
 """
 
 import math
@@ -46,7 +45,7 @@ def attention_cut(shape: Shape = SHAPE, ranks: int = 4, kv_heads: int = 2) -> Ch
 
 
 def pair_still(shape: Shape, ranks: int, way: str = pair.WAYS[0], flow: str = "forward") -> Still:
-    """The two matrices of an MLP on so many ranks.
+    """The two matrices of an MLP on several ranks.
 
     >>> pair_still(SHAPE, 4).summary.split("; ")[0]
     '4 ranks, A by column, B by row, forward: f sends nothing, g is an all-reduce of 48×64'
@@ -61,7 +60,7 @@ def pair_still(shape: Shape, ranks: int, way: str = pair.WAYS[0], flow: str = "f
 
 
 def _forward(layout, steps, rows, ranks) -> list:
-    """x · A = Y, GELU makes H, · B = Z, and what stands before and behind."""
+    """x · A = Y, GELU gives H, H · B = Z, and the operators before and after them."""
     parts, flowing = [], "x"
     for step in steps:
         if step.moves:
@@ -95,13 +94,13 @@ def _backward(layout, steps, rows, ranks) -> list:
 
 
 def _product(layout, step) -> tuple[str, int, bool]:
-    """(the weight of a product, its outputs, whether it is cut by columns)."""
+    """(the weight of a matmul, its outputs, whether it is cut by columns)."""
     name = pair.A if step.what == "A" else pair.B
     return name, layout[name].shape[0], layout[name].shard["tp"].dim == 0
 
 
 def attention_still(shape: Shape, ranks: int, kv_heads: int, flow: str = "forward") -> Still:
-    """The matrices of an attention layer on so many ranks, by heads.
+    """The matrices of an attention layer on several ranks, by heads.
 
     raises  ValueError when heads cannot be shared out so
 
@@ -169,7 +168,7 @@ def _weight(layout: Layout, name: str, letter: str, ranks: int, head: int = 0) -
 
 
 def _flow(name: str, rows: int, columns: int, kind: str, ranks: int, backward: bool) -> Matrix:
-    """What flows, or its gradient, by its type along tp."""
+    """The tensor between two steps, or its gradient, by its type along tp."""
     kind, everybody = CONJUGATE[kind] if backward else kind, tuple(range(ranks))
     whole = (Slice((0, rows), (0, columns), everybody),)
     parts = tuple(Slice((0, rows), span, (rank,)) for rank, span in enumerate(even(columns, ranks)))

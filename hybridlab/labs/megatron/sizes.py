@@ -1,4 +1,4 @@
-"""Notebook 30, sizes: what a rank has of a large model, keeps for the backward, and sends: computed, not allocated."""
+"""Notebook 30, sizes: a rank's weights, saved activations and messages for a large model, computed, not allocated."""
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.layout import Layout, Param
@@ -32,9 +32,9 @@ def records(shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def layout_of(shape: Shape, ways: int, sequence: bool = False) -> Layout:
-    """What lives where, over tp alone; every record is the mode's own.
+    """The layout of all weights over tp alone; every record is that of the mode.
 
-    raises  ValueError in one sentence when the model cannot be cut so
+    raises  ValueError in one sentence when the model cannot be cut like this
     """
     from hybridlab.modes.tensor_parallel import place, refuse_misfits
 
@@ -54,12 +54,12 @@ def parameters(shape: Shape, ways: int, rank: int = 0) -> int:
 
 
 def kept(shape: Shape, sequences: int, ways: int, sequence: bool = False) -> int:
-    """Numbers that one block's forward leaves behind on the first rank until the backward has come.
+    """Numbers that one block's forward saves on the first rank for its backward.
 
-    x, what each of the two norms makes, and what is added to x between them: 4·s·b·h, cut only with sequence
-    parallelism. Queries, what heads make, and twice the hidden units: 10·s·b·h/t. Keys and values: 2·s·b·h/t where each
-    rank has heads of its own. And two numbers per position for each norm, one for each head. No scores of attention: it
-    computes them again. Nothing of dropout: its mask is computed from places.
+    x, the outputs of the two norms, and x after attention: 4·s·b·h, cut only with sequence parallelism. Queries, the
+    outputs of the heads, and twice the hidden units: 10·s·b·h/t. Keys and values: 2·s·b·h/t if each rank has its own
+    heads. Also two numbers per position for each norm, and one for each head. Attention scores are recomputed, and the
+    mask of dropout is computed from positions, so neither is saved.
 
     Source: Korthikanti et al. 2022, arXiv:2205.05198, 4.1, who count bytes in half precision, masks and scores.
 
@@ -78,7 +78,7 @@ def gigabytes(shape: Shape, sequences: int, ways: int, sequence: bool = False) -
 
 
 def on_the_wire(shape: Shape, sequences: int, ways: int, sequence: bool = False) -> float:
-    """The numbers that each rank sends along tp for one microbatch, there and back, by a ring.
+    """The numbers that each rank sends along tp for one microbatch, forward and backward, with rings.
 
     >>> one = Shape(layers=1, width=12288, heads=96, context=2048)
     >>> on_the_wire(one, 1, 8) - on_the_wire(Shape(layers=1, width=12288, heads=0, context=2048), 1, 8)
@@ -94,9 +94,10 @@ def _spoken(what, when, sequence):
 
 
 def least_width(rate: float, link: float, width: int = HALF) -> float:
-    """The hidden size from which cutting a layer makes it faster at all: h > gC/(9W), whatever t is.
+    """The hidden size from which cutting a layer makes it faster: h > gC/(9W), for any t.
 
-    For each token a layer computes 72 h² operations there and back, and each of t ranks sends 8h(t-1)/t numbers.
+    For each token a layer computes 72 h² operations in forward and backward, and each of t ranks sends 8h(t-1)/t
+    numbers.
 
     rate  FLOP/s of a GPU, C;  link  bytes/s that it sends, W;  width  bytes of a number, g
 

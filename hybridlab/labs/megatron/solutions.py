@@ -59,8 +59,8 @@ SOLUTIONS: dict[str, Solution] = {
     **build_solutions.SOLUTIONS,
     "megatron.pair": Solution(
         _pair(SUM_BACK, SUMMED),
-        "Behind B the ranks hold summands of Z, so g adds forward; before A each has a summand of x's gradient, so f "
-        "adds backward.",
+        "After B the ranks hold partial sums of Z, so g adds in the forward. Before A they hold partial sums of x's "
+        "gradient, so f adds in the backward.",
         (
             (_pair("gradient", "z.view_as(z)"), "no rank adds them"),
             (_pair("gradient", SUMMED), "each rank has a partial sum"),
@@ -93,7 +93,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "megatron.gelu": Solution(
         'labs.answer("megatron.gelu", {"double", "mask"})',
-        "Only what is linear, and adds nothing of its own, gives the same before the sum and after it.",
+        "Only a linear function, which adds no constant, gives the same result before the sum and after it.",
         (
             ({"gelu", "mask"}, "Not gelu"),
             ({"double", "bias"}, "counted twice"),
@@ -106,8 +106,8 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "megatron.backward": Solution(
         'labs.answer("megatron.backward", ("reduce_scatter", "split"))',
-        "Where ranks do other work, each has a summand of the gradient: sum, and keep the own part. Where all do the "
-        "same, each has the whole gradient: keep the own part.",
+        "If ranks do different work, each has a partial sum of the gradient: sum it, and keep your own part. If all do "
+        "the same work, each has the full gradient: keep your own part.",
         (
             (("split", "reduce_scatter"), "other way round"),
             (("split", "split"), "loses the rest"),

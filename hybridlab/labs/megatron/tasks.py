@@ -22,14 +22,14 @@ task = partial(Task, notebook="30_megatron")
 
 
 def _tried(comm, answer, case):
-    """On a rank: what f and g, two autograd functions, do to two matrices between them."""
+    """On a rank: the effect of f and g, two autograd functions, on two matrices between them."""
     from hybridlab.labs.megatron.on_ranks import tried
 
     return tried(comm, *(one.apply for one in answer))
 
 
 def _conjugate(case, homes) -> str:
-    """What is off in the reports of `on_ranks.tried` from all ranks."""
+    """The mistake in the reports of `on_ranks.tried` from all ranks; empty if there is none."""
     worst = {what: max(home[what] for home in homes) for what in "ZxAB"}
     forward, backward = homes[0]["sums"]
     if not worst["Z"] < EQUAL:
@@ -95,7 +95,7 @@ def _elements(shape, ways):
 
 _gelu = lambda x: 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
 _mask = np.array([1.0, 0.0, 2.0, 0.0])
-CANDIDATES = {  # what might stand before the sum
+CANDIDATES = {  # operations that might come before the sum
     "gelu": _gelu,
     "double": lambda x: 2 * x,
     "bias": lambda x: x + np.array([0.5, -1.0, 0.25, 2.0]),
@@ -106,7 +106,7 @@ SUMMANDS = np.array([[3.0, -1.0, 0.5, 2.0], [-2.0, 1.5, 1.0, -0.5]])
 
 
 def commutes(name: str) -> bool:
-    """Whether a function of two summands, then added, is the function of their sum: tried with numbers.
+    """Whether a function commutes with the sum of two partial sums: tried with numbers.
 
     >>> [name for name in CANDIDATES if commutes(name)]
     ['double', 'mask']
@@ -123,7 +123,7 @@ WHY = {
 
 
 def _before_the_sum(answer) -> Verdict:
-    """The names of what may be done to summands."""
+    """The verdict on the names of operations that may be applied to partial sums."""
     names = [answer] if isinstance(answer, str) else answer
     try:
         given = {str(name).strip().lower() for name in names}
@@ -178,7 +178,7 @@ def _bytes(context, width, ways):
             "numbers",
             within=1e-6,
             slips=[
-                (hop, "That is b·s·h: what a pipeline sends to the next stage, once."),
+                (hop, "That is b·s·h: a pipeline sends this once to the next stage."),
                 (4 * hop, "That is the size of the four tensors. A ring sends each of them nearly twice."),
                 (whole, f"That is 8·b·s·h, for very many ranks. With t = {ways} there is a factor (t-1)/t."),
                 (right / 2, "That is the forward alone, or one of the two pairs."),
@@ -196,7 +196,7 @@ def _bytes(context, width, ways):
     )
 
 
-ABOUT_THE_PAIR = {  # {words of a reply: the hint about what it says is off}
+ABOUT_THE_PAIR = {  # {words of a reply: the hint about the mistake that it reports}
     "Z is wrong already in the forward": "In the forward, one of the two adds and the other does nothing. After "
     "which matrix do the ranks hold partial sums?",
     "the gradient of x is not": "In the backward, the other one adds. Each rank uses x for its own columns, so x has "

@@ -1,4 +1,4 @@
-"""A student's cross-entropy over a sharded vocabulary, tried on a rank: what is off, in a sentence, or ""."""
+"""A student's cross-entropy over a sharded vocabulary, run on a rank: its mistake in a sentence, or ""."""
 
 import torch
 from torch.nn import functional
@@ -11,7 +11,7 @@ CLOSE = 1e-4  # float32
 
 
 def drawn(shift: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """(logits of all tokens, targets) of all positions; targets lie in every shard, at its first and last token too.
+    """(logits of all tokens, targets) of all positions; each shard has targets, also its first and last token.
 
     >>> logits, targets = drawn()
     >>> logits.shape, targets.min().item(), targets.max().item()
@@ -79,8 +79,8 @@ def _mistakes(logits, targets, comm):
     total = sum((part - most[:, None]).exp().sum(1) for part, most in zip(parts, own))
     unlike = total.log() - target + own.gather(0, (targets // length)[None])[0]
     yield "added only the exponentials of its own shard: the sum is over all ranks.", mine - target
-    yield "knows the logit of a target only where its own shard has it: other ranks need it too.", whole - target * here
-    yield "added a logit for targets that lie in other shards: only one rank has each of them.", whole - every
+    yield "has the logit of a target only where its own shard has it: other ranks need it too.", whole - target * here
+    yield "added a logit for targets that are in other shards: only one rank has each of them.", whole - every
     yield "subtracted the largest logit of its own shard: all ranks must subtract the same.", unlike
 
 
@@ -92,7 +92,7 @@ def _gradient(found, right, targets, comm) -> str:
     here = targets // right.shape[1] == comm.rank
     wrong = (found - right).abs().amax(1) > CLOSE
     if not bool((wrong & here).any()):
-        return "has right losses, but a wrong gradient where the target lies in another shard: softmax alone there."
+        return "has right losses, but a wrong gradient where the target is in another shard: softmax alone there."
     if not bool((wrong & ~here).any()):
-        return "has right losses, but a wrong gradient where the target lies in its own shard: softmax minus 1 there."
+        return "has right losses, but a wrong gradient where the target is in its own shard: softmax minus 1 there."
     return f"has right losses, but a gradient that differs by up to {(found - right).abs().max():.2g}."

@@ -1,10 +1,9 @@
-"""Notebook 10, naive pipelines: what crosses each cut, how unequal the stages are, whether two runs learn the same
-(`cuts`).
+"""Notebook 10, naive pipelines: bytes across each cut, unequal stages, and whether two runs learn the same (`cuts`).
 
 Its exercises are in `tasks`, their solutions in `solutions`.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(__name__, {"cuts": "apart blocks by_link handed_on imbalance seconds_of_layers shares"})

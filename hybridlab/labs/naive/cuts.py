@@ -1,4 +1,4 @@
-"""Notebook 10: what crosses each cut, what each layer takes, and how unequal the stages of a cut are."""
+"""Notebook 10: the messages across each cut, the time of each layer, and how unequal the stages of a cut are."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from hybridlab.training import stages
 
 
 def by_link(real: hl.Timeline) -> dict[tuple[int, int], tuple[int, int]]:
-    """{(from rank, to rank): (messages, bytes)} of one step, from what the ranks' ledgers counted."""
+    """{(from rank, to rank): (messages, bytes)} of one step, from the ranks' ledgers."""
     rows = [row for row in real.ledger if row["op"] == "isend" and row["purpose"] == "messages"]
     messages = Counter((row["rank"], row["peer"]) for row in rows)
     size = Counter()

@@ -81,7 +81,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "naive.balance": Solution(
         'labs.answer("naive.balance", [4, 2, 2])',
-        "Four layers of 10 ms and twice two layers of 20 ms: 40 ms on every stage, a third of the whole.",
+        "Four layers of 10 ms, then two layers of 20 ms, then two more: every stage takes 40 ms, a third of the total.",
         (
             ([3, 3, 2], "30 50 40 ms: stage 1 is the slowest. 40 ms are possible"),
             ([5, 2, 1], "60 40 20 ms: stage 0"),

@@ -37,7 +37,7 @@ def _bottleneck(stages):
 
 
 def _balanced(answer) -> Verdict:
-    """Sizes of three stages whose slowest is as quick as any cut can make it."""
+    """The verdict on the sizes of three stages: the slowest must be as fast as possible."""
     try:
         sizes = [int(size) for size in answer]
         whole = sizes == [float(size) for size in answer]
@@ -161,8 +161,8 @@ TASKS: dict[str, Task] = {
     "naive.clinic": task(
         "What is wrong with broken? (a) The activation that arrives is not marked with requires_grad_(). (b) A rank in "
         "the middle sends back the gradient of its output, not of its input. (c) The last rank compares y with the "
-        "wrong target. Answer with the letter and the mended function.",
-        Clinic(CAUSES, pipeline("naive", SIZES, "Every rank sends back the gradient of its own input.")),
+        "wrong target. Answer with the letter and the fixed function.",
+        Clinic(CAUSES, pipeline("naive", SIZES, "Every rank sends back the gradient of its input.")),
         (
             "Two ranks have no rank in the middle. What does rank 1 do that the first and the last rank do not?",
             "The chain rule: a stage receives the gradient of its y, and must send the rank before the gradient of "

@@ -1,12 +1,12 @@
-"""Notebook 02, one device: a step foreseen, and which parts of the loop may change places (`loop`); what training
-keeps, computed (`memory`) and counted (`counting`); whether it fits (`explorer`); its `pictures`.
+"""Notebook 02, one device: the predicted step, and the parts of the loop that may change places (`loop`); the memory of
+training, computed (`memory`) and counted (`counting`); whether it fits (`explorer`); its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

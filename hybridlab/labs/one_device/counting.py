@@ -33,8 +33,8 @@ def counted(shape: hl.Shape, batch: int) -> Footprint:
 
 
 class Held(NamedTuple):
-    """What one rank of a pipeline holds for its backwards: counted, at most; microbatches at once, by the schedule;
-    bytes that one microbatch leaves behind in the rank's layers, and those of its blocks by the paper's formula."""
+    """The memory of one rank of a pipeline for its backwards: the peak as counted; the microbatches at once, by the
+    schedule; the bytes of one microbatch in the rank's layers, and those of its blocks by the paper's formula."""
 
     counted: int
     live: int
@@ -52,13 +52,13 @@ def held(schedule: str, shape: hl.Shape, microbatches: int = 4, batch: int = 8, 
 
 
 def left_by_stages(job: Job) -> list[int]:
-    """Bytes that one microbatch leaves behind in each stage, by our formula."""
+    """Bytes that one microbatch saves in each stage, by our formula."""
     layers = saved.layers(job.model.shape, job.rows)
     return [sum(layers[layer] for layer in stage) for stage in job.bounds]
 
 
 def counted_on_ranks(job: Job) -> list[int]:
-    """The most bytes that each rank holds for its backwards, counted while it plays one step."""
+    """The most bytes that each rank holds for its backwards, counted while it runs one step."""
     with hl.ranks(job.mesh) as pool:
         return pool.run(_most, job)
 

@@ -32,8 +32,8 @@ def anatomy_explorer(model: str = "gpt3-175b", cards: int = 64) -> Chooser:
 
 
 def fits(model: str, sequences: int, precision: str, recompute: str, cards: int, card: str) -> Still:
-    """One card of many: weights alone; training with a copy of the model on each card; and with all that is kept of it
-    sharded equally. Each card has a batch of its own, of so many sequences.
+    """One card of many: weights alone; training with a copy of the model on each card; and training with its state
+    sharded equally. Each card has its own batch of this many sequences.
 
     >>> one = fits("gpt3-175b", 1, "mixed", "full", 64, "a100")
     >>> one.summary.split("; ")[1]
@@ -61,10 +61,10 @@ def fits(model: str, sequences: int, precision: str, recompute: str, cards: int,
 
 
 def activations(shape: Shape, sequences: int, precision: str = "mixed", recompute: str = "none") -> float:
-    """Bytes of one microbatch's activations on a card that has all layers: what each block keeps, one block more while
-    it is recomputed, and the scores of all tokens in single precision.
+    """Bytes of one microbatch's activations on a card that has all layers: those saved by each block, those of one more
+    block while it is recomputed, and the scores of all tokens in single precision.
 
-    In single precision numbers are twice as long; dropout's masks are not.
+    In single precision numbers have twice the bytes, but masks of dropout do not.
 
     >>> gpt3 = catalog.model("gpt3-175b").shape
     >>> [round(activations(gpt3, 1, recompute=how) / 1e9, 1) for how in RECOMPUTE]

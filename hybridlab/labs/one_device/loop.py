@@ -1,4 +1,4 @@
-"""Notebook 02: a step foreseen from what this core can do, and which parts of the loop may be done in any order.
+"""Notebook 02: a step predicted from the speed of this core, and the parts of the loop that may run in any order.
 
 Relatives: `measuring.one_device`, `predict.plans.arithmetic`, `predict.bytes.saved`.
 """
@@ -17,7 +17,7 @@ ADAMW = 21  # times that torch's eight operations for a weight read or write one
 
 
 def products(shape: hl.Shape, batch: int) -> list[tuple[int, int, int, int]]:
-    """Every matrix product of a forward as (m, k, n, how many of them).
+    """Every matmul of a forward as (m, k, n, how many of them).
 
     >>> one = hl.Shape(layers=2, width=64, heads=4, context=32)
     >>> from hybridlab.predict.plans.arithmetic import flops
@@ -34,11 +34,11 @@ def products(shape: hl.Shape, batch: int) -> list[tuple[int, int, int, int]]:
 
 
 def foreseen(shape: hl.Shape, batch: int, peak: float, bandwidth: float) -> Parts:
-    """Seconds of the parts of a step on a core of so many FLOP/s and bytes/s, if nothing else cost anything.
+    """Seconds of the parts of a step on a core with these FLOP/s and bytes/s, without any other cost.
 
-    Products go as the roofline says; a backward has two for one of the forward. What is kept for the backward is
-    written once and read once, and its gradient is written. The update is torch's AdamW on a CPU, operation
-    by operation; a fused one would read four numbers and write three, a third of that.
+    Matmuls follow the roofline; a backward has two for each one of the forward. Saved activations are written once and
+    read once, and their gradients are written. The update is torch's AdamW on a CPU, operation by operation; a fused
+    one would read four numbers and write three, a third of that.
     """
     tokens = batch * shape.context
     multiplied = sum(

@@ -1,4 +1,4 @@
-"""Notebook 02, memory: what training keeps, computed. Counted it is in `counting`, which loads torch.
+"""Notebook 02: the computed memory of training. `counting`, which loads torch, counts it.
 
 Relatives: `predict.bytes.saved`, `predict.bytes.memory`.
 """
@@ -12,7 +12,7 @@ from hybridlab.predict.plans.footprint import Footprint
 
 
 def states(parameters: int, widths: Widths = SINGLE) -> Footprint:
-    """What training keeps of the model on one device, without activations.
+    """The bytes of the model's state in training on one device, without activations.
 
     >>> sum(states(1000)) / 1000
     16.0

@@ -44,7 +44,7 @@ BILLION = 1e9
 
 
 def growth() -> Figure:
-    """The lecture's table of frameworks: the largest network over the most accelerators, by what was divided."""
+    """The lecture's table of frameworks: the largest network over the most accelerators, by kind of parallelism."""
     curves = []
     for kind, (colour, marker) in KINDS.items():
         rows = [row for row in FRAMEWORKS if row.parallelism == kind]
@@ -99,15 +99,15 @@ class Frameworks:
 
 
 def formula_and_counted(computed: Footprint, counted: Footprint, model: str) -> Still:
-    """What a step keeps, by formula and counted."""
+    """The memory of a step, by formula and counted."""
     bars = [Bar("predicted", "by formula", computed), Bar("measured", "bytes of tensors", counted)]
     told = ", ".join(f"{name} {size(part)}" for name, part in counted._asdict().items())
     same = "equal to the byte" if computed == counted else f"{size(computed.total)} predicted"
-    return anatomy(bars, f"What training keeps: {model}", f"{told}: together {size(counted.total)}; {same}")
+    return anatomy(bars, f"Memory of training: {model}", f"{told}: together {size(counted.total)}; {same}")
 
 
 class Things:
-    """What one block keeps of a batch, in bytes over s·b·h: here, and as Korthikanti et al. count it."""
+    """The saved activations of one block, in bytes over s·b·h: here, and as Korthikanti et al. count them."""
 
     def __init__(self, shape: hl.Shape, batch: int):
         unit = shape.context * batch * shape.width
@@ -130,7 +130,7 @@ LONGEST = 3  # cards' sizes at which a bar is cut off
 
 
 def placing_and_training(parameters: float, cards: int, card: float) -> Still:
-    """The weights alone, and all that training keeps of the model, equally shared among cards of so many bytes."""
+    """The weights alone, and the model's state in training, divided equally among cards of `memory` bytes."""
     rows = [("placing", placing, cards), ("training", training, cards)]
     kept = [what(parameters, n) for _, what, n in rows]
     bars = [Bar(f"{name} on {n} cards", "on each", one) for (name, _, n), one in zip(rows, kept)]
@@ -143,7 +143,7 @@ def placing_and_training(parameters: float, cards: int, card: float) -> Still:
 
 
 class Roof(NamedTuple):
-    """What a core can do at best: FLOP/s, and bytes/s to and from memory."""
+    """The peak rates of a core: FLOP/s, and bytes/s to and from memory."""
 
     peak: float
     bandwidth: float
@@ -158,7 +158,7 @@ LEFT_BELOW = ("n = 64", "m = 64")  # products whose names stand to the left, whe
 
 
 def roofline(square: list[Product], thin: list[Product], roof: Roof) -> Figure:
-    """FLOP/s of matrix products over their arithmetic intensity, under the roof of this core, on logarithmic axes."""
+    """FLOP/s of matmuls over their arithmetic intensity, under the roof of this core, on logarithmic axes."""
     curves = [_under(roof, [_intensity(one) for one in (*square, *thin)])]
     for name, many, colour, marker in (
         ("n×n times n×n, measured", square, 5, "circle"),
@@ -185,7 +185,7 @@ WHY_BELOW = {  # by which of its sizes a product is small
 
 
 def below_the_roof(products: list[Product], roof: Roof) -> Comparison:
-    """The fraction of its roof that each product reaches; of all but the largest, what keeps it below.
+    """The fraction of its roof that each matmul reaches; for all but the largest, the reason for the rest.
 
     >>> below_the_roof([Product(4, 4, 4, 1e-6), Product(1, 4096, 4096, 4e-3)], Roof(1e11, 1e10)).rows[0].row[:4]
     ('n = 4, fraction of its roof', '', '100%', '≈2%')
@@ -201,7 +201,7 @@ def below_the_roof(products: list[Product], roof: Roof) -> Comparison:
 
 
 def by_rate(thin: list[Product]) -> str:
-    """Products with one thin side, from the fewest FLOP/s to the most.
+    """Matmuls with one thin side, from the fewest FLOP/s to the most.
 
     >>> by_rate([Product(8, 64, 64, 1e-3), Product(1, 64, 64, 1e-3)])
     'm = 1 < m = 8'
@@ -238,7 +238,7 @@ def ridges() -> dict[str, float]:
 
 
 def intensity_of(shape: hl.Shape, batch: int) -> float:
-    """FLOPs for each byte, in half precision, of the MLP's first product over a batch of so many sequences.
+    """FLOPs for each byte, in half precision, of the MLP's first matmul, for a batch of this many sequences.
 
     >>> from hybridlab.core.what.catalog import model
     >>> round(intensity_of(model("gpt3-175b").shape, 1))

@@ -7,8 +7,8 @@ SOLUTIONS: dict[str, Solution] = {
         """\
 l, h, s, V = $layers, 12288, 2048, 51200
 labs.answer("one_device.parameters", (l * (12 * h * h + 13 * h) + (V + s) * h + 2 * h) / 1e9)""",
-        "Blocks of 12 h² + 13 h, an embedding of tokens and one of positions, and the last norm; the head has no "
-        "matrix of its own.",
+        "There are blocks of 12 h² + 13 h, an embedding of tokens and one of positions, and the last norm. The head "
+        "has no separate matrix.",
         (
             (173.97, "blocks alone"),
             (175.24, "twice"),

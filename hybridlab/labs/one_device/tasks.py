@@ -39,7 +39,7 @@ def _parameters(layers: int) -> Task:
         ),
         (
             "Blocks, two embeddings, and a last norm.",
-            f"The blocks are {blocks / 1e9:.5g} billion. What is left is (V + s) h + 2 h.",
+            f"The blocks are {blocks / 1e9:.5g} billion. The rest is (V + s) h + 2 h.",
             f"{blocks / 1e9:.5g} + {embeddings / 1e9:.4f}: {right} billion.",
         ),
         objective="Count the parameters of a GPT from its sizes.",

@@ -1,4 +1,4 @@
-"""Notebook 12, 1F1B: what ranks hold, slow messages, and a written order against a message-driven one (`orders`).
+"""Notebook 12, 1F1B: the memory of ranks, slow messages, and a written order and a message-driven one (`orders`).
 
 Its exercises are in `tasks`, some answered in `letters`; those in which the student builds the interpreter, in
 `build_tasks` and `blocking`. Their solutions are in `solutions`.
@@ -6,5 +6,5 @@ Its exercises are in `tasks`, some answered in `letters`; those in which the stu
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(__name__, {"orders": "ahead both buffers growth in_flight memory with_messages"})

@@ -1,4 +1,4 @@
-"""Exercise `1f1b.blocking`: an interpreter whose sends block. GPipe's lists end; in those of 1F1B two ranks wait."""
+"""Exercise `1f1b.blocking`: an interpreter with blocking sends. GPipe's lists end, but two ranks of 1F1B hang."""
 
 from hybridlab.labs.engine.case import Case
 from hybridlab.labs.engine.trial import pipeline

@@ -41,13 +41,12 @@ CAUSES = {
 TASKS: dict[str, Task] = {
     "1f1b.clinic": task(
         "What is wrong with broken? (a) Messages overtake each other. (b) The loss is divided by m once too often. (c) "
-        "A backward uses the activations of another microbatch. Answer with the letter and the mended "
-        "function.",
-        Clinic(CAUSES, pipeline("play", PLAYED, "Each backward finds the activations of its own microbatch.")),
+        "A backward uses the activations of another microbatch. Answer with the letter and the fixed function.",
+        Clinic(CAUSES, pipeline("play", PLAYED, "Each backward uses the activations of its microbatch.")),
         (
             "The last rank is right with every list: how many forwards does it hold at most in 1F1B?",
             "In GPipe all ranks take the latest forward first, so they agree. Do they agree in 1F1B?",
-            "kept is a dictionary: kept[k] = x, y after the forward, kept.pop(k) before the backward.",
+            "Make kept a dictionary: kept[k] = x, y after the forward, kept.pop(k) before the backward.",
         ),
         about=ABOUT,
         objective="Find a mistake that appears only with some schedules.",

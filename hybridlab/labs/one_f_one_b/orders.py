@@ -1,4 +1,4 @@
-"""Notebook 12: what ranks hold, counted; slow messages; a written order against ranks that do what has arrived."""
+"""Notebook 12: the counted memory of ranks; slow messages; a written order, and ranks driven by messages."""
 
 import hybridlab as hl
 from hybridlab.labs.one_f_one_b.letters import from_letters
@@ -8,7 +8,7 @@ from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.paper.figure import Figure
 
 RANKS, MICROBATCHES = 4, (4, 8, 16)
-SHORT = hl.Costs(F=0.004, B=0.008)  # seconds; what is held follows from the order, not from the times
+SHORT = hl.Costs(F=0.004, B=0.008)  # seconds; the memory held depends on the order, not on the times
 SECONDS = hl.Costs(F=0.02, B=0.04)
 JITTERS = (0.2, 0.5, 0.8)  # standard deviations of a duration, as shares of it
 PENS = {"gpipe": (1, "dash", "square"), "1f1b": (5, "solid", "circle")}
@@ -53,7 +53,7 @@ def both(jitter: float, microbatches: int = 12, **more) -> tuple[hl.Timeline, hl
 
 
 def with_messages(name: str, latency: float) -> hl.Timeline:
-    """The predicted step of four ranks and eight microbatches whose messages take some time.
+    """The predicted step of four ranks and eight microbatches, with messages that take some time.
 
     >>> with_messages("gpipe", 0.5).length, with_messages("1f1b", 0.5).length
     (36.0, 41.0)
@@ -63,8 +63,8 @@ def with_messages(name: str, latency: float) -> hl.Timeline:
 
 
 def in_flight(held: list[int], latency: float = 0, microbatches: int = 8) -> hl.Timeline:
-    """The predicted step where each rank does so many forwards before its first backward, then a backward and a forward
-    in turn. `ranks - rank` of them is 1F1B.
+    """The predicted step if rank r does held[r] forwards before its first backward, then a backward and a forward in
+    turn. With held[r] = ranks - r this is 1F1B.
 
     >>> in_flight([2, 1]).length == hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=8), hl.Costs(F=1, B=2)).length
     True

@@ -71,7 +71,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "1f1b.engine": Solution(
         ENGINE,
-        "The list gives the order and the messages give the times: the function contains no schedule.",
+        "The list gives the order, and the messages decide the times. The function itself contains no schedule.",
         (
             (BLOCKING, "deadlock: rank 1 waits in send"),
             (BLOCKING, "isend returns at once"),
@@ -155,14 +155,14 @@ labs.answer("1f1b.play", [
             (["FB" * 6] * 4, "But it takes longer than 30 units"),
             (["FFFB" + "FB" * 3 + "BB"] * 4, "waits"),
             (["FB" * 8] * 4, "Make it 4, 4, 6"),
-            (hl.schedule("zb_h1", ranks=4, microbatches=6), "whole backwards only"),
+            (hl.schedule("zb_h1", ranks=4, microbatches=6), "only F and B"),
             (30, "Answer with text"),
         ),
         also=(["FFF" + "BF" * 3 + "BBB", "FFF" + "BBFBFF" + "BBB", "FFBFBB" * 2, "FB" * 6],),
     ),
     "1f1b.held": Solution(
         'labs.answer("1f1b.held", [min(6 - r, 4) for r in range(6)])',
-        "Rank r can have p-r microbatches in flight, and there are only m of them.",
+        "Rank r can have p-r microbatches in flight, but never more than m.",
         (
             ([6, 5, 4, 3, 2, 1], "only 4 microbatches"),
             ([4] * 6, "That is GPipe"),

@@ -1,4 +1,4 @@
-"""Exercises of notebook 12, on orders and what they hold: `1f1b.*`. The package computes every number."""
+"""Exercises of notebook 12, on orders and their memory: `1f1b.*`. The package computes every number."""
 
 from functools import cache, partial
 
@@ -20,7 +20,7 @@ task = partial(Task, notebook="12_1f1b")
 
 
 def _typed(answer, ranks: int, microbatches: int) -> tuple[hl.Timeline | None, str]:
-    """(the predicted timeline of an answer, "") or (None, what is wrong with it)."""
+    """(the predicted timeline of an answer, "") or (None, its mistake)."""
     told = "Answer with text: one line for each rank, with commas between its actions."
     answer, problem = played(answer)
     if problem:
@@ -39,7 +39,7 @@ def _typed(answer, ranks: int, microbatches: int) -> tuple[hl.Timeline | None, s
     except (ValueError, OSError) as error:
         return None, str(error)
     if {action.kind for program in mine.computing for action in program} - {"F", "B"}:
-        return None, "Use whole backwards only: F and B."
+        return None, "Use only F and B: do not split the backward."
     sizes = (mine.ranks, mine.stages, len(mine.replica_of))
     if sizes != (ranks, ranks, microbatches):
         has = f"The ranks, stages and microbatches are {', '.join(map(str, sizes))}."
@@ -48,7 +48,7 @@ def _typed(answer, ranks: int, microbatches: int) -> tuple[hl.Timeline | None, s
 
 
 def _against_1f1b(t: hl.Timeline) -> str:
-    """What keeps a timeline from being as good as 1F1B of its size, or ""."""
+    """Why a timeline is worse than 1F1B of its size, or ""."""
     target = predicted("1f1b", t.schedule.ranks, t.schedule.microbatches)
     if t.length > target.length:
         return f"It takes {t.length:g} units, idle / total {t.bubble_fraction:.1%}; {target.length:g} are possible."
@@ -89,7 +89,7 @@ def _held_with_few(answer) -> Verdict:
 
 
 def _order_of_a_rank(gave: list[Gave]) -> Verdict:
-    """What a function (rank, ranks, microbatches) has returned, for sizes that the question does not name."""
+    """The verdict on a function (rank, ranks, microbatches), for sizes that the question does not name."""
     calls = iter(gave)
     for ranks, microbatches in SIZES:
         lines = []
@@ -126,7 +126,7 @@ def _by_hand(schedule: hl.Schedule) -> hl.Schedule:
 
 @cache
 def _queue() -> tuple[str, ...]:
-    """Where the ranks of 1f1b.deadlock stand when nobody can go on, rank after rank."""
+    """The actions in which the ranks of 1f1b.deadlock wait when no rank can continue, rank by rank."""
     try:
         hl.check_rendezvous(_by_hand(hl.schedule("1f1b", ranks=4, microbatches=8)))
     except Stuck as stuck:
@@ -153,10 +153,10 @@ def _deadlocked(answer) -> Verdict:
 
 
 def _least_length(microbatches: int) -> float:
-    """A bound that no schedule with `ROOM` activations on rank 0 can beat (and that one reaches: see the tests).
+    """A bound for every schedule with at most `ROOM` activations on rank 0 (one schedule reaches it: see the tests).
 
-    A microbatch takes a whole round to come back to rank 0, and its place is free only then: so every ROOM microbatches
-    cost a round at least. The first ROOM of them cannot be back sooner than all of them through 1F1B.
+    A microbatch needs a full round to return to rank 0, and frees its memory only then. So every ROOM microbatches take
+    at least a round. The first ROOM of them cannot be back sooner than all of them with 1F1B.
     """
     first = predicted("1f1b", 4, ROOM).length
     round_trip = predicted("1f1b", 4, 1).length
@@ -164,7 +164,7 @@ def _least_length(microbatches: int) -> float:
 
 
 def _within_room(answer) -> Verdict:
-    """The quickest schedule of four ranks and twelve microbatches with little room on rank 0."""
+    """The verdict on the fastest schedule of four ranks and twelve microbatches with little memory on rank 0."""
     t, problem = _typed(answer, 4, 12)
     if t is None:
         return False, problem

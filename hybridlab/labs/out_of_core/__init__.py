@@ -1,13 +1,12 @@
 """Notebook 23, out of core: a chain of blocks on a device that is too small for it (`chains`), `pictures` of copies
-beside the compute and of what is held, real devices and links (`links`), and runs on real ranks (`on_ranks`).
+during the computation and of the memory held, real devices and links (`links`), and runs on real ranks (`on_ranks`).
 
-Its exercises are in `tasks`, their solutions in `solutions`. The plan that a student writes is judged by `planned`, the
-engine by `trial`.
+Its exercises are in `tasks`, their solutions in `solutions`. `planned` judges a student's plan, `trial` an engine.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

@@ -1,7 +1,7 @@
-"""A chain of blocks on one device: forward 1, backward 2, a copy as long as you say; and what a plan for it costs.
+"""A chain of blocks on one device: a forward takes 1, a backward 2, a copy any time; and the length of a plan for it.
 
-A *plan* has a word for each block, first block first: "keep" what its forward leaves on the device, "swap" it to the
-host and back, or "recompute" it. Room is counted in blocks: what one forward keeps.
+A *plan* has a word for each block, first block first: "keep" its saved activations on the device, "swap" them to the
+host and back, or "recompute" them. `room` is memory in blocks: a block is the saved activations of one forward.
 """
 
 from hybridlab.core.when.room import Room
@@ -31,14 +31,14 @@ def chain(blocks: int = BLOCKS) -> Schedule:
 
 
 def costs(swap: float, unit: float = 1.0) -> Costs:
-    """A forward takes one unit, a backward two, a copy so many forwards."""
+    """A forward takes one unit, a backward two, a copy `swap` units."""
     return Costs(F=unit, B=2 * unit, swap=swap * unit, unit="units" if unit == 1 else "s")
 
 
 def mixture(plan: list[str], room: float, swap: float) -> Mixture:
-    """A plan written out.
+    """The schedule and length of a plan.
 
-    raises  ValueError for a word that is none of the three
+    raises  ValueError for a word other than these three
     """
     if wrong := [word for word in plan if word not in CHOICE]:
         raise ValueError(f"{wrong[0]!r} is not a choice: choose from {', '.join(CHOICE)}")
@@ -46,7 +46,7 @@ def mixture(plan: list[str], room: float, swap: float) -> Mixture:
 
 
 def length(plan: list[str], room: float = ROOM, swap: float = 1) -> float:
-    """How long a step by this plan is predicted to take; infinite if it does not fit into the room.
+    """The predicted length of a step by this plan; infinite if it does not fit into memory.
 
     plan  a word for each block;  room  in blocks;  swap  one copy, in forwards
 
@@ -59,7 +59,7 @@ def length(plan: list[str], room: float = ROOM, swap: float = 1) -> float:
 def step(plan: list[str], room: float = ROOM, swap: float = 1) -> Timeline:
     """The predicted step of a plan; the arguments are those of `length`.
 
-    raises  ValueError where it does not fit
+    raises  ValueError if it does not fit
     """
     one = mixture(plan, room, swap)
     if one.length == float("inf"):
@@ -77,13 +77,13 @@ def best(blocks: int = BLOCKS, room: float = ROOM, swap: float = 1) -> list[str]
 
 
 def early(blocks: int, room: int, swap: float) -> list[list[str]]:
-    """Plans of one rule, for each number of swaps: the last blocks stay, the first are swapped, the rest done again."""
+    """Plans of one rule, for each number of swaps: keep the last blocks, swap the first, recompute the rest."""
     free = blocks - room
     return [[SWAP] * first + [RECOMPUTE] * (free - first) + [KEEP] * room for first in range(free + 1)]
 
 
 def table(swaps=(0.5, 1, 2, 3, 6), blocks: int = BLOCKS, room: int = ROOM) -> Table:
-    """Lengths of some habits and of the best plan that is found, for several times of a copy."""
+    """Lengths of some simple plans and of the best plan found, for several times of a copy."""
     free, rows = blocks - room, []
     habits = ([SWAP] * blocks, [RECOMPUTE] * blocks, [SWAP] * free + [KEEP] * room, [RECOMPUTE] * free + [KEEP] * room)
     for swap in swaps:

@@ -25,12 +25,12 @@ LINKS = (
     Link("PCIe 5.0 x16", 64e9, "NVIDIA, H100 data sheet 2023: 128 GB/s both ways"),
     Link("NVLink-C2C", 450e9, "NVIDIA, Grace Hopper white paper 2022: 900 GB/s both ways"),
 )
-SHARE = 0.5  # of its peak, at which a device multiplies
+SHARE = 0.5  # of its peak speed, which a device reaches
 GPT = model("gpt2-1.5b").shape
 
 
 class Fits(NamedTuple):
-    """A GPT on one device, in bytes: all that belongs to weights, what one block keeps, and how many blocks may."""
+    """A GPT on one device: bytes of weights, gradients and Adam, bytes saved by one block, blocks that fit."""
 
     state: float
     block: float
@@ -38,7 +38,7 @@ class Fits(NamedTuple):
 
 
 def fits(sequences: int, memory: float, shape: Shape = GPT) -> Fits:
-    """How many blocks of a model can keep what they keep, beside weights, gradients and Adam's state.
+    """How many blocks can keep their activations on a device, together with weights, gradients and Adam's state.
 
     >>> fits(sequences=8, memory=80e9).blocks
     36
@@ -61,7 +61,7 @@ def what_fits(memory: float = 80e9, batches=(1, 4, 12, 24), shape: Shape = GPT) 
 
 
 def intensity(shape: Shape) -> float:
-    """FLOP of a block's forward for each byte that it keeps, where scores between positions are not kept.
+    """FLOP of a block's forward for each byte that it saves, if attention scores are not saved.
 
     >>> round(intensity(model("gpt3-175b").shape))
     8915
@@ -71,12 +71,12 @@ def intensity(shape: Shape) -> float:
 
 
 def least_bandwidth(shape: Shape, peak: float, share: float = SHARE) -> float:
-    """Bytes/s at which a copy of what a block keeps takes as long as its forward."""
+    """Bytes/s at which a copy of a block's saved activations takes as long as its forward."""
     return share * peak / intensity(shape)
 
 
 def for_free(models=("gpt2-1.5b", "gpt-7.5b", "gpt3-175b", "gpt-1t"), machines=("v100", "a100", "h100")) -> Table:
-    """GB/s that a link must carry one way, so that a copy takes no longer than its forward; beside it what links do."""
+    """GB/s that a link must carry one way, so that a copy takes no longer than its forward."""
     rows = []
     for name in models:
         one = model(name)

@@ -1,4 +1,4 @@
-"""Notebook 23 on real ranks: a chain whose copies take as long as they are told; a GPT in a room of half its size."""
+"""Notebook 23 on real ranks: a chain whose copies take a given time; a GPT with half of its activation memory."""
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.room import Room
@@ -17,7 +17,7 @@ SLOW = 0.5  # seconds that each copy to the host takes longer in `without_arrows
 
 
 def emulated(plan: list[str], swap: float, room: float = ROOM, steps: int = 3) -> tuple[Timeline, Timeline]:
-    """(predicted, measured): a chain by a plan, where a rank and its two copy engines wait in place of their work."""
+    """(predicted, measured): a chain by a plan; a rank and its two copy engines wait instead of working."""
     from hybridlab.training.run import run
 
     schedule, takes = mixture(plan, room, swap).schedule, costs(swap, UNIT)
@@ -26,14 +26,14 @@ def emulated(plan: list[str], swap: float, room: float = ROOM, steps: int = 3) -
 
 
 def capped(share: float | None = 0.5) -> Timeline:
-    """A measured step of a small GPT on pp=2 × dp=2 with ZeRO 1, within a share of what its forwards keep in core."""
+    """A measured step of a small GPT on pp=2 × dp=2 with ZeRO 1, with a fraction of its usual activation memory."""
     from hybridlab.training.run import train
 
     return train(Mesh(dp=2, pp=2), device_memory=share, steps=2, progress=False, **JOB)["timeline"]
 
 
 def held(timeline: Timeline, rank: int = 0) -> Figure:
-    """What a rank's schedule says that it holds, and what its arena has counted, on the time of a real step."""
+    """The bytes that a rank holds over a real step: by its schedule, and as its arena has counted."""
     line = timeline.room.capacity / 1e3
     times, sizes = on_device(timeline)[rank]
     seen = [(time, size) for time, size in timeline.origin["held"][rank] if 0 <= time <= timeline.length]
@@ -44,8 +44,8 @@ def held(timeline: Timeline, rank: int = 0) -> Figure:
         Curve("capacity of the device", [0, timeline.length], [line, line], colour=3, dash="dash"),
     ]
     axes = Axis("time, s", 0, timeline.length), Axis("kB", 0, 1.15 * line)
-    told = f"rank {rank} of {timeline.schedule.name}: what it holds stays below its room of {line:,.0f} kB"
-    return chart(curves, *axes, f"What rank {rank} holds", told)
+    told = f"rank {rank} of {timeline.schedule.name}: it never holds more than its limit of {line:,.0f} kB"
+    return chart(curves, *axes, f"Bytes held by rank {rank}", told)
 
 
 def _stairs(times, sizes):
@@ -56,7 +56,7 @@ def _stairs(times, sizes):
 
 
 def without_arrows() -> str:
-    """What becomes of the same job when no forward waits for a copy to the host; its copies take a while."""
+    """The result of the same job when no forward waits for a copy to the host, and copies are slow."""
     from hybridlab.training.check import check
     from hybridlab.world.explain.faults import RankError
 
@@ -64,11 +64,11 @@ def without_arrows() -> str:
         check(Mesh(dp=1), sabotage=forget_to_wait, device_memory=0.3, **JOB | {"zero": 0})
     except RankError as error:
         return str(error).split(" (")[0]
-    return "Nothing happened: the copies were quick enough."
+    return "Nothing happened: the copies were fast enough."
 
 
 def forget_to_wait():
-    """On every rank: actions wait for no copy, and a copy to the host takes longer."""
+    """On every rank: no action waits for a copy, and a copy to the host takes longer."""
     import time
 
     from hybridlab.runtime.copies import Leaving

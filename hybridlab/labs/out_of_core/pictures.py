@@ -1,4 +1,4 @@
-"""Notebook 23, pictures: what a device computes, what its two copy engines carry, and below it what it holds."""
+"""Notebook 23, pictures: the computation of a device, the copies of its two engines, and below them the memory held."""
 
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.timeline import Timeline
@@ -17,14 +17,14 @@ RANKS, MICROBATCHES, TWO = 4, 8, 2  # of `pipelines`
 
 
 def picture(timeline: Timeline, title: str | None = None) -> Still:
-    """A step over what its device holds, on one time axis."""
+    """A step, and below it the memory that its device holds, on one time axis."""
     above, below = draw(timeline, title=title, numbers=False), room_over_time(timeline)
     told = f"{timeline.length:g} {timeline.unit}; {below.summary}"
     return Still(below_each_other([Still(above.twin, above.summary), Still(below.twin, below.summary)]), told)
 
 
 def plans(room: int) -> dict[str, list[str]]:
-    """Some plans by name; none of them asks how long a copy takes."""
+    """Some plans by name; none of them depends on the time of a copy."""
     rest = BLOCKS - room
     return {
         "all kept": [KEEP] * BLOCKS,
@@ -36,17 +36,17 @@ def plans(room: int) -> dict[str, list[str]]:
 
 
 def ways() -> Chooser:
-    """A chain of 12 blocks: what is done with what they keep, how much room there is, how long a copy takes."""
+    """A chain of 12 blocks with a choice of plan, memory and time of a copy."""
     choices = {
         "what": ("plan", list(plans(BLOCKS)), "all swapped"),
-        "room": ("room", list(ROOMS), 5),
+        "room": ("memory", list(ROOMS), 5),
         "copy": ("a copy", list(COPIES), 2),
     }
     return Chooser(lambda what, room, copy: picture(step(plans(room)[what], room, copy)), choices, [{}])
 
 
 def pipelines(room: float = TWO, copy: float = 1) -> dict[str, Timeline]:
-    """GPipe with all its activations, and the same step with room for a few, where every one of them is swapped."""
+    """GPipe with all its activations, and the same step with memory for a few, where all of them are swapped."""
     gpipe, costs = schedule("gpipe", ranks=RANKS, microbatches=MICROBATCHES), Costs(F=1, B=2, swap=copy)
     away = mixed(gpipe, (AWAY,) * len(forwards(gpipe)), Room(room), costs).schedule
-    return {"in core": simulate(gpipe, costs), f"room for {room:g}": simulate(away, costs, room=Room(room))}
+    return {"in core": simulate(gpipe, costs), f"memory for {room:g}": simulate(away, costs, room=Room(room))}

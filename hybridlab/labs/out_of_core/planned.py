@@ -1,5 +1,4 @@
-"""The verdict on a student's plan for a chain of blocks: it fits, it is no longer than our rule needs, and copies no
-more than that."""
+"""The verdict on a student's plan for a chain of blocks: it fits, is as short as our rule's, and copies no more."""
 
 from functools import cache
 from typing import NamedTuple
@@ -11,7 +10,7 @@ TOO_LONG = 1e-9
 
 
 class Case(NamedTuple):
-    """So many blocks, room for some of them, and the time of a copy in forwards."""
+    """A number of blocks, memory for some of them, and the time of a copy in forwards."""
 
     blocks: int
     room: int
@@ -20,9 +19,9 @@ class Case(NamedTuple):
     def __str__(self):
         """
         >>> print(Case(12, 5, 2))
-        12 blocks, room for 5, a copy of 2
+        12 blocks, memory for 5, a copy of 2
         """
-        return f"{self.blocks} blocks, room for {self.room}, a copy of {self.swap:g}"
+        return f"{self.blocks} blocks, memory for {self.room}, a copy of {self.swap:g}"
 
 
 CASES = (Case(12, 5, 2), Case(12, 5, 1), Case(12, 5, 3), Case(12, 5, 6), Case(8, 3, 2), Case(10, 4, 1.5), Case(9, 4, 4))
@@ -30,17 +29,17 @@ CASES = (Case(12, 5, 2), Case(12, 5, 1), Case(12, 5, 3), Case(12, 5, 6), Case(8,
 
 @cache
 def target(case: Case) -> tuple[float, int]:
-    """(length, blocks that are swapped) to be reached: by the best plan of one rule, which has the fewest swaps."""
+    """(length, swapped blocks) to reach: those of the best plan of one rule, with the fewest swaps."""
     plan = min(early(*case), key=lambda one: length(one, case.room, case.swap))
     return length(plan, case.room, case.swap), plan.count(SWAP)
 
 
 def judge(gave: list) -> Verdict:
-    """The verdict on the plans that a function gave for the cases."""
+    """The verdict on the plans that a function returned for the cases."""
     for number, (case, one) in enumerate(zip(CASES, gave)):
         if told := _raised(one) or _of_words(case, one.value) or _of_plan(case, one.value):
             return False, f"{'Right for some. ' if number else ''}For {case}: {told}"
-    return True, "Each plan fits, and none of the rule is shorter or copies less. For 12 blocks: 36, 38, 40 and 42."
+    return True, "Each plan fits, and our rule finds no shorter one that copies less. For 12 blocks: 36, 38, 40 and 42."
 
 
 def _raised(one) -> str:
@@ -58,9 +57,9 @@ def _of_plan(case, plan) -> str:
     shortest, fewest = target(case)
     mine, moved = length(list(plan), case.room, case.swap), list(plan).count(SWAP)
     if mine == float("inf"):
-        return "it does not fit: more is kept than there is room for, and a kept block never leaves."
+        return "it does not fit: it keeps more blocks than fit into memory, and a kept block is never swapped."
     if mine > shortest + TOO_LONG:
-        return f"the step takes {mine:g} units, and {shortest:g} are possible."
+        return f"the step takes {mine:g} units, but {shortest:g} are possible."
     if mine > shortest - TOO_LONG and moved > fewest:
-        return f"it is short enough, but copies {moved} blocks there and back, where {fewest} are enough."
+        return f"it is short enough, but swaps {moved} blocks, while {fewest} are enough."
     return ""

@@ -76,12 +76,12 @@ SOLUTIONS: dict[str, Solution] = {
 from hybridlab.labs.out_of_core.links import fits
 
 labs.answer("out_of_core.fits", fits($sequences, 80e9).blocks)""",
-        "What weights, gradients and Adam's state leave of the card, divided by what a block keeps.",
+        "Divide the rest of the card, after weights, gradients and Adam's state, by the activations of one block.",
         (
             (53, "an empty card"),
-            (37, "does not fit as a whole"),
-            (12, "have to go"),
-            (18, "twice as many"),
+            (37, "does not fit completely"),
+            (12, "do not fit"),
+            (18, "twice the number"),
             (70, "Too large"),
             ("all", "one number"),
         ),
@@ -89,12 +89,12 @@ labs.answer("out_of_core.fits", fits($sequences, 80e9).blocks)""",
     ),
     "out_of_core.waits": Solution(
         'labs.answer("out_of_core.waits", 1 + 3 * $swap)',
-        "Block 5 takes the room of block 2, which is free when three copies are over, one behind the other.",
+        "Block 5 takes the memory of block 2, which is free after three copies, one after the other.",
         (
             (5, "without waiting"),
             (11, "when it ends"),
             (9, "not with it"),
-            (7, "block 4 takes its room"),
+            (7, "block 4 takes its memory"),
             (30, "Too large"),
             (2, "Too small"),
             ("late", "one number"),
@@ -103,17 +103,17 @@ labs.answer("out_of_core.fits", fits($sequences, 80e9).blocks)""",
     ),
     "out_of_core.plan": Solution(
         PLAN,
-        "The last blocks are needed first, so they stay. The first have the longest time to travel; what the link "
-        "cannot carry is done again. How many it can carry, the prediction says.",
+        "The last blocks are needed first, so they stay. The first blocks have the most time for their copies, so they "
+        "are swapped. The rest, which the link cannot carry, is recomputed. The prediction finds the numbers.",
         (
             (PLAN.but('["keep"] * room', '["keep"] * (room + 1)'), "a list of 12 words"),
             (PLAN.but(SEARCH, 'return ["keep"] * blocks'), "does not fit"),
-            (PLAN.but(SEARCH, 'return ["swap"] * blocks'), "takes 51 units, and 38"),
+            (PLAN.but(SEARCH, 'return ["swap"] * blocks'), "takes 51 units, but 38"),
             (PLAN.but(SEARCH, 'return ["recompute"] * blocks'), "takes 48 units"),
             (PLAN.but(SEARCH, "return plans[-1]"), "takes 40 units"),
-            (PLAN.but(SEARCH, "return plans[5]"), "Right for some. For 12 blocks, room for 5, a copy of 1"),
+            (PLAN.but(SEARCH, "return plans[5]"), "Right for some. For 12 blocks, memory for 5, a copy of 1"),
             (PLAN.but(SEARCH, "return plans[0][::-1]"), "does not fit"),
-            (PLAN.but("min(plans, key", "min(plans[::-1], key"), "copies 6 blocks there and back, where 5"),
+            (PLAN.but("min(plans, key", "min(plans[::-1], key"), "swaps 6 blocks, while 5"),
             (PLAN.but('"swap"]', '"stay"]'), "choose from keep, swap, recompute"),
             (PLAN.but("range(free + 1)", "range(free, 0)"), "raised ValueError"),
             (PLAN.but('out_of_core.plan", my_plan', 'out_of_core.plan", my_plan(12, 5, 2)'), "your function itself"),
@@ -122,29 +122,29 @@ labs.answer("out_of_core.fits", fits($sequences, 80e9).blocks)""",
     ),
     "out_of_core.engine": Solution(
         ENGINE,
-        "Two blocks have room: the one that computes, and the one that travels. A copy begins behind its block and is "
+        "Two blocks fit: the one that computes, and the one that is copied. A copy begins after its block and is "
         "waited for one block later, in both directions.",
         (
-            (ENGINE.but(BACK, BACK.replace("copy.wait()", "copy.x")), "still to bring"),
+            (ENGINE.but(BACK, BACK.replace("copy.wait()", "copy.x")), "whose copy had not ended"),
             (
                 ENGINE.but(
                     "[copy.wait() for copy in self.moving.pop(block)]\n            self.after_backward",
                     "[copy.x for copy in self.moving.pop(block)]\n            self.after_backward",
                 ),
-                "still to bring",
+                "whose copy had not ended",
             ),
             (ENGINE.but("        self.arena.take(x.nbytes)\n", ""), "only 0 are held"),
             (
                 ENGINE.but("        self.arena.take(x.nbytes)\n", "")
                 .but("            self.arena.take(sum(x.nbytes for x in hosts))\n", "")
                 .but("self.arena.give(sum(x.nbytes for x in self.here.pop(block)))", "self.here.pop(block)"),
-                "holds more than it has told the arena, behind after_forward(0)",
+                "holds more than its arena has counted, after after_forward(0)",
             ),
             (ENGINE.but("            self.arena.take(sum(x.nbytes for x in hosts))\n", ""), "only 0 are held"),
-            (ENGINE.but(BRING, EARLY), "has no room after 6 forwards:"),
+            (ENGINE.but(BRING, EARLY), "exceeds the memory after 6 forwards:"),
             (
                 ENGINE.but("        self.gone(block - 1)\n        self.moving", "        self.moving"),
-                "has no room after 2 f",
+                "exceeds the memory after 2 f",
             ),
             (
                 ENGINE.but("        self.gone(block - 1)\n        self.moving", "        self.moving").but(
@@ -154,10 +154,10 @@ labs.answer("out_of_core.fits", fits($sequences, 80e9).blocks)""",
             ),
             (DEMAND, "a copy back as soon as it has begun"),
             (ENGINE.but("return self.here[block][ticket]", "return self.here[block][-1 - ticket]"), "failed"),
-            (ENGINE.but("self.here.pop(block)))", "self.here[block]))"), "has told the arena"),
+            (ENGINE.but("self.here.pop(block)))", "self.here[block]))"), "than its arena has counted"),
             (
                 ENGINE.but("        self.arena.give(sum(x.nbytes for x in self.here.pop(block)))", "        pass"),
-                "has no room",
+                "exceeds the memory",
             ),
             (ENGINE.but('"out_of_core.engine", MyEngine', '"out_of_core.engine", (MyEngine,)'), "your function itself"),
             (3, "your function itself"),
@@ -167,12 +167,12 @@ labs.answer("out_of_core.fits", fits($sequences, 80e9).blocks)""",
         """\
 from hybridlab.labs import out_of_core as lab
 
-labs.answer("out_of_core.gpipe", lab.pipelines(copy=1)["room for 2"].length)""",
-        "Every engine has time to spare; one copy shows, at the turn from forwards to backwards.",
+labs.answer("out_of_core.gpipe", lab.pipelines(copy=1)["memory for 2"].length)""",
+        "Every engine has idle time. Only one copy is exposed, between the last forward and the first backward.",
         (
-            (33, "full of what leaves"),
-            (35, "lies beside another"),
-            (49, "Copies lie beside"),
+            (33, "full of activations"),
+            (35, "Only the copy back"),
+            (49, "Copies overlap"),
             (41, "everything recomputed"),
             (60, "Too large"),
             ("more", "one number"),
@@ -181,7 +181,7 @@ labs.answer("out_of_core.gpipe", lab.pipelines(copy=1)["room for 2"].length)""",
     ),
     "out_of_core.moved": Solution(
         'labs.answer("out_of_core.moved", 3 * 2 * $billions)',
-        "Weights in for the forward, weights in for the backward, gradients out; all else stays where it is.",
+        "Weights in for the forward, weights in for the backward, gradients out; everything else stays in place.",
         (
             (34, "That is once"),
             (68, "Count again"),
@@ -198,7 +198,7 @@ from hybridlab.core.what.catalog import machine, model
 from hybridlab.labs.out_of_core.links import least_bandwidth
 
 labs.answer("out_of_core.free", least_bandwidth(model("gpt3-175b").shape, machine("h100").peak) / 1e9)""",
-        "FLOP/s over FLOP for each byte are the bytes that come up in a second.",
+        "FLOP/s divided by FLOP for each byte are the bytes saved in a second.",
         (
             (111, "at its peak"),
             (27.7, "counts once"),

@@ -18,12 +18,12 @@ from hybridlab.scheduling.out_of_core import swapped
 
 task = partial(Task, notebook="23_out_of_core")
 CARD = 80e9
-SIX, THREE = 6, 3  # blocks of out_of_core.waits, and the room there
+SIX, THREE = 6, 3  # blocks of out_of_core.waits, and those that fit into memory
 NUMBER = 8  # bytes
 
 
 class On(NamedTuple):
-    """A chain of blocks on so many ranks, each with rows of its own."""
+    """A chain of blocks on several ranks, each with its own rows."""
 
     ranks: int
     blocks: int
@@ -32,7 +32,7 @@ class On(NamedTuple):
 
     @property
     def kept(self) -> int:
-        """Bytes that a forward of a block keeps: what came in, and what stands before and behind the nonlinearity."""
+        """Bytes that a block's forward saves: its input, and the tensors before and after the nonlinearity."""
         return NUMBER * self.rows * self.width * (1 + 4 + 4)
 
     def __str__(self):
@@ -51,23 +51,23 @@ def _fits(sequences: int) -> Task:
     empty, half = int(CARD // one.block), fits(2 * sequences, CARD).blocks
     state, block = one.state / 1e9, one.block / 1e9
     return task(
-        f"GPT-2 with {gpt.layers} blocks on a card of {CARD / 1e9:.0f} GB. Weights, gradients and Adam's state take "
-        f"{state:.1f} GB. What a block keeps of {sequences} sequences takes {block:.2f} GB. How many blocks can keep "
-        "theirs on the card?",
+        f"GPT-2 has {gpt.layers} blocks, and a card {CARD / 1e9:.0f} GB. Weights, gradients and Adam's state take "
+        f"{state:.1f} GB. The saved activations of one block take {block:.2f} GB for {sequences} sequences. How many "
+        "blocks can keep their activations on the card?",
         Number(
             lambda: one.blocks,
             "blocks",
             within=1e-6,
             slips=[
-                (empty, "That is an empty card: weights, gradients and Adam's state are there too."),
-                (one.blocks + 1, "Nearly: the last one does not fit as a whole."),
-                (gpt.layers - one.blocks, "Those have to go."),
-                (half, "That would be twice as many sequences."),
+                (empty, "That is for an empty card: weights, gradients and Adam's state are there too."),
+                (one.blocks + 1, "Nearly, but the last of these does not fit completely."),
+                (gpt.layers - one.blocks, "That is the number of blocks that do not fit."),
+                (half, "That is with twice the number of sequences."),
             ],
         ),
         (
-            "What is left of the card when weights, gradients and Adam's state are there?",
-            f"{CARD / 1e9:.0f} - {state:.1f} GB are left; divide by what a block keeps, and round down.",
+            "How much of the card is free after weights, gradients and Adam's state?",
+            f"{CARD / 1e9:.0f} - {state:.1f} GB are free. Divide by the activations of a block, and round down.",
             f"({CARD / 1e9:.0f} - {state:.1f}) / {block:.2f}, rounded down.",
         ),
         objective="Count how much of a model's activations a device can keep.",
@@ -88,23 +88,24 @@ def waits(swap: float) -> float:
 def _waits(swap: int) -> Task:
     right = waits(swap)
     return task(
-        f"{SIX} blocks, room for {THREE}. Blocks 0, 1 and 2 are swapped, each as soon as its forward is over; 3, 4 and "
-        f"5 stay. A forward takes 1 unit, a copy {swap}. Copies to the host follow each other. A block takes its room "
-        "when its forward begins, and leaves it when its copy is over. When does the forward of block 5 begin?",
+        f"A chain has {SIX} blocks, and the device has memory for {THREE}. Blocks 0, 1 and 2 are swapped, each as soon "
+        f"as its forward has ended; 3, 4 and 5 stay. A forward takes 1 unit, a copy {swap}. Copies to the host run one "
+        "after the other. A block takes memory when its forward begins, and frees it when its copy ends. When does the "
+        "forward of block 5 begin?",
         Number(
             lambda: right,
             "units",
             within=1e-6,
             slips=[
-                (SIX - 1, "That is without waiting. Who leaves the room that it needs?"),
+                (SIX - 1, "That is without waiting. Which block frees the memory that block 5 needs?"),
                 (right + 1, "That is when it ends."),
-                (right - 1, "A copy begins when its forward is over, not with it."),
-                (1 + 2 * swap, "Then block 1 has left, and block 4 takes its room."),
+                (right - 1, "A copy begins when its forward has ended, not with it."),
+                (1 + 2 * swap, "Then the copy of block 1 has ended, and block 4 takes its memory."),
             ],
         ),
         (
-            "Three blocks fit. Block 3 needs the room of block 0, block 4 that of block 1. And block 5?",
-            "It waits for the copy of block 2. The first copy begins at 1, each other one when the one before is over.",
+            "Three blocks fit. Block 3 needs the memory of block 0, block 4 that of block 1. And block 5?",
+            "It waits for the copy of block 2. The first copy begins at 1, and each later one when the previous ends.",
             f"1 + 3 · {swap}.",
         ),
         objective="Say which action waits for which copy.",
@@ -117,8 +118,8 @@ def _gpipe(copy: int) -> Task:
     in_core, within = (one.length for one in pipelines(copy=copy).values())
     return task(
         "GPipe with 4 ranks and 8 microbatches holds 8 activations on each rank and takes "
-        f"{in_core:g} units, with F = 1 and B = 2. Now each rank has room for 2, everything is swapped, and a copy "
-        f"takes {copy}. How many units?",
+        f"{in_core:g} units, with F = 1 and B = 2. Now each rank has memory for 2 activations, everything is swapped, "
+        f"and a copy takes {copy}. How many units does the step take?",
         Number(
             lambda: within,
             "units",
@@ -126,22 +127,24 @@ def _gpipe(copy: int) -> Task:
             slips=[
                 (
                     in_core,
-                    "Nearly: at the turn the room is full of what leaves, so what the first backward needs comes late.",
+                    "Nearly: after the last forward the memory is full of activations that are still being copied out, "
+                    "so the first backward gets its activations late.",
                 ),
-                (in_core + 2 * copy, "Its way out lies beside another action."),
+                (in_core + 2 * copy, "Only the copy back is exposed; the copy out overlaps with another action."),
                 (
                     in_core + 16 * copy,
-                    "Copies lie beside the compute: a copy for each F and B, and an engine for each way.",
+                    "Copies overlap with computation: there is one copy for each F and B, and one engine for each "
+                    "direction.",
                 ),
                 (41, "That is with everything recomputed."),
             ],
         ),
         (
-            f"A copy takes {copy}, an F 1, a B 2. Which engine has more to do than its rank?",
-            "None. So only the ends can show: where must a backward wait for a copy?",
-            "At the turn: one copy shows.",
+            f"A copy takes {copy}, an F 1, a B 2. Is an engine ever busy for longer than its rank?",
+            "It is not. So a copy can be exposed only at a beginning or an end. Where must a backward wait for a copy?",
+            "Between the last forward and the first backward, one copy is exposed.",
         ),
-        objective="Predict what it costs a pipeline to hold two activations.",
+        objective="Predict how much longer a pipeline takes if it holds only two activations.",
         difficulty=2,
         minutes=3,
     )
@@ -151,27 +154,28 @@ def _moved(billions: float) -> Task:
     gigabytes = 2 * billions
     right = 3 * gigabytes
     return task(
-        f"A model of {billions:g} billion weights in half precision: {gigabytes:g} GB. Its weights rest on the host, "
-        "and the device has those of the block that is at work. Nothing else is swapped. How many GB does the link "
-        "between one device and its host carry in a step of one microbatch, both ways together?",
+        f"A model has {billions:g} billion weights in half precision, which is {gigabytes:g} GB. They are stored on "
+        "the host, and the device has only the weights of the block that it computes. Nothing else is swapped. How "
+        "many GB does the link between one device and its host carry in a step of one microbatch, in both directions "
+        "together?",
         Number(
             lambda: right,
             "GB",
             within=1e-6,
             slips=[
-                (gigabytes, "That is once. Forward and backward both need the weights, and then there are gradients."),
+                (gigabytes, "That is once. Forward and backward both need the weights, and there are also gradients."),
                 (2 * gigabytes, "Count again: weights for the forward, weights for the backward, gradients."),
-                (4 * gigabytes, "New weights do not travel by themselves: the next forward copies them in anyway."),
-                (8 * gigabytes + right, "The optimizer's state rests on the host, and is used there."),
-                (14 * billions, "The optimizer's state rests on the host, and is used there."),
+                (4 * gigabytes, "New weights need no separate copy: the next forward copies them in anyway."),
+                (8 * gigabytes + right, "The optimizer's state is stored on the host, and is used there."),
+                (14 * billions, "The optimizer's state is stored on the host, and is used there."),
             ],
         ),
         (
-            "What does the forward of a block need on the device? And its backward? What does the backward make?",
-            "UNSHARD before the forward, UNSHARD before the backward, REDUCE_GRAD behind it.",
+            "What does the forward of a block need on the device? And its backward? What does the backward produce?",
+            "UNSHARD before the forward, UNSHARD before the backward, REDUCE_GRAD after it.",
             f"3 · {gigabytes:g}.",
         ),
-        objective="Count what data parallelism on the hosts moves over the link.",
+        objective="Count the bytes on the link when weights are stored on the host.",
         difficulty=1,
         minutes=3,
     )
@@ -181,25 +185,25 @@ def _free(name: str) -> Task:
     gpt, h100 = model(name).shape, MACHINES["h100"]
     per_byte, right = intensity(gpt), least_bandwidth(gpt, h100.peak) / 1e9
     return task(
-        f"A block of {model(name).label} does {per_byte:,.0f} FLOP in its forward for each byte that it keeps. An "
+        f"A block of {model(name).label} does {per_byte:,.0f} FLOP in its forward for each byte that it saves. An "
         f"H100 has a peak of {h100.peak / 1e12:g} TFLOP/s and reaches {SHARE:.0%} of it. How many GB/s must the link "
-        "carry one way, so that a copy takes no longer than its forward?",
+        "carry in one direction, so that a copy takes no longer than its forward?",
         Number(
             lambda: right,
             "GB/s",
             within=0.02,
             slips=[
                 (right / SHARE, f"That is at its peak; it reaches {SHARE:.0%}."),
-                (right * SHARE, "The share counts once."),
+                (right * SHARE, f"The factor of {SHARE:.0%} counts once."),
                 (1e3 * right, "That is in MB/s."),
             ],
         ),
         (
-            "FLOP/s divided by FLOP for each byte are bytes for each second.",
+            "FLOP/s divided by FLOP per byte are bytes per second.",
             f"{SHARE:g} · {h100.peak / 1e12:g}e12 / {per_byte:.0f}, in GB/s.",
             f"About {right:.0f}.",
         ),
-        objective="Say which link is quick enough for a block.",
+        objective="Say which link is fast enough for a block.",
         difficulty=1,
         minutes=3,
     )
@@ -209,44 +213,46 @@ TASKS: dict[str, Task] = {
     "out_of_core.fits": varying(_fits, sequences=(8, 16, 20)),
     "out_of_core.waits": varying(_waits, swap=(3, 4, 5)),
     "out_of_core.plan": task(
-        'Write my_plan(blocks, room, swap): for each block, first block first, a word: "keep", "swap" or "recompute". '
-        "A forward takes 1, a backward 2; swap is what a copy takes, and room the number of blocks that can be kept. "
-        "lab.length(plan, room, swap) predicts a step. The plan must fit, take no longer than our own rule needs, "
-        f"and swap no more blocks than that. Tried on {CASES[0]}, then on other copies, rooms and chains.",
+        'Write my_plan(blocks, room, swap). It returns one word for each block, in order: "keep", "swap" or '
+        '"recompute". A forward takes 1 and a backward 2. swap is the time of a copy, and room the number of blocks '
+        "that fit into memory. lab.length(plan, room, swap) predicts the length of a step. The plan must fit. It must "
+        f"take no longer, and swap no more blocks, than the plan of our rule. Tried on {CASES[0]}, then on other "
+        "copies, memory sizes and chains.",
         Function(tuple(CASES), judge, "Answer with your function itself: my_plan, without calling it."),
         (
-            "Which blocks are needed first in the backward? They have no time to travel, and none to be done again.",
-            "Keep the last blocks, as many as fit. Of the others, the first ones have the longest time to come back: "
-            "swap these, as many as the link can carry, and recompute the rest. How many is that? Let lab.length say.",
+            "Which blocks are needed first in the backward? There is no time to copy or recompute them.",
+            "Keep the last blocks, as many as fit. Of the others, the first ones have the most time to come back: "
+            "swap as many of these as the link can carry, and recompute the rest. Find the number with lab.length.",
             'plans = [["swap"] * n + ["recompute"] * (blocks - room - n) + ["keep"] * room for n in range('
             "blocks - room + 1)]; return the first of the shortest.",
         ),
-        objective="Plan what is kept, swapped and recomputed within a room.",
+        objective="Plan which blocks to keep, swap and recompute within a memory limit.",
         difficulty=3,
         minutes=10,
     ),
     "out_of_core.engine": task(
         "Write MyEngine(arena, link). pack(block, x) gets a tensor that autograd saves in a forward and returns a "
-        "ticket; unpack(block, ticket) returns the tensor in the backward. after_forward(block) is called behind each "
-        "forward but the last, before_backward(block) and after_backward(block) around each backward. The arena has "
-        "room for two blocks. Everything that is on the device must be told to it; each copy must lie beside the "
-        f"compute of a block; gradients must be those in core, to the bit. Tried on {ENGINES[0]}, then on "
-        "other chains.",
+        "ticket; unpack(block, ticket) returns the tensor in the backward. after_forward(block) is called after each "
+        "forward but the last, before_backward(block) and after_backward(block) before and after each backward. The "
+        "arena has memory for two blocks. Take memory from the arena for everything that is on the device. Each copy "
+        "must overlap with the computation of a block. The gradients must equal those without swapping, to the last "
+        f"bit. Tried on {ENGINES[0]}, then on other chains.",
         OnCases(
             try_engine,
             first_found,
             ENGINES,
-            "Gradients to the bit, never more than two blocks, each copy beside a block.",
+            "Gradients equal to the last bit, never more than two blocks, each copy during the computation of a block.",
         ),
         (
-            "Room for two: in the forward the block that computes and the one that leaves, in the backward the block "
-            "that computes and the one that comes. When is the one that leaves gone?",
-            "after_forward(b): wait for the copies of b - 1 and give their room back, then begin those of b. "
-            "before_backward(b): wait for what comes for b, then take room for b - 1 and begin to bring it.",
-            "Three dictionaries by block: here (tensors on the device), host (tensors there), moving (copies under "
-            "way). Before the last backward, block last - 1 may still be leaving: wait for it, then bring it back.",
+            "Two blocks fit: in the forward, the block that is computed and the one that is copied out; in the "
+            "backward, the block that is computed and the one that is copied back. When has the copy out ended?",
+            "after_forward(b): wait for the copies of b - 1 and give their memory back, then start those of b. "
+            "before_backward(b): wait for the copies of b, then take memory for b - 1 and start its copies back.",
+            "Use three dictionaries by block: here (tensors on the device), host (tensors on the host), moving (copies "
+            "under way). Before the first backward, block last - 1 may still be on its way out: wait for it, then copy "
+            "it back.",
         ),
-        objective="Write the engine that swaps, within a room and beside the compute.",
+        objective="Write the engine that swaps within a memory limit, during the computation.",
         difficulty=3,
         minutes=13,
     ),

@@ -1,17 +1,17 @@
-"""A student's engine on a real rank: what autograd saves goes to the host and comes back, in a room for two blocks.
+"""A student's engine on a real rank: saved activations are copied to the host and back, with memory for two blocks.
 
-A copy is over when somebody waits for it and not before: the latest that a real link may be. So who does not wait
-computes with what is not there, and who gives room back too early holds more than the arena knows.
+A copy ends only when the engine waits for it, as late as on the slowest real link. So an engine that does not wait
+computes with missing numbers, and an engine that frees memory too early holds more than its arena has counted.
 """
 
 from itertools import chain
 
 INNER = 4  # times the width: numbers between the two layers of a block
-FIT = 2  # blocks for which there is room
+FIT = 2  # blocks that fit into memory
 
 
 class Bytes:
-    """The arena that a student is given: bytes taken and given back, with an end.
+    """The arena that a student is given: it counts the bytes taken and given back, up to a capacity.
 
     >>> arena = Bytes(100)
     >>> arena.take(60), arena.give(20), arena.held
@@ -38,7 +38,7 @@ class Bytes:
 
 
 class Copy:
-    """A copy under way; `wait` returns what it has made. `x` is not there before."""
+    """A copy under way; `wait` returns the new tensor `x`, which has no numbers before."""
 
     def __init__(self, source, link, noted: dict):
         self.source, self.link, self.noted = source, link, noted
@@ -55,8 +55,8 @@ class Copy:
 class Link:
     """The link that a student is given: `out` begins a copy to the host, `back` one to the device.
 
-    done   blocks that have been computed, forward or backward;  there  what may be on the device
-    notes  of each copy: its way, and how much was `done` when it began and when somebody waited
+    done   blocks that have been computed, forward or backward;  there  tensors that may be on the device
+    notes  of each copy: its direction, and how much was `done` when it began and when it was waited for
     """
 
     def __init__(self):
@@ -75,20 +75,20 @@ class Link:
         return Copy(x, self, self.notes[-1])
 
     def seen(self, x):
-        """A tensor that is on the device for as long as anybody holds its memory."""
+        """Record a tensor: it is on the device as long as its storage is referenced."""
         from torch.multiprocessing.reductions import StorageWeakRef
 
         self.there.append((StorageWeakRef(x.untyped_storage()), x.nbytes))
 
     @property
     def bytes(self) -> int:
-        """What is really on the device."""
+        """The bytes that are really on the device."""
         self.there = [(one, size) for one, size in self.there if not one.expired()]
         return sum(size for _, size in self.there)
 
 
 def try_engine(comm, answer, case) -> str:
-    """What is off in a student's engine, in a sentence that begins behind "Rank 0"; empty when nothing is."""
+    """The first mistake of a student's engine, in a sentence that continues "Rank 0"; empty if there is none."""
     import torch
 
     torch.manual_seed(comm.rank)
@@ -97,14 +97,14 @@ def try_engine(comm, answer, case) -> str:
     try:
         told = _run(answer(arena, link), arena, link, blocks, x, g)
     except MemoryError as error:
-        return f"has no room after {_pieces(link.done, len(blocks))}: {error}."
+        return f"exceeds the memory after {_pieces(link.done, len(blocks))}: {error}."
     mine = _taken(blocks)
     told = _of_what_came(mine) or told or _of_gradients(mine, _gradients(blocks, x, g))
     return told or _of_the_end(arena) or _of_copies(link)
 
 
 def _made(torch, case):
-    """Some blocks, what goes in, and the gradient of what comes out."""
+    """Some blocks, their input, and the gradient of their output."""
     size, wide = case.width, INNER * case.width
     made = lambda: torch.nn.Sequential(torch.nn.Linear(size, wide), torch.nn.GELU(), torch.nn.Linear(wide, size))
     blocks = [made().double() for _ in range(case.blocks)]
@@ -121,7 +121,7 @@ def _gradients(blocks, x, g):
 
 
 def _taken(blocks) -> list:
-    """The gradients of all weights, which then have none."""
+    """The gradients of all weights; they are removed from the weights."""
     found = [weight.grad for weight in _weights(blocks)]
     for weight in _weights(blocks):
         weight.grad = None
@@ -133,7 +133,7 @@ def _weights(blocks):
 
 
 def _run(engine, arena, link, blocks, x, g) -> str:
-    """A step by the student's engine; what is off in what it holds."""
+    """Runs a step with the student's engine; returns the first mistake in the bytes that it holds."""
     from torch.autograd.graph import saved_tensors_hooks
 
     last, told = len(blocks) - 1, []
@@ -152,12 +152,10 @@ def _run(engine, arena, link, blocks, x, g) -> str:
     def look(call, block):
         getattr(engine, call)(block)
         if link.bytes > arena.held:
-            told.append(
-                f"{call}({block}): {link.bytes:,} bytes are on the device, and the arena knows of {arena.held:,}"
-            )
+            told.append(f"{call}({block}): {link.bytes:,} bytes are on the device, but the arena has {arena.held:,}")
 
     def reached(block):
-        """The gradient has come to what this block made."""
+        """The gradient of this block's output is there."""
         if block < last:
             link.done += 1
             look("after_backward", block + 1)
@@ -173,36 +171,38 @@ def _run(engine, arena, link, blocks, x, g) -> str:
     x.backward(g)
     link.done += 1
     look("after_backward", 0)
-    return f"holds more than it has told the arena, behind {told[0]}. Take before, give back after." if told else ""
+    if not told:
+        return ""
+    return f"holds more than its arena has counted, after {told[0]}. Call take() before a copy and give() after it."
 
 
 def _of_what_came(mine) -> str:
     if any(one.isnan().any() for one in mine):
-        return "computed with what a copy was still to bring: wait for the copy before its tensor is used."
+        return "computed with a tensor whose copy had not ended: wait for the copy before its tensor is used."
     return ""
 
 
 def _of_gradients(mine, right) -> str:
     if all(bool((one == other).all()) for one, other in zip(mine, right)):
         return ""
-    return "has other gradients than a step in core: does unpack return the tensor that this ticket was given for?"
+    return "has other gradients than a step in core: does unpack return the tensor for which pack gave this ticket?"
 
 
 def _of_the_end(arena) -> str:
     if not arena.held:
         return ""
-    return f"has right gradients, but still holds {arena.held:,} bytes when the step is over: when is a block done?"
+    return f"has right gradients, but still holds {arena.held:,} bytes after the step: when is a block not needed?"
 
 
 def _of_copies(link) -> str:
-    """What is off in the order of copies: each lies beside a block that is computed meanwhile."""
+    """The first mistake in the order of copies: each must overlap with the computation of a block."""
     for note in link.notes:
         if note["waited"] is None:
-            return f"never waits for a copy {note['way']}: nobody knows whether it is over."
+            return f"never waits for a copy {note['way']}, so it may not have ended."
         if note["waited"] == note["begun"]:
             return (
-                f"has right gradients in the room that there is, but waits for a copy {note['way']} as soon as it has "
-                "begun: which block can be computed meanwhile?"
+                f"has right gradients and respects the limit, but waits for a copy {note['way']} as soon as it has "
+                "begun: which block can be computed during the copy?"
             )
     return ""
 

@@ -1,4 +1,4 @@
-"""Solutions of what students write in notebook 42, and their mutants."""
+"""Solutions of the functions that students write in notebook 42, and their mutants."""
 
 from hybridlab.labs.exercises.solution import Cell, Solution
 from hybridlab.labs.sc21.build_tasks import by_hand
@@ -27,7 +27,7 @@ labs.answer("sc21.step", m * (stage + head + 2 * v * hop) + (p - 1) / v * (stage
 BUILD_SOLUTIONS: dict[str, Solution] = {
     "sc21.formulas": Solution(
         FORMULAS,
-        "Two formulas without a fitted number give parameters and operations of all ten models.",
+        "Two formulas without any fitted number give the parameters and operations of all ten models.",
         (
             (FORMULAS.but("(1 + 13 / (12 * h) + (V + s) / (12 * l * h))", "1"), "the matrices of the layers alone"),
             (FORMULAS.but("(V + s) / (12", "(2 * V + s) / (12"), "the head is tied"),
@@ -41,7 +41,8 @@ BUILD_SOLUTIONS: dict[str, Solution] = {
     ),
     "sc21.step": Solution(
         STEP,
-        "Sixteen of the 24.8 seconds are GEMMs at 72.5 % of the peak; the bubble is the largest of what is not work.",
+        "Sixteen of the 24.8 seconds are GEMMs at 72.5 % of the peak. The rest is mostly memory traffic, all-reduces, "
+        "launches and the bubble.",
         (
             (by_hand(bubble=0), "bubble is missing"),
             (by_hand(bubble=2), "divided by v"),

@@ -1,4 +1,4 @@
-"""What students write in notebook 42: parameters and operations as functions, and one step as a sum of nine terms."""
+"""Functions that students write in notebook 42: parameters and operations, and one step as a sum of nine terms."""
 
 import math
 from functools import cache, partial
@@ -26,7 +26,7 @@ class AllRows:
 
 
 def sizes(label: str) -> dict[str, int]:
-    """What a row gives to the formulas: B, l, h, s, V.
+    """The sizes of a row for the formulas: B, l, h, s, V.
 
     >>> sizes("1.7B")
     {'B': 512, 'l': 24, 'h': 2304, 's': 2048, 'V': 51200}
@@ -48,7 +48,7 @@ def play(comm, answer, case) -> list[tuple[float, float]]:
 def _slips_of_P(B, l, h, s, V) -> dict[float, str]:
     blocks = 12 * l * h * h
     return {
-        blocks: "these are the matrices of the layers alone: where are biases and norms, tokens and positions?",
+        blocks: "these are the matrices of the layers alone: add biases and norms, tokens and positions.",
         blocks + 13 * l * h: "tokens and positions have vectors too: (V + s)·h.",
         blocks + (V + s) * h: "biases and norms are missing: 13h in each layer.",
         blocks + 13 * l * h + V * h: "positions have vectors too: s·h.",
@@ -63,14 +63,14 @@ def _slips_of_F(B, l, h, s, V) -> dict[float, str]:
         layers: "attention's scores and the head are missing.",
         layers + attention: "the head is missing: 6BshV.",
         layers + head: "attention's scores are missing: queries times keys, and weights times values.",
-        0.75 * (layers + attention) + head: "that is without recomputation: with it the forward is done twice.",
+        0.75 * (layers + attention) + head: "that is without recomputation, which repeats the forward.",
         layers + attention + 8 * tokens * h * V: "the head is not recomputed: its factor is 6, not 8.",
-        (layers + attention + head) / B: "that is one sequence: multiply by B.",
+        (layers + attention + head) / B: "that is for one sequence: multiply by B.",
     }
 
 
 def judge(case, homes) -> str:
-    """What is off in a student's P or F, on the first row on which something is."""
+    """The first wrong P or F of a student, in words; empty if all are right."""
     for label, (P, F) in zip(ROWS, homes[0]):
         given, shape = sizes(label), ROWS[label].shape
         right = {"P": shape.parameters, "F": flops(shape, ROWS[label].batch, "full").total}
@@ -103,7 +103,7 @@ def _implied(label: str) -> float:
 
 @cache
 def by_hand(multiply=FITTED.multiply, memory=FITTED.memory, bubble=1.0, forwards=4, m=None) -> float:
-    """Seconds of the row's step by the nine terms of the notebook, latencies left out; or with one thing changed.
+    """Seconds of the row's step by the nine terms of the notebook, without latencies; or with one number changed.
 
     >>> round(by_hand(), 1), round(float(ROWS[HAND].step.total), 1)
     (24.7, 24.8)
@@ -131,19 +131,19 @@ TASKS: dict[str, Task] = {
         "of a step with full recomputation. Tried on the ten rows of table 1.",
         OnCases(play, judge, (AllRows(),), _ten_rows(), names=("my_parameters", "my_flops")),
         (
-            "P: 12h² + 13h for each of l layers, and a vector for each token and each position. F: two operations for "
-            "each weight and token in a forward; a step has the forward, the recomputed forward, and two in the "
-            "backward.",
+            "P: 12h² + 13h for each of l layers, and a vector for each token and each position. F: a forward has two "
+            "operations for each weight and token. A step has the forward, the recomputed forward, and a backward that "
+            "costs two forwards.",
             "The layers: 4 · 24·B·s·l·h². Attention: 4 · 4·B·s²·l·h. The head is not recomputed: 3 · 2·B·s·h·V.",
             "P = 12lh² + 13lh + (V + s)h and F = 96Bslh² + 16Bs²lh + 6BshV.",
         ),
-        objective="Write down parameters and operations of a GPT, and check them against a published table.",
+        objective="Write formulas for the parameters and operations of a GPT, and compare them with a published table.",
         difficulty=2,
         minutes=8,
     ),
     "sc21.step": task(
         "Compute the step of the row 145.6B from the nine terms: l = 80, h = 12288, a = 96, s = 2048, V = 51200, "
-        "p = t = 8, d = 24, b = 2, v = 2, B = 2304. How many seconds does it take? Come within a percent.",
+        "p = t = 8, d = 24, b = 2, v = 2, B = 2304. How many seconds does it take? Your answer may be off by 1 %.",
         Number(
             lambda: float(ROWS[HAND].step.total),
             "seconds",
@@ -155,17 +155,20 @@ TASKS: dict[str, Task] = {
                     by_hand(forwards=3),
                     "Either the recomputed forward is missing, or GEMMs run at the full peak: they reach 72.5 % of it.",
                 ),
-                (by_hand(multiply=1, memory=1), "Neither GEMMs nor memory reach their peaks: 72.5 % and 83.7 %."),
+                (
+                    by_hand(multiply=1, memory=1),
+                    "Neither GEMMs nor memory reach their peaks; they reach 72.5 % and 83.7 %.",
+                ),
                 (by_hand(m=96), "m = B/(b·d): how many sequences does a microbatch have?"),
             ],
         ),
         (
             "m = 2304/(2 · 24) = 48, and l/p = 10. "
             "The GEMMs of a layer take 96bsh²(1 + s/6h)/(t · 0.725 · 312e12) = 33.7 ms.",
-            "Per layer and microbatch: 33.7 ms of GEMMs, 5.4 of memory, 3.5 of all-reduces, 3.3 of launches. Times "
-            "m · l/p = 480. Then seven more stage times over v = 2.",
-            "16.2 + 2.6 + 1.7 + 1.6 for the layers, 0.4 head, 0.2 hops, 1.6 bubble, 0.4 gradients; the optimizer is "
-            "nearly nothing. Add them up.",
+            "A layer and microbatch take 33.7 ms of GEMMs, 5.4 of memory, 3.5 of all-reduces, 3.3 of launches. "
+            "Multiply by m · l/p = 480. Then add the bubble, seven stage times divided by v = 2.",
+            "Add 16.2 + 2.6 + 1.7 + 1.6 for the layers, 0.4 for the head, 0.2 for hops, 1.6 for the bubble and 0.4 for "
+            "gradients; the optimizer is almost nothing.",
         ),
         objective="Compute a published step by hand, term by term.",
         difficulty=3,

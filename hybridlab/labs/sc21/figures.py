@@ -1,7 +1,7 @@
-"""Notebook 42: the figures of the evaluation as the performance model draws them, and what the lecture says of each.
+"""Notebook 42: the figures of the evaluation as the performance model draws them, and the lecture's statement on each.
 
-The paper prints its figures as drawings without numbers. What could be read off them stands beside our curves, and
-says so; the rest is a comparison of shapes: where a curve peaks, where it falls.
+The paper prints its figures as drawings without numbers. Values that could be read off them are drawn next to our
+curves, and are labelled so; the rest is a comparison of shapes: where a curve peaks, where it falls.
 """
 
 import math
@@ -15,17 +15,17 @@ from hybridlab.predict.papers.sc21 import Row, figure
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.paper.figure import Figure
 
-READ = "read off the paper"  # how a curve of such points is called
+READ = "read off the paper"  # the name of a curve of such points
 LOOKS = ((5, "solid", "circle"), (1, "dash", "square"), (2, "dot", "diamond"))
 RATE = "TFLOP/s of one GPU"
 
 
 class Drawn(NamedTuple):
-    """How a figure is drawn.
+    """The description of a figure.
 
-    said    what the lecture, or the paper, says of it;  x  a row's place;  axis  what that is;  mark  how it is written
+    said    the statement of the lecture or the paper;  x  a row's place;  axis  its meaning;  mark  its label
     series  the name of a row's curve;  log  whether places are powers of two
-    rate    what is drawn of a row
+    rate    the value of a row
     """
 
     title: str
@@ -95,9 +95,9 @@ FIGURES = {
 
 
 def draw(number: int) -> Figure:
-    """A figure of the paper as the model has it; its words say what the lecture says, and what we find.
+    """A figure of the paper by the model; its words have the statement of the lecture and our finding.
 
-    raises  ValueError when it is none of those here
+    raises  ValueError when it is not one of those here
 
     >>> draw(13).summary
     'The lecture: the peak is where t = p = 8: both are needed. The model: B = 32: 101 at 2·32, most 146 at 8·8, \
@@ -131,7 +131,7 @@ def draw(number: int) -> Figure:
 
 
 class Off(NamedTuple):
-    """How far the model is from what was read off a figure: points, and the median and the largest relative error."""
+    """The model's error in a figure: points read off, and their median and largest relative error."""
 
     points: int
     median: float
@@ -168,7 +168,7 @@ def _told(how, name, rows) -> str:
 
 
 def end_to_end() -> Figure:
-    """What one GPU does as the model grows with the machine: printed, predicted, and if scaling were linear."""
+    """The rate of one GPU as the model grows with the machine: printed, predicted, and with linear scaling."""
     rows = list(ROWS.values())
     at = [math.log2(row.plan.devices) for row in rows]
     mine, printed = [row.predicted() for row in rows], [row.printed for row in rows]

@@ -1,4 +1,4 @@
-"""Notebook 42: which share of this machine's GEMM rate one layer of the reference model reaches, measured in a rank."""
+"""Notebook 42: the fraction of this machine's GEMM rate that one layer of the reference model reaches, measured."""
 
 import math
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Measured(NamedTuple):
 
     @property
     def used(self) -> dict[int, float]:
-        """{width: the share of the GEMM's rate that the layer reaches}: MFU, with the GEMM as the peak."""
+        """{width: the fraction of the GEMM's rate that the layer reaches}: MFU, with the GEMM as the peak."""
         return {width: rate / self.product for width, rate in self.block.items()}
 
 
@@ -45,7 +45,7 @@ def work(width: int) -> float:
 
 
 def measured(widths=WIDTHS) -> Measured:
-    """Measured by one rank on its device, in time of that device; each the quickest of several rounds."""
+    """Measured by one rank on its device, in time of that device; each time is the fastest of several rounds."""
     with hl.ranks(1) as pool:
         product, *blocks = pool.run(_measure, tuple(widths))[0]
     seconds = dict(zip(widths, blocks))
@@ -82,7 +82,7 @@ def _seconds(job, clock) -> float:
 
 
 def picture(real: Measured) -> Figure:
-    """Which share of its peak a machine uses: one layer here over its width, beside the models of table 1."""
+    """The fraction of its peak that a machine uses: one layer here over its width, and the models of table 1."""
     here = [(math.log2(width), 100 * share) for width, share in real.used.items()]
     there = [(math.log2(row.shape.width), 100 * mfu(row)) for row in ROWS.values()]
     curves = [
@@ -95,7 +95,7 @@ def picture(real: Measured) -> Figure:
 
 
 def mfu(row: Row) -> float:
-    """The share of the peak that a row of table 1 uses for the model's own operations, recomputed ones left out.
+    """The fraction of the peak that a row of table 1 uses for the model's own operations, without recomputed ones.
 
     >>> f"{mfu(ROWS['1008B']):.1%} of 52%"
     '39.2% of 52%'

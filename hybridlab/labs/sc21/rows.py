@@ -1,4 +1,4 @@
-"""Notebook 42: the rows of table 1, live: a row's terms, its timeline, and what the fit says without a row."""
+"""Notebook 42: the rows of table 1, live: a row's terms, its timeline, and the prediction of a fit without a row."""
 
 import math
 
@@ -19,9 +19,9 @@ from hybridlab.show.paper.still import Still
 from hybridlab.show.plans.shares import PARTS, shares
 from hybridlab.show.timelines.svg import svg
 
-__all__ = ["off", "signed", "the_errors"]  # beside what stands here: what the notebook takes from the table
+__all__ = ["off", "signed", "the_errors"]  # names of the table that the notebook uses
 
-MOST_DRAWN = 700  # boxes of a timeline: of more nobody sees the order
+MOST_DRAWN = 700  # boxes of a timeline: with more of them the order is not visible
 
 
 def terms(label: str, hidden: str = NOTHING) -> dict[str, float]:
@@ -35,7 +35,7 @@ def terms(label: str, hidden: str = NOTHING) -> dict[str, float]:
 
 
 def anatomy(labels=LABELS, hidden: str = NOTHING) -> Still:
-    """Where the predicted step of each row goes, as shares."""
+    """The terms of each row's predicted step, as fractions."""
     bars = {label: terms(label, hidden) for label in labels}
     told = "; ".join(f"{label}: {_largest(bars[label])}" for label in dict.fromkeys((labels[0], labels[-1])))
     return shares(bars, "Where the step time goes, predicted", told)
@@ -47,7 +47,7 @@ def _largest(bar, most: int = 4) -> str:
 
 
 def timeline(label: str, hidden: str = NOTHING) -> hl.Timeline:
-    """A row's pipeline, played by its real schedule; of many microbatches the first few, twice as many as stages.
+    """A row's pipeline, simulated with its real schedule; of many microbatches only the first 2·p.
 
     >>> timeline("145.6B").schedule.microbatches
     16
@@ -84,7 +84,7 @@ class LiveTable(Chooser):
 
 
 def live(row: str = "145.6B", hidden: str = NOTHING) -> LiveTable:
-    """The ten rows of table 1, live; a static picture of this row stands in where no kernel runs."""
+    """The ten rows of table 1, live; without a kernel a static picture of this row is shown."""
     return LiveTable(row, hidden)
 
 
@@ -96,7 +96,7 @@ TABLE_2 = {row.plan.devices: row.printed for row in table_2("PTD-P")}  # GPT-3 o
 def with_size(label: str, b: int) -> Row:
     """A row of table 1 with microbatches of another size.
 
-    raises  ValueError when the batch, or the stages, cannot be divided so
+    raises  ValueError when the batch or the stages cannot be divided like this
 
     >>> with_size("145.6B", 4).plan.microbatches(2304)
     24
@@ -106,7 +106,7 @@ def with_size(label: str, b: int) -> Row:
 
 
 def unseen(name: str, gpus: int, p: int, batch: int, chunks: int = 1) -> Row:
-    """A row of table 2, on which nothing is fitted: t = 8, b = 1; its v is not printed.
+    """A row of table 2, which is not used for any fit: t = 8, b = 1; its v is not printed.
 
     >>> one = unseen("gpt3-175b", gpus=1536, p=12, batch=1536, chunks=4)
     >>> print(f"{one.predicted():.1f} predicted, {one.printed} printed")

@@ -11,7 +11,7 @@ SOLUTIONS: dict[str, Solution] = {
         """\
 l, h, V, s = $layers, 12288, 51200, 2048
 labs.answer("sc21.parameters", 12 * l * h**2 * (1 + 13 / (12 * h) + (V + s) / (12 * l * h)) / 1e9)""",
-        "Blocks have 12h² + 13h each; tokens and positions have a vector each, and a tied head adds nothing.",
+        "Each block has 12h² + 13h parameters, each token and each position has a vector, and a tied head adds none.",
         (
             (130.460, "matrices of the blocks"),
             (131.755, "one matrix"),
@@ -23,7 +23,7 @@ labs.answer("sc21.parameters", 12 * l * h**2 * (1 + 13 / (12 * h) + (V + s) / (1
     ),
     "sc21.days": Solution(
         'labs.answer("sc21.days", 12 * 128 * 25600**2 * (1 + 13 / (12 * 25600) + 53248 / (12 * 128 * 25600)) / 1e9)',
-        "The model of the last row has 1008 billion parameters: with these, 83.9 days are printed as 84.",
+        "The model of the last row has 1008 billion parameters. They give 83.9 days, which are printed as 84.",
         ((1000, "83.2"), (1009.5, "Solved backwards"), (450, "tokens"), (2000, "large"), (900, "small")),
         also=(1008, 1008.04),
     ),
@@ -31,7 +31,7 @@ labs.answer("sc21.parameters", 12 * l * h**2 * (1 + 13 / (12 * h) + (V + s) / (1
         """\
 from hybridlab.labs import sc21
 labs.answer("sc21.row", sc21.unseen("gpt-529.6b", gpus=560, p=35, batch=2240).predicted())""",
-        "Two copies only, so each pipeline has 1120 microbatches, and nearly no bubble.",
+        "There are only two copies, so each pipeline has 1120 microbatches and almost no bubble.",
         ((145.9, "mean of table 1"), (163, "2520 GPUs"), (200, "large"), (100, "small")),
         also=(171, 168, 174.5),
     ),
@@ -40,12 +40,13 @@ labs.answer("sc21.row", sc21.unseen("gpt-529.6b", gpus=560, p=35, batch=2240).pr
 labs.answer("sc21.sizes", {
     "18.4B": "quicker", "39.1B": "slower", "76.1B": "impossible", "310.1B": "impossible",
 })""",
-        "The bubble stops 39.1B; an interleaved schedule needs m to be a multiple of p; for 18.4B we do not know.",
+        "39.1B would have too large a bubble. In an interleaved schedule m must be a multiple of p. For 18.4B we do "
+        "not know the reason.",
         (
             ({**SIZES, "39.1B": "quicker"}, "m = 6, p = 2"),
             ({**SIZES, "76.1B": "slower"}, "m = 14, p = 4, v = 3"),
             ({"39.1B": "slower"}, "You name 1 of the rows"),
-            ({**SIZES, "40B": "slower"}, "'40B' is no row"),
+            ({**SIZES, "40B": "slower"}, "There is no row '40B'"),
             ({**SIZES, "39.1B": "bubble"}, "Answer with"),
             (["18.4B"], "Answer with"),
         ),

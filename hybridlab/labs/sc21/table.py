@@ -1,4 +1,4 @@
-"""Notebook 42: the ten rows of table 1 as a picture: published, by formula, predicted, and how far off."""
+"""Notebook 42: the ten rows of table 1 as a picture: published, by formula, predicted, and the errors."""
 
 from collections.abc import Callable
 from functools import cache
@@ -32,7 +32,7 @@ def refitted(hidden: str = NOTHING) -> Fit:
 
 
 def off(label: str, hidden: str = NOTHING) -> float:
-    """How far a row is predicted from what is printed, relatively, by the fit without a hidden row.
+    """The relative error of a row's predicted rate, by the fit without a hidden row.
 
     >>> f"{off('1008B'):+.1%} as seen, {off('1008B', hidden='1008B'):+.1%} hidden"
     '-0.6% as seen, -1.5% hidden'
@@ -82,7 +82,7 @@ COLUMNS = (
 
 
 def picture(row: str, hidden: str = NOTHING) -> Still:
-    """Table 1, one row marked; a hidden row has no part in the fit, and stands in a dashed frame."""
+    """Table 1 with one row marked; a hidden row is not part of the fit and has a dashed frame."""
     fit = refitted(hidden)
     out = [heading(24, 32, "Table 1 of SC'21, and what we predict")]
     out += [*_legend(), *_headings(), *_scale()]
@@ -135,7 +135,7 @@ def _scale():
 
 
 def _row(label, y, chosen, hidden, fit):
-    """One row; a press on it says its label."""
+    """One row; a press on it sends its label."""
     row, bold = ROWS[label], {"font-weight": "600"} if label == chosen else {}
     out = [f'<g data-press="{label}" style="cursor:pointer">']
     tint = f'fill="{STYLE["kinds"]["F"]["fill"]}" fill-opacity="{0.13 if label == chosen else 0}"'

@@ -21,7 +21,7 @@ task = partial(Task, notebook="42_sc21")
 
 
 def days(parameters: float) -> float:
-    """Days for the largest model by 8TP/(nX), with so many parameters.
+    """Days for the largest model by 8TP/(nX), with this number of parameters.
 
     >>> round(days(ROUND), 1)
     83.2
@@ -33,8 +33,8 @@ def _parameters(layers):
     shape = Shape(layers, WIDTH, 96, CONTEXT, VOCABULARY, tied=True)
     blocks, head = 12 * layers * WIDTH**2, VOCABULARY * WIDTH
     return task(
-        f"A GPT of {layers} layers, width {WIDTH}, a vocabulary of {VOCABULARY} and {CONTEXT} positions; the head is "
-        "tied to the embedding. How many parameters does it have, in billions, to a thousandth?",
+        f"A GPT has {layers} layers, width {WIDTH}, a vocabulary of {VOCABULARY} and {CONTEXT} positions, and its head "
+        "is tied to the embedding. How many parameters does it have, in billions, to three decimals?",
         Number(
             lambda: shape.parameters / 1e9,
             "billion",
@@ -72,7 +72,7 @@ def changes() -> dict[str, int]:
 
 @cache
 def verdict(label: str) -> str:
-    """What the model says of a row with the b of the row before: "quicker", "slower" or "impossible".
+    """The model's verdict on a row with the b of the row before: "quicker", "slower" or "impossible".
 
     >>> [verdict(label) for label in changes()]
     ['quicker', 'slower', 'impossible', 'impossible']
@@ -90,7 +90,7 @@ def _sizes(answer) -> Verdict:
         return False, 'Answer with {"39.1B": "slower", …}; each is "quicker", "slower" or "impossible".'
     rows = changes()
     if unknown := [one for one in answer if one not in LABELS]:
-        return False, f"{str(unknown[0])[:20]!r} is no row: they are {', '.join(LABELS)}."
+        return False, f"There is no row {str(unknown[0])[:20]!r}: the rows are {', '.join(LABELS)}."
     if set(answer) != set(rows):
         return False, f"You name {len(answer)} of the rows; b becomes smaller in {len(rows)}: which are they?"
     for label, b in rows.items():
@@ -99,8 +99,9 @@ def _sizes(answer) -> Verdict:
             return False, f"Not {label}. With b = {b} it has m = {ROWS[label].batch / (b * d):g}, p = {p}, v = {v}."
     gain = with_size("18.4B", 16).predicted() / ROWS["18.4B"].predicted() - 1
     return True, (
-        "39.1B: the bubble grows faster than the GEMMs gain. 76.1B and 310.1B: interleaved, m must be a multiple of "
-        f"p. For 18.4B our model would stay at b = 16, {gain:.0%} quicker; the authors had a reason that it lacks."
+        "39.1B: the bubble grows by more than the GEMMs gain. 76.1B and 310.1B: with an interleaved schedule, m must "
+        f"be a multiple of p. 18.4B: by our model b = 16 would be {gain:.0%} faster; the authors had a reason that it "
+        "does not contain."
     )
 
 
@@ -116,10 +117,10 @@ TASKS: dict[str, Task] = {
             "billion",
             within=0.0005,
             slips=[
-                (1000, f"That gives {days(ROUND):.1f} days, which is not printed."),
+                (1000, f"That gives {days(ROUND):.1f} days, but the paper prints another number."),
                 (
                     1000 * 84 / days(ROUND),
-                    "Solved backwards, that is 84.0 days; but 84 is rounded. Whose model has how many parameters?",
+                    "Solved backwards, that is 84.0 days; but 84 is rounded. How many parameters has the model itself?",
                 ),
                 (450, "These are the tokens, in billions. The slide has exchanged the two columns."),
             ],
@@ -129,14 +130,14 @@ TASKS: dict[str, Task] = {
             "128 layers of width 25600: apply the formula for P.",
             f"P from the formula gives {days(TRILLION.parameters):.1f} days. The row's label is that P.",
         ),
-        objective="Find out which number a printed result was made from.",
+        objective="Find the number that a printed result was computed from.",
         difficulty=2,
         minutes=5,
     ),
     "sc21.row": task(
-        "Predict a row of the paper's table 2 that was not used for the fit or in this notebook: the model of 529.6B "
-        "on 560 GPUs, t = 8, p = 35, b = 1, B = 2240; v is not printed. How many TFLOP/s did one GPU reach? Come "
-        "within 3 %.",
+        "Predict a row of the paper's table 2 that was used neither for the fit nor in this notebook: the model of "
+        "529.6B on 560 GPUs, with t = 8, p = 35, b = 1 and B = 2240; v is not printed. How many TFLOP/s did one GPU "
+        "reach? Your answer may be off by 3 %.",
         Number(
             lambda: PRINTED,
             "TFLOP/s",
@@ -144,7 +145,7 @@ TASKS: dict[str, Task] = {
             slips=[
                 (
                     sum(row.printed for row in ROWS.values()) / len(ROWS),
-                    "That is the mean of table 1. Does this row look like its mean?",
+                    "That is the mean of table 1. Why should this row equal the mean?",
                 ),
                 (
                     163,
@@ -156,22 +157,22 @@ TASKS: dict[str, Task] = {
             ],
         ),
         (
-            "Which of our terms change against the row 529.6B of table 1, and in which direction?",
+            "Which of our terms differ from those of the row 529.6B in table 1, and in which direction?",
             "d = 560/(8 · 35) = 2, so m = 1120 instead of 280: the bubble nearly vanishes.",
-            'Run sc21.unseen("gpt-529.6b", gpus=560, p=35, batch=2240).predicted() in a cell of your own.',
+            'Run sc21.unseen("gpt-529.6b", gpus=560, p=35, batch=2240).predicted() in a new cell.',
         ),
         objective="Predict a measurement that was not used, and say how sure you are.",
         difficulty=2,
         minutes=6,
     ),
     "sc21.sizes": task(
-        "In some rows of table 1 b is smaller than in the row before. Give each of these rows the larger b of the row "
-        'before. Is its step then "quicker", "slower", or "impossible" in our model? Answer with {row: verdict}.',
+        "In some rows of table 1, b is smaller than in the row before. Give each of these rows the larger b of the row "
+        'before. Is its step in our model then "quicker", "slower", or "impossible"? Answer with {row: verdict}.',
         _sizes,
         (
             "b is 16, 16, 16, 8, 4, 2, 2, 1, 1, 1 from the first row to the last.",
-            'sc21.with_size("39.1B", 8).step.total, beside the same row with b = 4.',
-            "with_size raises an error for two of the four. One of the other two is quicker: compare their steps.",
+            'Compare sc21.with_size("39.1B", 8).step.total with the same row at b = 4.',
+            "with_size raises an error for two of the four rows. One of the other two is quicker: compare their steps.",
         ),
         objective="Explain why a microbatch is small: the bubble, divisibility, or an effect outside the model.",
         difficulty=3,

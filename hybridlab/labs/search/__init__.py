@@ -1,13 +1,13 @@
-"""Notebook 43, search: the problems that are searched in `sizes`, what strategies cost in `tables`, how often walks
-find the best, or leave a valley, in `walks`; `pictures` of a strategy chosen by hand and of a search; chosen
-strategies on real ranks in `on_ranks`.
+"""Notebook 43, search: the problems that are searched (`sizes`), the cost of strategies (`tables`), how often random
+walks find the best strategy or leave a valley (`walks`), a strategy chosen by hand and a search (`pictures`), chosen
+strategies on real ranks (`on_ranks`).
 
-Its exercises are in `tasks`, their solutions in `solutions`; a student's searches are judged in `trial`.
+Its exercises are in `tasks`, their solutions in `solutions`; `trial` judges a student's searches.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

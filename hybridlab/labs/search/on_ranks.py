@@ -1,4 +1,4 @@
-"""Notebook 43: strategies on real ranks: pieces and links measured here, a search with them, and what it found, run."""
+"""Notebook 43, real ranks: pieces and links are measured, a search uses these times, and its strategies are run."""
 
 from hybridlab.core.what.operators import Graph, Strategy
 from hybridlab.labs.rows import Table, table
@@ -36,7 +36,7 @@ def once(strategies: dict[str, Strategy]) -> dict[str, Strategy]:
 
 
 def proved(pool, graph: Graph, strategies: dict[str, Strategy], steps: int = 3) -> Table:
-    """Strategies, some steps of SGD each, held against one device; and their ledgers against what is derived."""
+    """Some steps of SGD under each strategy, compared with one device, and the ledgers with the derived messages."""
     from hybridlab.modes.products import layout_proof
 
     rows = []
@@ -45,4 +45,4 @@ def proved(pool, graph: Graph, strategies: dict[str, Strategy], steps: int = 3) 
         equal = "equal" if gap < GAP else f"off by {gap:.1e}"
         ledgers = "as derived" if not any(home.strange for home in homes) else "other messages"
         rows.append((name, equal, ledgers))
-    return table(f"strategy | {steps} steps beside one device | ledgers", rows)
+    return table(f"strategy | {steps} steps, compared with one device | ledgers", rows)

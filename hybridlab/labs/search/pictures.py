@@ -1,7 +1,7 @@
-"""Notebook 43, pictures: a strategy chosen with buttons, what it costs operator by operator; a search, played.
+"""Notebook 43, pictures: the cost of a strategy chosen with buttons, operator by operator; the replay of a search.
 
-Work is blue, as a forward; messages that are waited for are green; sums of gradients, for which only the update waits,
-are light green.
+Work is blue, as a forward. Messages that operators wait for are green. All-reduces of gradients, for which only the
+update waits, are light green.
 """
 
 from hybridlab.core.what.operators import Strategy
@@ -27,9 +27,9 @@ LOOKS = {  # in the order in which they are drawn
 
 
 def by_hand(problem: Problem, longest: float | None = None) -> Chooser:
-    """A row of buttons for each operator of a problem on one axis; first data parallelism.
+    """A row of buttons for each operator of a problem on one axis; it begins with data parallelism.
 
-    longest  where the axis of time ends, in seconds; by default with data parallelism
+    longest  end of the time axis in seconds; by default the step of data parallelism
     """
     start = data_parallel(problem).strategy
     longest = longest or problem.seconds(start)
@@ -45,7 +45,7 @@ def by_hand(problem: Problem, longest: float | None = None) -> Chooser:
 
 
 def priced(problem: Problem, strategy: Strategy, longest: float) -> Still:
-    """What a strategy costs, operator by operator; `longest` seconds are as wide as the picture.
+    """The cost of a strategy, operator by operator; `longest` seconds are as wide as the picture.
 
     >>> from hybridlab.labs.search.sizes import IMAGES
     >>> priced(IMAGES, {name: ("",) for name in IMAGES.choices}, 0.02).summary.split(": ")[0]
@@ -69,7 +69,7 @@ def priced(problem: Problem, strategy: Strategy, longest: float) -> Still:
     names = [*(f"{part.operator}  {written(strategy[part.operator])}" for part in parts), "together"]
     for number, (name, row) in enumerate(zip(names, [*rows, together])):
         out += _bar(name, row, TOP + ROW * number, scale)
-    return captioned(WIDTH, ground + 58, "What a strategy costs", told, out, foot=-2)
+    return captioned(WIDTH, ground + 58, "The cost of a strategy", told, out, foot=-2)
 
 
 def _legend():
@@ -82,7 +82,7 @@ def _legend():
 
 
 def _bar(name, seconds, y, scale):
-    """One bar; what would leave the picture is cut off at its edge, with an arrow."""
+    """One bar; a bar that is too long is cut off at the edge of the picture, with an arrow."""
     yield words(LEFT - 14, y + BAR / 2 + 5, name, PX["axis"], "end")
     x, edge = LEFT, WIDTH - RIGHT
     for colour, part in zip(LOOKS.values(), seconds):
@@ -95,6 +95,6 @@ def _bar(name, seconds, y, scale):
 
 
 def replay(problem: Problem, found: Found, rivals: dict[str, Found], title: str) -> Replay:
-    """A walk from data parallelism, beside what other searches have found."""
+    """A walk from data parallelism, together with the results of other searches."""
     start = data_parallel(problem).strategy
     return replayed(found, start, problem.mesh, {name: one.seconds for name, one in rivals.items()}, title)

@@ -39,7 +39,7 @@ BEST = {"features": "B", "bent": "B", "hidden": "F", "gelu": "F", "classes": "F"
 SOLUTIONS: dict[str, Solution] = {
     "search.count": Solution(
         'labs.answer("search.count", (5 * 4 * 5 * 4) ** $axes)',
-        "For each axis an operator cuts one of its dims or nothing; operators and axes choose independently.",
+        "For each axis an operator cuts one of its dims or nothing. The choices of operators and axes are independent.",
         (
             (400, "That is for one axis"),
             (1200, "Choices of different axes multiply"),
@@ -58,7 +58,7 @@ labs.answer("search.price", 6 * 0.05 + 1.5 * size / 10e9 * 1000)""",
         (
             (5.033, "six messages"),
             (2.667, "goes around twice"),
-            (3.655, "2 · 3/4"),
+            (3.655, "2 · 3/4 times"),
             (1.558, "4 bytes"),
             (20.433, "a quarter of the tensor"),
             (0.0053332, "not in s"),
@@ -71,7 +71,7 @@ labs.answer("search.price", 6 * 0.05 + 1.5 * size / 10e9 * 1000)""",
 labs.answer("search.by_hand", {
     "features": "B", "bent": "B", "hidden": "F", "gelu": "F", "classes": "F", "loss": "",
 })""",
-        "Small weights that are used often want their samples cut; large ones that are used once want to be cut.",
+        "If small weights do much work, cut the samples; if large weights do little work, cut the weights.",
         (
             (BEST | {"hidden": "B", "gelu": "B"}, "The longest part is hidden, mostly sums of gradients"),
             (dict.fromkeys(BEST, "B"), "A step takes 16.059 ms"),
@@ -80,16 +80,16 @@ labs.answer("search.by_hand", {
              "The longest part is gelu, mostly its messages"),
             (BEST | {"features": "F"}, "Features has no dimension F"),
             (BEST | {"soft": "B"}, "no operator soft"),
-            ({"features": "B"}, "Say what i cuts in bent too"),
+            ({"features": "B"}, "Say which dim i cuts in bent too"),
             ("B", "a dict from each operator"),
         ),
         also=(BEST | {"features": "P", "bent": "P", "hidden": "P"}, BEST | {"loss": "B"}),
     ),
     "search.chain": Solution(
         CHAIN,
-        "Of all ways to one choice of an operator only the cheapest can be part of the best way to the end.",
+        "Of all ways to one choice of an operator, only the cheapest can be part of the best way to the end.",
         (
-            (CHAIN.but("table[path[-1]][here] + more", "more"), "neighbours pay"),
+            (CHAIN.but("table[path[-1]][here] + more", "more"), "between neighbours costs more"),
             (CHAIN.but(" + more", ""), "is possible"),
             (Cell(GREEDY), "is possible"),
             (CHAIN.but("path[-1]", "path[0]"), "is possible"),
@@ -103,7 +103,7 @@ labs.answer("search.by_hand", {
     ),
     "search.walk": Solution(
         WALK,
-        "The law looks at the difference alone, and the walk goes on from where it stands.",
+        "The rule depends only on the difference, and each proposal changes the current strategy.",
         (
             (WALK.but("slower < 0 or drawn < math.exp(-alpha * slower)", "slower < 0"), "so it is taken"),
             (WALK.but("slower < 0 or ", "slower < 0 and "), "so it is taken"),
@@ -113,7 +113,7 @@ labs.answer("search.by_hand", {
             (WALK.but("here[:place] + dim + here[place + 1:]", "start[:place] + dim + start[place + 1:]"), "proposal"),
             (WALK.but("stands.append(here)", "stands.append(there)"), "proposal"),
             (WALK.but("return stands", "return here"), "a list of 3 strategies"),
-            (WALK.but("        stands.append(here)", "            stands.append(here)"), "also where it stays"),
+            (WALK.but("        stands.append(here)", "            stands.append(here)"), "also if it stays"),
             (1, "your function itself"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Notebook 43: what can be chosen, what it costs, and what each search finds, as tables."""
+"""Notebook 43, tables: the choices of each operator, the cost of a strategy, and the results of the searches."""
 
 from hybridlab.core.what.operators import Strategy
 from hybridlab.labs.rows import Table, table
@@ -20,7 +20,7 @@ WHOLE = "–"
 
 
 def choices(problem: Problem) -> Table:
-    """What each operator may cut along one axis, or all axes together."""
+    """The dims that each operator may cut, along one axis or along all axes together."""
     rows = [(one.name, one.signature, _written(problem.choices[one.name]), len(problem.choices[one.name]))
             for one in problem.graph.operators]  # fmt: skip
     return table("operator | dims | may be cut | choices", rows)
@@ -32,7 +32,7 @@ def _written(its) -> str:
 
 
 def parts(problem: Problem, strategy: Strategy) -> Table:
-    """A step, operator by operator: work, messages that are waited for, sums of gradients; in ms."""
+    """A step, operator by operator: work, messages that it waits for, all-reduces of gradients; in ms."""
     rows, found = [], problem.parts(strategy)
     for part in found:
         work, waits = part.forward + part.backward, part.there + part.back
@@ -44,12 +44,12 @@ def parts(problem: Problem, strategy: Strategy) -> Table:
 
 
 def rivals(problem: Problem, *names: str) -> Table:
-    """What searches find: seconds of a step, and the strategy."""
+    """The results of searches: seconds of a step, and the strategy."""
     return searched({name: SEARCHES[name](problem) for name in names})
 
 
 def searched(found: dict[str, Found]) -> Table:
-    """What was found, beside how many prices were asked for it."""
+    """The results of searches, and the number of prices that each search asked for."""
     heads = "search | a step | prices asked | strategy"
     return table(heads, [(name, ms(one.seconds), one.asked, told(one.strategy)) for name, one in found.items()])
 

@@ -26,21 +26,21 @@ def _count(axes: int) -> Task:
     problem = Problem(mlp(16, 16, 16, 16), mesh, CLUSTER)
     once = 5 * 4 * 5 * 4
     return task(
-        f"There are two layers: up BTD,FD->BTF, gelu BTF->BTF, down BTF,DF->BTD, loss BTD,BTD->. The mesh has {axes} "
-        "axes of 2 ranks, and every length can be divided by 16. How many strategies are there?",
+        "A program has four operators: up BTD,FD->BTF, gelu BTF->BTF, down BTF,DF->BTD, loss BTD,BTD->. The mesh has "
+        f"{axes} axes of 2 ranks, and every length can be divided by 16. How many strategies are there?",
         Number(
             lambda: problem.count,
             within=1e-9,
             slips=[
                 (once, f"That is for one axis. Each operator chooses for each of its {axes} axes."),
-                (once * axes, f"Choices of different axes multiply: {once} for one, and for {axes}?"),
+                (once * axes, f"Choices of different axes multiply: {once} for one axis, and for {axes}?"),
                 (256**axes, "Did you forget that an axis may also cut nothing?"),
                 (4**4, "An operator has one more choice than it has dims: to cut nothing. And there are several axes."),
                 (5 ** (4 * axes), "gelu and loss have three dims, not four."),
             ],
         ),
         (
-            "How many choices has one axis in one operator? Its dims, and one more.",
+            "How many choices are there for one axis in one operator? Its dims, and one more.",
             "up has the dims B, T, D, F, so 5 choices for each axis; gelu 4, down 5, loss 4.",
             f"(5 · 4 · 5 · 4) to the power of {axes}.",
         ),
@@ -50,7 +50,7 @@ def _count(axes: int) -> Task:
     )
 
 
-# --- the price of a sum -------------------------------------------------------------------------------------------
+# --- the time of an all-reduce---------------------------------------------------------------------------------------
 
 
 def _price(hidden: int) -> Task:
@@ -61,32 +61,32 @@ def _price(hidden: int) -> Task:
     summed = lambda one: next(p.sums for p in one.parts(data_parallel(one).strategy) if p.operator == "hidden")
     right, in_the_table = summed(problem), 1e3 * summed(IMAGES)
     return task(
-        f"The same classifier has {hidden} hidden units and runs with data parallelism on four ranks. How many ms "
-        f"does the all-reduce of the gradient of A (FPE, {hidden} × 64 × 64 words of 4 bytes) take? A message takes "
-        "50 µs and then 10 GB/s; a ring all-reduce of 4 ranks is 2 · 3 messages one after the other.",
+        f"The same classifier has {hidden} hidden units and runs with data parallelism on four ranks. How many ms does "
+        f"the all-reduce of the gradient of A take? A has dims FPE: {hidden} × 64 × 64 words of 4 bytes. A message "
+        "takes 50 µs plus its bytes at 10 GB/s. A ring all-reduce of 4 ranks is 2 · 3 messages, one after the other.",
         Number(
             lambda: 1e3 * right,
             "ms",
             within=0.005,
             slips=[
-                (1e3 * (1.5 * size * beta), "And the 50 µs of each of the six messages?"),
+                (1e3 * (1.5 * size * beta), "Add the 50 µs of each of the six messages."),
                 (
                     1e3 * (0.75 * size * beta + 3 * alpha),
                     "An all-reduce goes around twice: reduce-scatter, all-gather.",
                 ),
-                (1e3 * (size * beta + 6 * alpha), "A rank sends 2 · 3/4 as many bytes as the tensor has."),
+                (1e3 * (size * beta + 6 * alpha), "A rank sends 2 · 3/4 times the bytes of the tensor."),
                 (1e3 * (1.5 * words * beta + 6 * alpha), "A word has 4 bytes."),
                 (1e3 * (6 * size * beta + 6 * alpha), "Each of the six messages has a quarter of the tensor."),
-                (right, "In ms, not in s."),
-                (in_the_table, f"That is with {IMAGES.graph.sizes['F']} hidden units; here are {hidden}."),
+                (right, "Answer in ms, not in s."),
+                (in_the_table, f"That is with {IMAGES.graph.sizes['F']} hidden units; here there are {hidden}."),
             ],
         ),
         (
-            "Two parts: six times the 50 µs, and the bytes that a rank sends, at 10 GB/s.",
-            f"A has {hidden} · 64 · 64 · 4 bytes; a rank sends 2 · 3/4 as many.",
+            "Add two parts: six times 50 µs, and the bytes that a rank sends, at 10 GB/s.",
+            f"A has {hidden} · 64 · 64 · 4 bytes; a rank sends 2 · 3/4 times that.",
             f"6 · 0.05 + 1.5 · {size} / 10e9 · 1000.",
         ),
-        objective="Price an arrow.",
+        objective="Predict the time of an all-reduce in a strategy.",
         difficulty=1,
         minutes=4,
     )
@@ -103,7 +103,7 @@ def _by_hand(answer) -> Verdict:
     if strange := sorted(answer.keys() - set(names)):
         return False, f"There is no operator {strange[0]}: the operators are {', '.join(names)}."
     if lost := [name for name in names if name not in answer]:
-        return False, f'Say what i cuts in {lost[0]} too; "" if nothing.'
+        return False, f'Say which dim i cuts in {lost[0]} too; "" if none.'
     strategy = {name: (answer[name].strip("–"),) for name in names}
     try:
         refuse(IMAGES.graph, strategy, IMAGES.mesh)
@@ -114,11 +114,11 @@ def _by_hand(answer) -> Verdict:
         worst = max(IMAGES.parts(strategy), key=lambda part: part.seconds)
         kinds = {"work": worst.forward + worst.backward, "messages": worst.there + worst.back, "sums": worst.sums}
         most = {"work": "its work", "messages": "its messages", "sums": "sums of gradients"}[max(kinds, key=kinds.get)]
-        told = f"A step takes {ms(seconds)}; below {ms(goal)} is asked."
+        told = f"A step takes {ms(seconds)}; it must be below {ms(goal)}."
         return False, f"{told} The longest part is {worst.operator}, mostly {most}."
     best = chain(IMAGES).seconds
     found = (
-        "nobody finds a faster one, though others tie with it"
+        "no search finds a faster one, but others are equally fast"
         if seconds <= best * (1 + 1e-9)
         else f"the fastest takes {ms(best)}"
     )
@@ -129,14 +129,16 @@ TASKS: dict[str, Task] = {
     "search.count": varying(_count, axes=(3, 2, 4)),
     "search.price": varying(_price, hidden=(2048, 8192, 512)),
     "search.by_hand": task(
-        "Find a strategy for the classifier on four ranks whose step is shorter than under the best table of rules, "
-        f'{ms(one_rule(IMAGES).seconds)}. Answer with a dict from each operator to the dim that i cuts in it, "" for '
-        "none.",
+        "Find a strategy for the classifier on four ranks with a shorter step than the best table of rules, which "
+        f"takes {ms(one_rule(IMAGES).seconds)}. Answer with a dict from each operator to the dim that i cuts in it; "
+        '"" means none.',
         _by_hand,
         (
-            "Begin with data parallelism in the picture. Which one bar is far longer than all others, and what is it?",
-            "The gradients of A are summed because hidden is cut along B. Cut a dim that A has; there are three.",
-            "Data parallel up to where the large weights begin; from hidden on cut F, and nothing at all in the loss.",
+            "Begin with data parallelism in the picture. Which bar is far longer than all others, and what does it "
+            "show?",
+            "The gradient of A is all-reduced because hidden is cut along B. Cut one of the three dims of A instead.",
+            "Use data parallelism for the operators before hidden. Cut F in hidden and all later operators, but "
+            "nothing in the loss.",
         ),
         objective="Choose cuts operator by operator.",
         difficulty=2,
@@ -150,10 +152,10 @@ TASKS: dict[str, Task] = {
         "right. It is also tried on a chain of 24 operators, where trying all takes too long.".replace("'", '"'),
         Function(CHAINS, judged_chain, "Answer with your function itself: my_chain, without parentheses."),
         (
-            "Walk along the chain. For each choice of operator n, which is the cheapest way to get there, and what "
-            "does it cost? Remember by which way you came; the next operator needs to know nothing else of the past.",
-            "Keep for each choice a pair: cost so far, list of choices so far. From operator n to n + 1: for each new "
-            "choice b the minimum over a of cost[a] + between[n][a][b], plus own[n + 1][b].",
+            "Go along the chain. For each choice of operator n, find the cheapest way to get there and its cost. "
+            "Keep only this way and this cost for each choice; the next operator needs nothing else.",
+            "Keep a pair for each choice: the cost so far, and the list of choices so far. From operator n to n + 1, "
+            "take for each new choice b the minimum over a of cost[a] + between[n][a][b], and add own[n + 1][b].",
             "ways = [(cost, [c]) for c, cost in enumerate(own[0])]; then for each n from 1: ways = [min((cost + "
             "between[n - 1][path[-1]][b] + own[n][b], [*path, b]) for cost, path in ways) for b in "
             "range(len(own[n]))]; at the end min(ways)[1].",
@@ -164,17 +166,17 @@ TASKS: dict[str, Task] = {
     ),
     "search.walk": task(
         "Write my_walk(prices, start, proposals, alpha). prices is {strategy: ms}; a strategy is a string with one "
-        "letter for each operator. A proposal (place, dim, drawn) changes the letter at this place; drawn is a "
-        "number from 0 to 1. A faster strategy is taken; one that is slower by Δ ms is taken if drawn < exp(−α·Δ). "
-        f"Return a list: the current strategy after each proposal. So my_walk{WALKS[0]!r} is ['FB', 'FF', 'BF'].",
+        "letter for each operator. A proposal (place, dim, drawn) changes the letter at this place to dim; the number "
+        "drawn is from 0 to 1. Take a strategy that is faster. Take one that is slower by Δ ms if drawn < exp(−α·Δ). "
+        f"Return the list of current strategies after each proposal. So my_walk{WALKS[0]!r} is ['FB', 'FF', 'BF'].",
         Function(WALKS, judged_walk, "Answer with your function itself: my_walk, without parentheses."),
         (
-            "A proposal changes the strategy where the walk stands now, not the first one.",
+            "A proposal changes the current strategy of the walk, not the first one.",
             "there = here[:place] + dim + here[place + 1:]. Compare prices[there] with prices[here].",
             "if prices[there] < prices[here] or drawn < math.exp(-alpha * (prices[there] - prices[here])): here = "
             "there; and append here in either case.",
         ),
-        objective="Walk by chance, downhill always and uphill sometimes.",
+        objective="Write a random walk that always takes faster strategies and sometimes slower ones.",
         difficulty=2,
         minutes=8,
     ),

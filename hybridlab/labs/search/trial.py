@@ -1,4 +1,4 @@
-"""Notebook 43: a student's searches, tried on small tables: a dynamic program over a chain, and a walk by the law."""
+"""Notebook 43: a student's searches, tried on small tables: a dynamic program over a chain, and a random walk."""
 
 import math
 import random
@@ -10,7 +10,7 @@ from hybridlab.labs.trials.trial import Gave
 
 
 def _drawn(lengths, seed) -> tuple[list, list]:
-    """(what each choice of each operator costs, what each pair of neighbouring choices costs), by chance."""
+    """Random costs: (of each choice of each operator, of each pair of neighbouring choices)."""
     draw = random.Random(seed)
     number = lambda: draw.randint(0, 9)
     own = [[number() for _ in range(length)] for length in lengths]
@@ -26,7 +26,7 @@ CHAINS = (
 
 
 def total(own, between, places) -> float:
-    """What a chain costs with these choices."""
+    """The cost of a chain with these choices."""
     alone = sum(costs[place] for costs, place in zip(own, places))
     return alone + sum(table[a][b] for table, a, b in zip(between, places, places[1:]))
 
@@ -44,7 +44,7 @@ def least(own, between) -> float:
 
 
 def ahead(own, between) -> list[int]:
-    """What a greedy walk along a chain takes: the cheapest behind the choice before, and never again.
+    """The choices of a greedy walk along a chain: each is the cheapest after the previous one, and is never revised.
 
     >>> ahead(*CHAINS[0]), total(*CHAINS[0], ahead(*CHAINS[0]))
     ([0, 0, 1], 4)
@@ -67,9 +67,9 @@ def judged_chain(gave: list[Gave]) -> Verdict:
 
 
 def _wrong_chain(own, between, value) -> str:
-    """What is off in one answer, in a sentence; "" where nothing is."""
+    """The mistake in one answer, in a sentence; empty if there is none."""
     if not isinstance(value, list | tuple) or len(value) != len(own):
-        return f"return one number for each of its {len(own)} operators: which of its choices."
+        return f"return one number for each of its {len(own)} operators: the number of its choice."
     if not all(isinstance(one, int) and 0 <= one < len(costs) for one, costs in zip(value, own)):
         return f"you returned {list(value)}; choices are counted from 0."
     found, right = total(own, between, value), least(own, between)
@@ -77,13 +77,16 @@ def _wrong_chain(own, between, value) -> str:
         return ""
     greedy = [costs.index(min(costs)) for costs in own]
     if list(value) == greedy and len(own) > 1:
-        return f"your choices cost {found:g}, {right:g} is possible: each is the cheapest alone, and neighbours pay."
+        return (
+            f"your choices cost {found:g}, but {right:g} is possible. Each is the cheapest alone, but resharding "
+            "between neighbours costs more."
+        )
     if list(value) == ahead(own, between):
         return (
-            f"your choices cost {found:g}, {right:g} is possible: each is the cheapest behind the one before, which "
-            "looks only one operator ahead. Keep a way to every choice."
+            f"your choices cost {found:g}, but {right:g} is possible. Each is the cheapest after the previous one, so "
+            "your search looks only one operator ahead. Keep a way to every choice."
         )
-    return f"your choices {list(value)[:6]} cost {found:g}, and {right:g} is possible."
+    return f"your choices {list(value)[:6]} cost {found:g}, but {right:g} is possible."
 
 
 # --- a walk -------------------------------------------------------------------------------------------------------
@@ -105,7 +108,7 @@ WALKS = (
 
 
 def walked(prices, start, proposals, alpha) -> list[str]:
-    """Where the walk stands after each proposal.
+    """The current strategy after each proposal.
 
     >>> walked(*WALKS[0])
     ['FB', 'FF', 'BF']
@@ -127,14 +130,14 @@ def judged_walk(gave: list[Gave]) -> Verdict:
             return False, f"{name} it raised {one.raised}"
         if told := _wrong_walk(case, one.value):
             return False, f"{name} {told}"
-    return True, "Every place of four walks is right: downhill always, uphill with exp(−α·Δ)."
+    return True, "Every step of four walks is right: faster is always taken, slower with probability exp(−α·Δ)."
 
 
 def _wrong_walk(case, value) -> str:
     prices, start, proposals, alpha = case
     right = walked(*case)
     if not isinstance(value, list | tuple) or len(value) != len(right):
-        return f"return a list of {len(right)} strategies: where the walk is after each proposal, also where it stays."
+        return f"return a list of {len(right)} strategies: the current one after each proposal, also if it stays."
     for number, (found, wanted) in enumerate(zip(value, right)):
         if found == wanted:
             continue
@@ -143,7 +146,7 @@ def _wrong_walk(case, value) -> str:
         there = here[:place] + dim + here[place + 1 :]
         slower = prices[there] - prices[here]
         if found not in (here, there):
-            return f"proposal {number} changes {here} to {there}, and you stand at {found}."
+            return f"proposal {number} changes {here} to {there}, but your walk is at {found}."
         if slower < 0:
             return f"proposal {number} is faster by {-slower:.1f} ms: it is always taken."
         chance = math.exp(-alpha * slower)

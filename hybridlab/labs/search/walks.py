@@ -1,4 +1,4 @@
-"""Notebook 43: how often walks by chance find the best, or leave a valley, over many seeds and under two kinds of α."""
+"""Notebook 43: how often random walks find the best strategy or leave a valley, over many seeds and two kinds of α."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ SEEDS = 20
 
 
 def slower(problem: Problem, times: float) -> Problem:
-    """The same problem on a machine that takes so many times as long for everything.
+    """The same problem on a machine that is slower by this factor in everything.
 
     >>> from hybridlab.labs.search.sizes import IMAGES
     >>> round(chain(slower(IMAGES, 100)).seconds / chain(IMAGES).seconds, 6)
@@ -26,9 +26,9 @@ def slower(problem: Problem, times: float) -> Problem:
 
 
 def rates(problems: dict[str, Problem], budget: int = 300, seeds: int = SEEDS) -> Table:
-    """How many of so many walks find the best, and how many of their proposals were slower and kept.
+    """How many of `seeds` walks find the best strategy, and what part of the slower proposals was taken.
 
-    Beside them the same walks, which nobody calls back to the best that they know.
+    The last column counts the same walks without returns to the best strategy so far.
     """
     rows = []
     for name, problem in problems.items():
@@ -45,9 +45,9 @@ def rates(problems: dict[str, Problem], budget: int = 300, seeds: int = SEEDS) -
 
 
 def leaving(problem: Problem, ways: dict[str, tuple[int, bool, int]]) -> Table:
-    """How many walks find anything better than data parallelism, where they begin.
+    """How many walks find a strategy better than data parallelism, with which they begin.
 
-    ways  {what is told of them: (budget, whether they are called back to the best, how many walks)}
+    ways  {the head of a column: (budget, whether walks return to the best strategy so far, number of walks)}
     """
     start = data_parallel(problem).seconds
     rows = []
@@ -61,5 +61,5 @@ def leaving(problem: Problem, ways: dict[str, tuple[int, bool, int]]) -> Table:
 
 
 def alphas(start: float) -> tuple:
-    """The two that are compared: the published one, and one in units of the step that a walk begins with."""
+    """The two kinds of α: the published one, and one in units of the step with which a walk begins."""
     return ("1 per ms", PUBLISHED), ("20 per start", relative(start))

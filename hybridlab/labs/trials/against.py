@@ -1,7 +1,7 @@
 """A student's program on real ranks compared with one device: its result, its backward, every word sent.
 
-A rank's finding is a sentence that begins behind "Rank 0". Ranks settle each step before the next: words count once the
-numbers are right on all of them, and a backward is run by all or by none.
+The verdict of a rank is a sentence that continues "Rank 0". Ranks settle each step before the next: words are checked
+after the numbers are right on all ranks, and a backward is run by all ranks or by none.
 """
 
 from functools import wraps
@@ -12,11 +12,11 @@ SMALL, WORD = 1e-12, 8  # relative; bytes of a number: all are in double precisi
 
 
 class Off(Exception):
-    """What is off on this rank; without words, something is on another."""
+    """The mistake on this rank; without words, the mistake is on another."""
 
 
 def against_one_device(trial):
-    """The trial of `OnCases` that `trial(run, answer, case)` makes, which goes on until something is off."""
+    """The trial of `OnCases` made of `trial(run, answer, case)`, which stops at the first mistake."""
 
     @wraps(trial)
     def tried(comm, answer, case) -> str:
@@ -30,23 +30,23 @@ def against_one_device(trial):
 
 
 class Run:
-    """A student's program on one rank. `near` is [(what some have in place of the right one, the reply to it)]."""
+    """A student's program on one rank. `near` is [(a known wrong result, the reply to it)]."""
 
     def __init__(self, comm):
         self.comm, self.since = comm, len(comm.ledger)
 
     def begin(self):
-        """What is sent is counted from here on."""
+        """From here on, the words sent are counted."""
         self.since = len(self.comm.ledger)
 
     def settle(self, told: str = ""):
-        """Go on if no rank has found anything."""
+        """Continue if no rank has found a mistake."""
         if anywhere(self.comm, told):
             raise Off(told)
         self.since = len(self.comm.ledger)
 
     def result(self, y, right, name: str, near=(), otherwise="", words: int | None = None, fewer=""):
-        """Go on if y is this rank's part of `name`, has sent so many words, and a gradient can flow back from it."""
+        """Continue if y is this rank's part of `name`, the words sent are right, and y has a backward."""
         sent = words_of(self.comm.ledger, self.since)
         self.settle(_off(y, right, name, near, otherwise))
         told = f"has the right {name}, but it has no backward: use typed collectives, which autograd follows."
@@ -105,7 +105,7 @@ def gap(mine, right) -> float:
 
 
 def words_of(ledger, since: int = 0) -> int:
-    """What this rank has sent from row `since` of its ledger on."""
+    """The words that this rank has sent from row `since` of its ledger on."""
     total = 0.0
     for op, group, size in list(zip(ledger.op, ledger.group, ledger.bytes))[since:]:
         total += size if op in ("send", "isend") else 0 if op in ("recv", "irecv") else cost(op, group, size).bytes

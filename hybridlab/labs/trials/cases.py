@@ -8,7 +8,7 @@ from hybridlab.labs.trials.trial import Failed, is_code, run
 
 
 def first_found(case, home: list[str]) -> str:
-    """What is off on the first rank that found something, in its words."""
+    """The verdict of the first rank that found a mistake."""
     return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
 
 
@@ -16,12 +16,12 @@ def first_found(case, home: list[str]) -> str:
 class OnCases:
     """A check of a function, or of some functions, that run on ranks.
 
-    trial   trial(comm, answer, case) on every rank: what `judge` needs
-    judge   judge(case, home): what is off in what the ranks returned, in a sentence; empty when nothing is
-    cases   its runs, each with `ranks`, and in words as text; those after the first are not in the question
+    trial   trial(comm, answer, case) on every rank returns the input of `judge`
+    judge   judge(case, home): the mistake in the values that the ranks returned, in a sentence; empty if there is none
+    cases   its runs, each with `ranks` and a text in words; those after the first are not in the question
     right   the reply to a right answer
-    names   what an answer of several functions consists of; one function has none
-    explain explain(case, report): the report of a run that failed, with what it means here
+    names   the names of an answer of several functions; a single function has none
+    explain explain(case, report): the report of a run that failed, with its meaning here
     """
 
     trial: Callable
@@ -61,7 +61,7 @@ SAME_LISTS = " All ranks of a row, and all of a column, must pass the same lists
 
 @dataclass(frozen=True)
 class OnMeshes(OnCases):
-    """Cases on meshes: where several ranks fail, the first is told; where ranks wait for ever, the likely why."""
+    """Cases on meshes: of several failed ranks the first is reported; for a hang, also its probable cause."""
 
     def __call__(self, answer) -> Verdict:
         right, told = super().__call__(answer)

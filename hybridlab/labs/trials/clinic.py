@@ -31,7 +31,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Clinic:
-    """A check of (the letter of the cause, the mended function); `mended` is the check of the function."""
+    """A check of (the letter of the cause, the fixed function); `mended` is the check of the function."""
 
     causes: dict[str, str]
     mended: Callable[[object], Verdict]

@@ -44,9 +44,9 @@ def _parts(one) -> list:
 
 
 def numbers(held: Iterable[torch.Tensor], beside: Iterable[torch.Tensor] = ()) -> int:
-    """How many numbers the storages of some tensors have room for, without those that lie `beside`.
+    """The numbers that fit into the storages of some tensors, without the storages of the tensors in `beside`.
 
-    A view holds its whole storage; one that has been resized to nothing holds none.
+    A view holds its full storage; a storage that was resized to 0 holds no number.
 
     >>> whole = torch.ones(8)
     >>> numbers([whole[:2], whole[2:4]]), numbers([whole[:2].clone()]), numbers([whole], beside=[whole[:1]])

@@ -8,7 +8,7 @@ from hybridlab.labs.rows import as_html
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a heading; `note` stands below.
+    """Rows under a heading; `note` is below them.
 
     >>> Table(("rank", "sends"), (("0", "648"), ("1", "648")), "words")
     rank 0: sends 648

@@ -40,12 +40,12 @@ def is_code(answer) -> bool:
 
 
 def run(ranks: int, trial: Callable | str, answer, *args, seconds: float = SECONDS) -> list:
-    """What `trial(comm, answer, *args)` returns from each of so many fresh ranks.
+    """The values of `trial(comm, answer, *args)` on each of `size` fresh ranks.
 
-    A trial that needs torch from its first line on is named, as in "zero.rank:play_one": the ranks import it.
+    A trial that needs torch from its first line on is given by name, as in "zero.rank:play_one": the ranks import it.
 
-    raises  Failed in one sentence when it cannot be sent, fails, hangs, or takes longer than `seconds`; RankError is
-    its cause where ranks failed
+    raises  Failed in one sentence when it cannot be sent, fails, hangs, or takes longer than `seconds`; its cause is a
+    RankError if ranks failed
     """
     from hybridlab.world.explain.faults import FRESH, RankError
     from hybridlab.world.processes.launch import ranks as start
@@ -100,7 +100,7 @@ class _Short(io.TextIOBase):
 
 
 def _heard(comm, answer, trial) -> tuple:
-    """(what the trial returns, whether this rank has sent or received anything)."""
+    """(the value of the trial, whether this rank has sent or received anything)."""
     found = trial(comm, answer)
     return found, len(comm.ledger) > 0
 
@@ -117,10 +117,10 @@ def called_on_rank(comm, function, *args):
 class OnRanks:
     """A check of a function that runs on every rank.
 
-    judge     the verdict on what the ranks of the first size return; an answer that is no code is told of as such a
-              list, and never right: results can be typed, messages cannot
-    sizes     on how many ranks it is tried; those after the first are not in the question
-    expected  expected(size): what right ranks return there, rank by rank
+    judge     the verdict on the values of the ranks of the first size; an answer that is not code is judged as such a
+              list, but is never right: results can be typed, messages cannot
+    sizes     the numbers of ranks on which it is tried; those after the first are not in the question
+    expected  expected(size): the right values there, rank by rank
     """
 
     judge: Callable[[object], Verdict]
@@ -144,7 +144,7 @@ class OnRanks:
         return (False, SILENT.format(spoke.index(False))) if right and not all(spoke) else (right, sentence)
 
     def _elsewhere(self, size: int, answer) -> str:
-        """What is wrong on a size that the question does not name; empty when nothing is."""
+        """The mistake on a size that the question does not name; empty if there is none."""
         try:
             found, wanted = run(size, self.trial, answer), self.expected(size)
         except Failed as failed:
@@ -157,8 +157,8 @@ class Function:
     """A check of a plain function.
 
     cases  the arguments of each call
-    judge  the verdict on what the calls gave: one `Gave` for each, up to the first that raised
-    ask    the reply to what is no function
+    judge  the verdict on the results of the calls: one `Gave` for each, up to the first that raised
+    ask    the reply to an answer that is not a function
     """
 
     cases: tuple[tuple, ...]
@@ -177,7 +177,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Gave:
-    """What one call gave: a value that can travel, else its text; or what it raised, type and first line."""
+    """The result of one call: its value, as text if it cannot be sent; or the type and first line of its error."""
 
     value: object
     raised: str = ""
@@ -195,7 +195,7 @@ def _calls(comm, function, cases):
 
 
 def _plain(value):
-    """The value if it can travel home: sets as lists, what nobody can send as its text."""
+    """The value in a form that can be sent: sets as lists, and the text of a value that cannot be sent."""
     if isinstance(value, set | frozenset):
         return sorted(map(_plain, value), key=repr)
     if isinstance(value, list | tuple):

@@ -2,9 +2,9 @@
 
 
 class Watched:
-    """The `comm` itself, but for what `seen` gets of it: (what, how many numbers, or along which axis).
+    """The `comm` itself, which also records in `seen` (event, the number of words, or the axis).
 
-    What is "send", "receive" or "all_reduce" when it begins, and "waited send" and so on when somebody waits for it.
+    An event is "send", "receive" or "all_reduce" at its start, and "waited send" and so on when it is waited for.
     """
 
     def __init__(self, comm, seen: list):

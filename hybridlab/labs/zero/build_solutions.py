@@ -1,4 +1,4 @@
-"""Solutions of what is built and mended in notebook 22."""
+"""Solutions of the programs that are built and fixed in notebook 22."""
 
 from hybridlab.labs.exercises.solution import Cell, Solution
 
@@ -108,7 +108,7 @@ SCATTER = """\
             shard.grad += comm.reduce_scatter(gradient) / comm.size / len(microbatches)
 """
 MENDED = PATIENT.but(ZERO, "").but(LOOP, f"{LOOP}    {ZERO}")
-ONCE = PATIENT.but(SCATTER, SCATTER.replace("            ", "        "))  # one reduce-scatter behind the last backward
+ONCE = PATIENT.but(SCATTER, SCATTER.replace("            ", "        "))  # one reduce-scatter after the last backward
 SGD = "    sgd = torch.optim.SGD([shard], lr=rate, momentum=0.9)\n"
 STEP = "    for microbatches in steps:\n"
 GATHER = "        torch.nn.utils.vector_to_parameters(comm.all_gather(shard.detach()), weights)\n"
@@ -117,7 +117,7 @@ NO_PAD = "(0, -len(whole) % self.comm.size)", "(0, 0)"
 SOLUTIONS: dict[str, Solution] = {
     "zero_fsdp.one": Solution(
         ONE,
-        "The sum arrives in shards, each rank updates its own, and the gather gives all ranks the new weights.",
+        "The sum arrives in shards, each rank updates its shard, and the gather gives the new weights to all ranks.",
         (
             (ONE.but("        self.adam.step()\n", ""), "no weight has changed"),
             (ONE.but("self.comm.all_gather(self.shard.detach())", "self.flat(self.weights)"), "no weight has changed"),
@@ -135,7 +135,7 @@ SOLUTIONS: dict[str, Solution] = {
                     "self.comm.reduce_scatter(gradient)",
                     "self.comm.all_reduce(gradient).chunk(self.comm.size)[self.comm.rank]",
                 ),
-                "an all-reduce gives every rank all of the sum",
+                "an all-reduce gives every rank the full sum",
             ),
             (
                 ONE.but(
@@ -146,7 +146,7 @@ SOLUTIONS: dict[str, Solution] = {
             ),
             (ONE.but(" / self.comm.size", ""), "On 2 ranks, 544 weights, gradients as small as Adam's eps: "),
             (ONE.but("        gradient = ", "        self.gradient = gradient = "), "keeps 1,089 numbers"),
-            (ONE.but("[comm.rank].clone()", "[comm.rank]"), "A view keeps its whole buffer"),
+            (ONE.but("[comm.rank].clone()", "[comm.rank]"), "A view keeps the full buffer"),
             (PLAIN, "keeps 1,092 numbers"),
             (ONE.but(*NO_PAD), "Right on 4 ranks, 544 weights. On 3 ranks, 26 weights: all 3 ranks failed"),
             (ONE.but("torch.optim.Adam", "torch.optim.AdamW"), "differ from those of one device"),
@@ -155,7 +155,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "zero_fsdp.unit": Solution(
         UNIT,
-        "The buffer's storage comes and goes; the weights, and what autograd saved, are views that find it again.",
+        "The buffer's storage is freed and allocated again. The weights and autograd's saved tensors are views of it.",
         (
             (
                 UNIT.but("        y = self.module(x)\n        self.free()", "        y = self.module(x)"),
@@ -215,17 +215,17 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "zero_fsdp.accumulate": Solution(
         'labs.answer("zero_fsdp.accumulate", 3 * 4 / 2)',
-        "Each microbatch pays three thirds, and plain data parallelism pays two, once.",
+        "FSDP sends three thirds for each microbatch, and plain data parallelism sends two thirds once.",
         ((1.5, "one microbatch"), (12, "units of"), (4.5, "one reduce-scatter"), (1, "small"), (99, "large")),
         also=(6,),
     ),
     "zero_fsdp.clinic": Solution(
         MENDED,
-        "backward adds to what is there, and the shard has summed that already: free the full gradient first.",
+        "backward() adds to the old gradient, which the shard already contains: clear the full gradient first.",
         (
             (PATIENT, "the cause. But: rank 0 changes its weights 2.03 times as much"),
             (MENDED.but('"d"', '"a"'), "one microbatch would be wrong too"),
-            (MENDED.but('"d"', '"b"'), "four microbatches four times"),
+            (MENDED.but('"d"', '"b"'), "with four microbatches four times"),
             (MENDED.but('"d"', '"c"'), "change no weight"),
             (MENDED.but(" / len(microbatches)", ""), "divide by the number of microbatches"),
             (MENDED.but(" / comm.size", ""), "divide by the number of ranks"),
@@ -239,12 +239,12 @@ SOLUTIONS: dict[str, Solution] = {
                 MENDED.but("comm.reduce_scatter(gradient)", "comm.all_reduce(gradient).chunk(comm.size)[comm.rank]"),
                 "calls all_reduce",
             ),
-            (MENDED.but(SGD, "").but(STEP, f"{STEP}    {SGD}"), "what does a step leave behind"),
+            (MENDED.but(SGD, "").but(STEP, f"{STEP}    {SGD}"), "which state must a step reset"),
             (
                 MENDED.but("        shard.grad = torch.zeros_like(shard)\n", "").but(
                     SGD, f"{SGD}    shard.grad = torch.zeros_like(shard)\n"
                 ),
-                "right weights after one step, and wrong ones after 2",
+                "right weights after one step, but wrong ones after 2",
             ),
             (MENDED.but("-len(joined) % comm.size", "0"), "Right on 2 ranks with 3 microbatches. On 3 ranks"),
             (("d", 1), "Now fix it"),

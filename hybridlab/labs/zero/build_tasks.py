@@ -1,4 +1,4 @@
-"""What students build, look up and mend in notebook 22: ZeRO 1, one FSDP unit, what FSDP2 does, a broken ZeRO 2."""
+"""The exercises of notebook 22 in which students build, look up and fix: ZeRO 1, an FSDP unit, FSDP2, a broken ZeRO."""
 
 from functools import partial
 
@@ -14,23 +14,23 @@ PLAYS, BLOCKS = 4, 4  # microbatches in zero_fsdp.accumulate; blocks in zero_fsd
 
 TASKS: dict[str, Task] = {
     "zero_fsdp.one": task(
-        "Write MyZeRO1(comm, parameters, rate): Adam whose state is sharded. Every rank has all weights, and after "
-        "loss.backward() the gradients of its own rows. step() makes the weights on every rank those that one device "
-        "gets from torch.optim.Adam with the mean gradient. A rank keeps Adam's averages for its shard only: the flat "
-        "weights, padded with zeros, cut into comm.size equal pieces. Tried on 4 ranks for three steps; then on "
-        "others, also where the number of weights must be padded.",
+        "Write MyZeRO1(comm, parameters, rate), an Adam with sharded state. Every rank has all weights, and after "
+        "loss.backward() the gradients of its own rows. After step() every rank must have the weights that one device "
+        "gets from torch.optim.Adam with the mean gradient. A rank keeps Adam's averages for its shard only. The "
+        "shards are the flat weights, padded with zeros and cut into comm.size equal pieces. Tried on 4 ranks for "
+        "three steps; then on other numbers of ranks, also with padding.",
         OnCases(
             "zero.rank:play_one",
             trial.judge_one,
             ONE_CASES,
-            "The weights of one device on every rank, Adam's state for a shard only, and as many bytes as an "
-            "all-reduce sends.",
+            "The weights of one device on every rank, Adam's state for a shard only, and the bytes of one all-reduce.",
         ),
         (
             "An all-reduce is a reduce-scatter and an all-gather. What do you do between the two, and with which "
             "numbers?",
-            "In step(): flat gradient, padded; its shard by comm.reduce_scatter, divided by comm.size; an Adam step on "
-            "the own shard; all shards by comm.all_gather; copied into the weights.",
+            "In step(): flatten and pad the gradient; get the rank's piece with comm.reduce_scatter, and divide it by "
+            "comm.size; make an Adam step on the shard; get all shards with comm.all_gather; copy them into the "
+            "weights.",
             "In __init__: self.shard = torch.nn.Parameter(padded.chunk(comm.size)[comm.rank].clone()) and self.adam = "
             "torch.optim.Adam([self.shard], lr=rate). In step(): self.shard.grad = "
             "comm.reduce_scatter(gradient) / comm.size, self.adam.step(), comm.all_gather(self.shard.detach()).",
@@ -41,24 +41,25 @@ TASKS: dict[str, Task] = {
         minutes=12,
     ),
     "zero_fsdp.unit": task(
-        "Write MyUnit(comm, module), one unit of FSDP. At rest a rank holds unit.shard only: its piece of the flat, "
-        "padded weights, a torch.nn.Parameter. unit(x) gathers the weights, calls the module and frees them. When the "
-        "gradient of the output comes, they are gathered again; when all gradients are made, unit.shard.grad is this "
-        "rank's piece of the mean gradient, and weights and gradients are freed. Tried on 2 ranks for two steps, then "
-        "on others with padding.",
+        "Write MyUnit(comm, module), one unit of FSDP. Between steps a rank holds only unit.shard, a "
+        "torch.nn.Parameter: its piece of the flat, padded weights. unit(x) gathers the weights, calls the module and "
+        "frees them. When the gradient of the output arrives, gather them again. When all gradients are complete, "
+        "unit.shard.grad must be this rank's piece of the mean gradient, and weights and gradients must be freed. "
+        "Tried on 2 ranks for two steps, then on other numbers of ranks, with padding.",
         OnCases(
             "zero.rank:play_unit",
             trial.judge_unit,
             UNIT_CASES,
-            "The outputs and gradients of the module; only the shard between forward and backward; two gathers and a "
-            "reduce-scatter.",
+            "The outputs and gradients of the module, only the shard in memory between forward and backward, and two "
+            "gathers and a reduce-scatter.",
         ),
         (
-            "One flat buffer holds all weights, and each weight.data is a view of it. To free it, take its storage "
-            "away; to gather, give the storage back and fill it. The views find their numbers again.",
-            "gather: self.flat.untyped_storage().resize_(self.flat.nbytes), then copy_ what comm.all_gather(shard) "
-            "returns. free: resize_(0). In forward: gather, module, free, and y.register_hook(…) to gather again.",
-            "A hook on every weight counts: self.left -= 1. After the last: flat gradient, padded, "
+            "One flat buffer holds all weights, and each weight.data is a view of it. To free it, resize its storage "
+            "to 0. To gather, allocate the storage again and fill it. The views then have their numbers again.",
+            "gather: self.flat.untyped_storage().resize_(self.flat.nbytes), then copy_ the result of "
+            "comm.all_gather(shard). free: resize_(0). In forward: gather, module, free, and y.register_hook(…) to "
+            "gather again.",
+            "A hook on every weight counts: self.left -= 1. After the last one: flatten and pad the gradient; "
             "self.shard.grad = comm.reduce_scatter(…) / comm.size; every weight.grad = None; free.",
         ),
         about=trial.ABOUT_UNIT,
@@ -67,16 +68,16 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "zero_fsdp.root": task(
-        f"A model of {BLOCKS} blocks and a head. fully_shard(block) for each block, then fully_shard(model) for the "
-        f"root, which takes the head; all with defaults. So there are {BLOCKS + 1} units. How many of them are "
-        "gathered a second time, for the backward?",
+        f"A model has {BLOCKS} blocks and a head. fully_shard(block) is called for each block, then fully_shard(model) "
+        f"for the root, which contains the head; all with defaults. So there are {BLOCKS + 1} units. How many of them "
+        "are gathered a second time, for the backward?",
         Number(
             lambda: BLOCKS,
             slips=[
                 (BLOCKS + 1, "That is FULL_SHARD for all of them. What does None mean for the root?"),
-                (BLOCKS - 1, "FSDP2 does not know which block is the last one; its user has to say so."),
+                (BLOCKS - 1, "FSDP2 cannot tell which block is the last one; the user has to say so."),
                 (0, "None is SHARD_GRAD_OP. Read what reshard_after_forward=None means."),
-                (2 * BLOCKS + 1, "That counts all gathers of a step. The question is how many are second ones."),
+                (2 * BLOCKS + 1, "That counts all gathers of a step. Count only the second gathers."),
             ],
         ),
         (
@@ -89,23 +90,23 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "zero_fsdp.accumulate": task(
-        f"{PLAYS} microbatches in a step. FSDP gathers every unit for each forward and each backward, and "
-        "reduce-scatters after each backward. Plain data parallelism all-reduces once, after the last. How many times "
-        "as many bytes does FSDP send?",
+        f"A step has {PLAYS} microbatches. FSDP gathers every unit for each forward and each backward, and "
+        "reduce-scatters after each backward. Plain data parallelism all-reduces once, after the last backward. By "
+        "what factor does FSDP send more bytes?",
         Number(
             lambda: 3 * PLAYS / 2,
             slips=[
-                (1.5, "That is one microbatch."),
-                (3 * PLAYS, "In units of Ψ(p-1)/p. How many of these does plain data parallelism send?"),
+                (1.5, "That is the factor for one microbatch."),
+                (3 * PLAYS, "That is in units of Ψ(p-1)/p. How many of these does plain data parallelism send?"),
                 ((2 * PLAYS + 1) / 2, "That is with one reduce-scatter in a step. What must a rank then keep?"),
             ],
         ),
         (
-            "For each microbatch: two gathers and a reduce-scatter.",
+            "Each microbatch needs two gathers and a reduce-scatter.",
             "Plain data parallelism sends two thirds of these three, once.",
-            f"3 · {PLAYS} over 2.",
+            f"3 · {PLAYS} / 2.",
         ),
-        objective="Say what accumulation costs when weights are sharded.",
+        objective="Compute the traffic of accumulation with sharded weights.",
         difficulty=2,
         minutes=3,
     ),
@@ -113,7 +114,7 @@ TASKS: dict[str, Task] = {
         "What is wrong with broken? (a) The sum over the ranks is not divided by their number. (b) The sum over the "
         "microbatches is not divided by their number. (c) The shards are gathered before they are updated. (d) The "
         "gradient of a microbatch is reduce-scattered again with every later one. Answer with the letter and the "
-        "mended function. Tried on 2 ranks with 3 microbatches, then on others.",
+        "fixed function. Tried on 2 ranks with 3 microbatches, then on others.",
         Clinic(
             clinic.CAUSES,
             OnCases(
@@ -124,12 +125,12 @@ TASKS: dict[str, Task] = {
             ),
         ),
         (
-            "One microbatch is right, so whatever happens once in a step is right. The factors of two and four "
-            "microbatches are near 3/2 and 5/2.",
-            "backward() adds to weight.grad. What does it hold when the second microbatch is reduce-scattered? How "
-            "often is the first of four microbatches counted, and how often the last?",
-            "model.zero_grad() behind each reduce-scatter: shard.grad has its part of the sum, and nothing else of the "
-            "gradient is needed any more.",
+            "With one microbatch the program is right, so the parts that run once in a step are right. With two and "
+            "four microbatches the factors are near 3/2 and 5/2.",
+            "backward() adds to weight.grad. Which gradients are in weight.grad when the second microbatch is "
+            "reduce-scattered? How often is the first of four microbatches counted, and how often the last?",
+            "Call model.zero_grad() after each reduce-scatter: shard.grad has its part of the sum, and the full "
+            "gradient is not needed any more.",
         ),
         objective="Find a gradient that is counted more than once.",
         difficulty=2,

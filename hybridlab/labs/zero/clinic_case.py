@@ -1,4 +1,4 @@
-"""The cases in which the broken program of notebook 22 is run, and what one rank did with it."""
+"""The cases in which the broken program of notebook 22 is run, and its result on one rank."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ STEPS, RATE, MOMENTUM = 3, 0.1, 0.9
 
 
 class Case(NamedTuple):
-    """A net between layers of these widths on so many ranks, each of which has so many microbatches in a step."""
+    """A net of these widths, the number of ranks, and the microbatches of each rank in a step."""
 
     ranks: int
     microbatches: int
@@ -22,11 +22,11 @@ CASES = (Case(2, 3, SMALL), Case(3, 2), Case(4, 1))
 
 
 class Did(NamedTuple):
-    """What one rank did with a program.
+    """The result of a program on one rank.
 
-    first    the norm of what its first step changed, over that of one device
+    first    the norm of the weights' change in the first step, over that of one device
     gaps     the largest difference of its weights from those of one device, after each step
-    weights  all of them after the last step;  ops  what it called
+    weights  all of them after the last step;  ops  the operations that it called
     """
 
     first: float

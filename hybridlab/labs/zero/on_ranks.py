@@ -1,4 +1,4 @@
-"""Notebook 22 on real ranks: memory and bytes counted in them, gathers placed in programs, two mistakes."""
+"""Notebook 22 on real ranks: memory and bytes are counted, gathers are placed in programs, two mistakes are made."""
 
 import textwrap
 from dataclasses import replace
@@ -19,16 +19,16 @@ RANKS, UNITS = 4, 4
 
 
 def job(zero: int, owners: int | None = None, active: int = 1, units: int = UNITS, ranks: int = RANKS, **more) -> Job:
-    """The small GPT in `units`, one pack each, whatever the stage; AdamW, one microbatch on every rank."""
+    """The small GPT in `units`, one pack each, for any stage; AdamW, one microbatch on every rank."""
     loop = hl.schedule("looped_bfs", ranks=1, microbatches=1, chunks=units, dp=ranks)
     options = {"sums": "buckets", "optimizer": "adamw", "active": active} | more
     return job_of(hl.Mesh(dp=ranks), loop, zero=zero, owners=owners, **options)
 
 
 class Home(NamedTuple):
-    """What one rank returns from a training: its losses, the weights that it owns, and what was counted there.
+    """The result of a training on one rank: its losses, the weights that it owns, and the counts of that rank.
 
-    kept  bytes at rest;  whole  the most bytes of gathered weights at a time;  sent  bytes of a step by the ledger
+    kept  bytes between steps;  whole  the most bytes of gathered weights at a time;  sent  ledger bytes of a step
     """
 
     losses: list
@@ -39,7 +39,7 @@ class Home(NamedTuple):
 
 
 def train(pool, *jobs: Job) -> list[list[Home]]:
-    """Every job trained on the ranks of a pool: for each, what every rank returns."""
+    """Every job trained on the ranks of a pool: for each job, the result of every rank."""
     return [[Home(*home) for home in homes] for homes in zip(*pool.run(_train, jobs))]
 
 
@@ -59,7 +59,7 @@ def _train_one(comm, job):
 
 
 def _whole(weights) -> int:
-    """Bytes of weights that a rank has gathered for a while, or made room for while they arrive."""
+    """Bytes of weights that a rank has gathered for a while, or allocated while they arrive."""
     if getattr(weights, "rest", 0) < 3:
         return 0
     values, arriving = weights.values, weights.gathering
@@ -82,11 +82,11 @@ def same_bits(job: Job, homes: list[Home], plain: list[Home]) -> bool:
     return homes[0].losses == plain[0].losses and all(torch.equal(mine, its) for mine, its in pairs)
 
 
-# --- programs: where gathers stand --------------------------------------------------------------------------------
+# --- programs: the places of gathers ------------------------------------------------------------------------------
 
 
 def kept_after_forward(schedule: hl.Schedule) -> hl.Schedule:
-    """The same schedule, in which weights once gathered stay until their backward: no RESHARD that a gather follows.
+    """The same schedule, but gathered weights stay until their backward: no RESHARD that a gather follows.
 
     >>> print(kept_after_forward(hl.sharded(hl.Schedule.from_csv("0F0,1F0,1B0,0B0"), active=1)))
     rank 0: 0UNSHARD 0F0 1UNSHARD 1F0 1B0 1RESHARD 1REDUCE_GRAD 0B0 0RESHARD 0REDUCE_GRAD
@@ -105,7 +105,7 @@ def _without_pairs(program):
 
 
 def always_freed(schedule: hl.Schedule) -> hl.Schedule:
-    """The same schedule, in which the stage at the turn frees its weights too, and gathers them again at once.
+    """The same schedule, but the stage between the last forward and the first backward frees and regathers its weights.
 
     >>> print(always_freed(hl.sharded(hl.Schedule.from_csv("0F0,0B0"), active=1)))
     rank 0: 0UNSHARD 0F0 0RESHARD 0UNSHARD 0B0 0RESHARD 0REDUCE_GRAD
@@ -116,7 +116,7 @@ def always_freed(schedule: hl.Schedule) -> hl.Schedule:
 
 
 def _neighbours(program):
-    """Each action, and what is to follow it."""
+    """Each action, and the actions to insert after it."""
     for action, after in zip(program, [*program[1:], None]):
         turns = action.kind == "F" and after and (after.kind, after.stage) == ("B", action.stage)
         between = [Action(kind, action.stage, replica=action.replica) for kind in ("RESHARD", "UNSHARD")]
@@ -124,7 +124,7 @@ def _neighbours(program):
 
 
 def looped(units: int = UNITS, ranks: int = 2) -> hl.Schedule:
-    """Every rank with the whole model in units, one microbatch: forwards first to last, backwards last to first."""
+    """Every rank has the full model in units and one microbatch: forwards first to last, backwards last to first."""
     return hl.schedule("looped_bfs", ranks=1, microbatches=1, chunks=units, dp=ranks)
 
 
@@ -142,9 +142,9 @@ def written(schedule: hl.Schedule) -> str:
 
 
 def foreseen(schedule: hl.Schedule, costs: hl.Costs) -> hl.Timeline:
-    """The predicted timeline of ranks that all do the same: one of them, for each of them.
+    """The predicted timeline of ranks that all do the same: one rank is simulated and copied to the others.
 
-    It begins where a measured one does, with the first action that computes.
+    It begins with the first action that computes, as a measured timeline does.
 
     >>> foreseen(hl.sharded(looped(units=2), active=1), hl.Costs(F=1, B=2, gather=1, reduce=1)).length
     10.0
@@ -162,12 +162,12 @@ def foreseen(schedule: hl.Schedule, costs: hl.Costs) -> hl.Timeline:
 
 
 def keep_old_weights():
-    """No rank gathers shards after the update: each goes on with new weights of its own and old ones of the others."""
+    """No rank gathers shards after the update: each continues with new weights in its shard and old ones elsewhere."""
     from hybridlab.modes.zero import Sharded
 
     Sharded.publish = lambda weights: None
 
 
 def forget_the_other_groups():
-    """Hybrid sharding sums within each group of owners, and not over the groups."""
+    """Hybrid sharding reduces within each group of owners, but not over the groups."""
     Layout.twins = lambda layout, name, rank: (rank,)

@@ -1,4 +1,4 @@
-"""The pictures of notebook 22: what each rank keeps and sends under a plan of choice; all stages side by side."""
+"""The pictures of notebook 22: the memory and traffic of each rank under a plan; all stages side by side."""
 
 import ipywidgets
 
@@ -13,7 +13,7 @@ CHOICES, ACTIVE = (2, 4, 8, 16, 64), 2  # of ranks; units gathered at a time
 
 
 def bars(plan: Plan) -> Still:
-    """What every rank keeps between two steps under a plan, and what it sends in a step."""
+    """The state that every rank keeps between two steps under a plan, and the bytes that it sends in a step."""
     layout, policy = plan.layout, plan.policy
     whole = ACTIVE * plan.unit if layout.params[0].rest == 3 else 0
     shares = [layout.share_number("all", rank) for rank in range(plan.ranks)]
@@ -45,14 +45,14 @@ def stages(plan: Plan) -> Still:
     plans = [plan._replace(stage=stage) for stage in STAGES]
     columns = [Column(f"stage {one.stage}", kept(one), STAGES[one.stage][2:]) for one in plans]
     totals = ", ".join(size(sum(column.kept.values())) for column in columns)
-    title = f"{plan.model}, {plan.policy}, {plan.ranks} ranks: what one rank keeps"
+    title = f"{plan.model}, {plan.policy}, {plan.ranks} ranks: the state of one rank"
     return memory_bars(columns, _full(plan), (), 1, title, f"Stages 0, 1, 2, 3: {totals}")
 
 
 def counted(homes: dict, below: dict[str, str]) -> Still:
-    """What rank 0 of real runs kept, and held gathered at most, as counted there; the first one outlines the others.
+    """The counted state and most gathered weights of rank 0 in real runs; the first run outlines the others.
 
-    homes  {name: what rank 0 returned, as `on_ranks.Home`};  below  {name: a second line}
+    homes  {name: the `on_ranks.Home` of rank 0};  below  {name: a second line}
     """
     columns = [Column(name, home.kept, below[name], home.whole) for name, home in homes.items()]
     full = sum(columns[0].kept.values())
@@ -73,13 +73,13 @@ def _full(plan):
 
 
 def _most(plan):
-    """What fills the width on the right: everything that fully sharded weights need."""
+    """The bytes that fill the width on the right: all traffic of fully sharded weights."""
     every = carried(plan._replace(stage=3, owners=plan.ranks).layout, plan.widths)
     return sum(one.bytes for one in every)
 
 
 class ZeroExplorer(ipywidgets.VBox):
-    """Buttons for model, dtypes, ranks, stage and owners over a picture of bars; `plan` is what they say.
+    """Buttons for model, dtypes, ranks, stage and owners over a picture of bars; `plan` is their choice.
 
     >>> ZeroExplorer(Plan(ranks=8, stage=3, owners=4)).summary[:29]
     'A rank keeps 26.2 GB: weights'
@@ -103,12 +103,12 @@ class ZeroExplorer(ipywidgets.VBox):
 
     @property
     def plan(self) -> Plan:
-        """The plan that is shown."""
+        """The plan of the picture."""
         return Plan(**{name: one.value for name, one in self._choices.items()})
 
     @property
     def summary(self) -> str:
-        """What the picture that is shown says, in words."""
+        """The picture in words."""
         return told(self.plan)
 
     def choose(self, **choices):
@@ -118,7 +118,7 @@ class ZeroExplorer(ipywidgets.VBox):
                 self._choices[name].value = choices[name]
 
     def _refit(self, change):
-        """Other ranks have other owners: all of them where it was all, else as many as before if they divide."""
+        """New owners after a change of ranks: all ranks if it was all before, else the same number."""
         owners = self._choices["owners"]
         before = change["new"] if owners.value == change["old"] else min(owners.value, change["new"])
         owners.options = _divisors(change["new"])

@@ -1,4 +1,4 @@
-"""The plans of notebook 22: what a rank keeps, sends and waits for, when weights are sharded as in ZeRO and FSDP.
+"""The plans of notebook 22: memory, traffic and time of a rank when state is sharded as in ZeRO and FSDP.
 
 Formulas are read from the layout's record (`core.where.layout`), so they hold for any owners, and padding counts.
 """
@@ -18,7 +18,7 @@ POLICIES = {"mixed": MIXED, "single": SINGLE, "mixed, as printed": None}
 
 
 class Model(NamedTuple):
-    """A model by its size: elements, and units that are gathered one by one."""
+    """The size of a model: its elements, and its units, which are gathered one by one."""
 
     elements: int
     units: int
@@ -32,7 +32,7 @@ MODELS = {
 
 
 class Plan(NamedTuple):
-    """One choice: a model, ranks, the ZeRO stage, among how many neighbours a parameter is sharded, and dtypes."""
+    """One choice: a model, ranks, the ZeRO stage, the number of ranks that shard a parameter, and dtypes."""
 
     model: str = "7.5B"
     ranks: int = 64
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
     @property
     def layout(self) -> Layout:
-        """All parameters as one record; with one owner nothing is sharded, whatever the stage."""
+        """All parameters as one record; with one owner nothing is sharded in any stage."""
         owners = self.owners if self.stage else 1
         rest = self.stage if owners > 1 else 0
         one = Param("all", (MODELS[self.model].elements,), partial=("dp",), owners=owners, rest=rest)
@@ -74,7 +74,7 @@ def kept(plan: Plan, rank: int = 0) -> dict[str, int]:
 
 
 def carried(layout: Layout, widths: Widths = SINGLE) -> list[Carried]:
-    """What rank 0 sends in a step to sum gradients and gather weights, by ring, all packs together.
+    """The bytes that rank 0 sends in a step to reduce gradients and gather weights in rings, for all packs together.
 
     With stage 3 weights are gathered twice.
 
@@ -94,7 +94,7 @@ def carried(layout: Layout, widths: Widths = SINGLE) -> list[Carried]:
 
 
 def _named(layout, widths, pack):
-    """(what for, the transfer) of everything that rank 0 needs for a pack in a step."""
+    """(purpose, transfer) for all transfers of a pack on rank 0 in a step."""
     after = ["after the update"] if layout.params[0].rest < 3 else ["forward", "backward"]
     when = iter(after)
     for one in transfers(layout, pack, 0, widths):
@@ -103,7 +103,7 @@ def _named(layout, widths, pack):
 
 
 def leaving(plan: Plan, node: int) -> float:
-    """Bytes that leave the first node in a step, when `node` neighbours form one and rings go round in rank order.
+    """Bytes that leave the first node in a step, if a node has `node` ranks and rings are in rank order.
 
     >>> [leaving(Plan(ranks=8, owners=owners), 4) / 1e9 for owners in (4, 8)]
     [15.0, 39.375]
@@ -117,7 +117,7 @@ def leaving(plan: Plan, node: int) -> float:
 
 
 def offloaded(plan: Plan) -> dict[str, float]:
-    """Bytes of one rank when the optimizer and its state live in the host's memory: kept there, moved there and back.
+    """Bytes of one rank if the optimizer and its state are in the host's memory: those kept there, and those moved.
 
     >>> {what: bytes / 1e9 for what, bytes in offloaded(Plan(stage=2, ranks=4, owners=4)).items()}
     {'stays': 18.75, 'host': 22.5, 'there': 3.75, 'back': 3.75}
@@ -136,10 +136,10 @@ FORWARD, BACKWARD = 0.008, 0.016  # seconds that a unit takes
 
 
 def step(plan: Plan, active: int = 2) -> hl.Timeline:
-    """The predicted step of one rank: a microbatch through all units, sums and gathers beside it.
+    """The predicted step of one rank: a microbatch through all units, with concurrent reductions and gathers.
 
     active  with stage 3, units that a rank holds gathered at a time. With stages 1 and 2 the weights are gathered
-            when the update is over, which `seconds` adds
+            after the update; `seconds` adds that time
 
     >>> round(step(Plan(ranks=8, owners=4), active=2).length, 3)
     0.879
@@ -154,18 +154,18 @@ def step(plan: Plan, active: int = 2) -> hl.Timeline:
 
 
 def seconds(plan: Plan, active: int = 2) -> float:
-    """The predicted length of a step, with the gather after the update where weights are not sharded."""
+    """The predicted length of a step, including the gather after the update if weights are not sharded."""
     after = plan.layout.params[0].rest in (1, 2)
     return step(plan, active).length + after * _times(plan)[1] * MODELS[plan.model].units
 
 
 def most(plan: Plan, active: int = 2) -> float:
-    """The most bytes that a rank holds of the model: its own, and the gathered weights of `active` units."""
+    """The most bytes of the model that a rank holds: its own state, and the gathered weights of `active` units."""
     return sum(kept(plan).values()) + (active * plan.unit if plan.layout.params[0].rest == 3 else 0)
 
 
 def _times(plan) -> tuple[float, float]:
-    """Seconds that the reductions, and one gather, of a single unit take; a ring is as fast as its slowest link."""
+    """(seconds of the reductions, seconds of one gather) of a single unit; a ring is as fast as its slowest link."""
     sums, gather = 0.0, 0.0
     for one in transfers(plan.layout, 0, 0, plan.widths, gathers=1):
         link = INSIDE if one.ranks[-1] // NODE == one.ranks[0] // NODE else BETWEEN

@@ -1,4 +1,4 @@
-"""A student's ZeRO 1, FSDP unit or mended program: run on real ranks, beside one device."""
+"""A student's ZeRO 1, FSDP unit or fixed program: run on real ranks, and compared with one device."""
 
 import contextlib
 import copy
@@ -20,7 +20,7 @@ NEAR = 1e-5  # of weights, after steps of 0.01
 
 
 def net(widths) -> nn.Sequential:
-    """Linear layers with tanh between them; alike on every rank."""
+    """Linear layers with tanh between them; the same on every rank."""
     made = nn.Sequential()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -45,7 +45,7 @@ def flat(parts) -> torch.Tensor:
 
 
 def _sent(comm, before) -> tuple[list[str], float]:
-    """(operations, bytes that this rank has sent) since some row of the ledger."""
+    """(operations, bytes that this rank has sent) since row `before` of the ledger."""
     found = comm.ledger.rows()[before:]
     return [one["op"] for one in found], sum(cost(one["op"], one["group"], one["bytes"]).bytes for one in found)
 
@@ -79,7 +79,7 @@ def _own_is_right(comm, case, weights) -> bool:
 
 
 def _one_device(case, steps):
-    """The net after so many steps of torch's Adam over the rows of all ranks."""
+    """The net after `steps` steps of torch's Adam over the rows of all ranks."""
     module = net(case.widths)
     adam = torch.optim.Adam(module.parameters(), lr=RATE)
     for step in range(steps):
@@ -128,7 +128,7 @@ def _unit_step(comm, unit, whole, case, step) -> Unit:
 
 @contextlib.contextmanager
 def _freed_is_told(what):
-    """What torch says of a view without storage, in words that help."""
+    """Replaces torch's error about a view without storage by a helpful one."""
     try:
         yield
     except RuntimeError as error:
@@ -138,9 +138,9 @@ def _freed_is_told(what):
 
 
 def _updated(comm, unit, whole, case, step) -> tuple[float, float, float]:
-    """How far the shard was off, and its gradient, and how many times too large that is.
+    """The errors of the shard and of its gradient, and the factor by which the gradient is too large.
 
-    Then the unit's shard is updated, and one device's weights.
+    Then the unit's shard and one device's weights are updated.
     """
     mine = lambda parts: pad(flat(parts), (0, case.ranks * case.share - case.weights)).chunk(case.ranks)[comm.rank]
     whole.zero_grad()
@@ -159,7 +159,7 @@ def _updated(comm, unit, whole, case, step) -> tuple[float, float, float]:
 
 
 def _far(found, right) -> float:
-    """The largest difference; nan where the first is no tensor of that shape."""
+    """The largest difference; nan if the first is not a tensor of that shape."""
     if not isinstance(found, torch.Tensor) or found.shape != right.shape:
         return float("nan")
     return (found - right).abs().max().item()
@@ -180,14 +180,14 @@ def play_program(comm, answer, case: clinic_case.Case) -> clinic_case.Did:
 
 
 def _after(steps, comm, answer, case) -> torch.Tensor:
-    """The weights that the program makes in so many steps."""
+    """The weights after `steps` steps of the program."""
     module = net(case.widths)
     answer(comm, module, [_microbatches(case, step, comm.rank) for step in range(steps)], clinic_case.RATE)
     return flat(module.parameters())
 
 
 def _microbatches(case, step, rank) -> list[tuple]:
-    """(x, target) of each microbatch. Targets have one sign, so that all gradients point much the same way."""
+    """(x, target) of each microbatch. All targets are positive, so that all gradients have about the same direction."""
     drawn = [rows(Case(case.ranks, case.widths), step, case.ranks * k + rank) for k in range(case.microbatches)]
     return [(x, target.abs()) for x, target in drawn]
 

@@ -7,7 +7,7 @@ SOLUTIONS: dict[str, Solution] = {
     **build_solutions.SOLUTIONS,
     "zero_fsdp.stages": Solution(
         'labs.answer("zero_fsdp.stages", [7.5 * (whole + (16 - whole) / 64) for whole in (16, 4, 2, 0)])',
-        "Each stage divides one part more by 64: the optimizer's 12 bytes, then the gradient's 2, then the weight's 2.",
+        "Each stage divides one more part by 64: the optimizer's 12 bytes, then the gradient's 2, then the weight's 2.",
         (
             ([120, 1.875, 1.875, 1.875], "Stage 1 shards only some"),
             ([120, 31.4, 16.6, 1.64], "Stage 3 is too small"),
@@ -17,7 +17,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "zero_fsdp.ratio": Solution(
         'labs.answer("zero_fsdp.ratio", 3 / 2)',
-        "Two gathers and a reduce-scatter, against an all-reduce that is worth two of them.",
+        "Two gathers and a reduce-scatter are three thirds; an all-reduce is two of them.",
         (
             (1, "taken apart"),
             (2, "thirds"),
@@ -39,8 +39,8 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "zero_fsdp.hybrid": Solution(
         'labs.answer("zero_fsdp.hybrid", 4)',
-        "With four owners 26.2 GB fit, and every gather stays inside its node; only sums of shards cross.",
-        ((8, "every gather crosses"), (2, "more than a rank has room for"), (3, "Answer with one of")),
+        "With four owners 26.2 GB fit, and every gather stays inside its node; only the all-reduces of shards cross.",
+        ((8, "every gather crosses"), (2, "more than the memory of a rank"), (3, "Answer with one of")),
     ),
     "zero_fsdp.design": Solution(
         'labs.answer("zero_fsdp.design", [3, 4, 2])',

@@ -10,7 +10,7 @@ from hybridlab.show.layouts.memory_bars import size
 
 PAPER = Plan(ranks=64, owners=64, policy="mixed, as printed")
 TWO_NODES = Plan(ranks=2 * NODE, owners=2 * NODE)
-FITS = 30e9  # bytes at rest in zero_fsdp.hybrid
+FITS = 30e9  # bytes between steps in zero_fsdp.hybrid
 ROOM, LEAVE, SECONDS = 28e9, 20e9, 0.9  # the targets of zero_fsdp.design
 CLOSE = 0.02  # relative: the paper prints three digits
 STRATEGIES = ("NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD")
@@ -19,7 +19,7 @@ task = partial(Task, notebook="22_zero_fsdp")
 
 
 def _numbers(answer, count: int) -> list[float] | None:
-    """The answer as so many finite numbers, or None."""
+    """The answer as `count` finite numbers, or None."""
     if not isinstance(answer, list | tuple) or len(answer) != count or any(isinstance(one, bool) for one in answer):
         return None
     try:
@@ -30,7 +30,7 @@ def _numbers(answer, count: int) -> list[float] | None:
 
 
 def _stages(answer) -> Verdict:
-    """GB that one rank keeps under stages 0 to 3, as the paper counts."""
+    """The verdict on the GB that one rank keeps under stages 0 to 3, as the paper counts."""
     given = _numbers(answer, 4)
     if given is None:
         return False, "Answer with four numbers in GB: [stage 0, stage 1, stage 2, stage 3]."
@@ -38,21 +38,21 @@ def _stages(answer) -> Verdict:
     if all(abs(a - b) <= CLOSE * b for a, b in zip(given, right)):
         ours = sum(kept(PAPER._replace(policy="mixed")).values())
         told = ", ".join(f"{one:.3g}" for one in right)
-        return True, f"{told} GB. Our ranks keep {size(ours)} in stage 3: no shard in half precision beside the master."
+        return True, f"{told} GB. In stage 3 our ranks keep {size(ours)}: only the master copy of the weights' shard."
     stage = next(stage for stage, (a, b) in enumerate(zip(given, right)) if abs(a - b) > CLOSE * b)
     if abs(given[stage] - right[0] / 64) <= CLOSE * right[0] / 64:
-        return False, f"Stage {stage} shards only some of the three parts; the others stay whole."
+        return False, f"Stage {stage} shards only some of the three parts; the others stay unsharded."
     return False, f"Stage {stage} is too {'large' if given[stage] > right[stage] else 'small'}."
 
 
 def _ratio() -> float:
-    """What fully sharded weights send, over what plain data parallelism sends."""
+    """The bytes sent with fully sharded weights, divided by those of plain data parallelism."""
     every = [sum(one.bytes for one in carried(PAPER._replace(stage=stage).layout)) for stage in (3, 0)]
     return every[0] / every[1]
 
 
 def _names(answer) -> Verdict:
-    """Which row is which strategy of FSDP."""
+    """The verdict on the strategy of FSDP in each row."""
     if not isinstance(answer, list | tuple) or len(answer) != 4:
         return False, "Answer with four names, one for each row from (a) to (d)."
     given = [str(one).strip().upper().rpartition(".")[2] for one in answer]
@@ -69,11 +69,11 @@ def _names(answer) -> Verdict:
     row = next(i for i in range(4) if given[i] != right[i])
     if {given[0], given[3]} == {"SHARD_GRAD_OP", "FULL_SHARD"} and given[0] == "SHARD_GRAD_OP":
         return False, "The other way round: weights freed after the forward must be gathered again."
-    return False, f"Row ({'abcd'[row]}) is another one."
+    return False, f"Row ({'abcd'[row]}) is another strategy."
 
 
 def _hybrid(answer) -> Verdict:
-    """Among how many neighbours to shard on two nodes."""
+    """The verdict on the number of owners on two nodes."""
     owners = _numbers([answer], 1)
     ways = [n for n in range(1, TWO_NODES.ranks + 1) if TWO_NODES.ranks % n == 0]
     if owners is None or owners[0] not in ways:
@@ -85,7 +85,7 @@ def _hybrid(answer) -> Verdict:
     if mine == best:
         return True, f"{told}: weights are gathered inside the node, and only the all-reduce of shards crosses."
     if own[mine] > FITS:
-        return False, f"{told}: that is more than a rank has room for."
+        return False, f"{told}: that is more than the memory of a rank."
     return False, f"{told}: it fits, but every gather crosses between the nodes."
 
 
@@ -94,7 +94,7 @@ def _at_rest(plan):
 
 
 def _design(answer) -> Verdict:
-    """Stage, owners and active units for a target of memory, traffic and time."""
+    """The verdict on stage, owners and active units for targets of memory, traffic and time."""
     given = _numbers(answer, 3)
     if given is None or any(one != int(one) for one in given):
         return False, "Answer with three whole numbers: [stage, owners, active]."
@@ -116,21 +116,21 @@ def _design(answer) -> Verdict:
 TASKS: dict[str, Task] = {
     **build_tasks.TASKS,
     "zero_fsdp.stages": task(
-        "7.5 billion parameters, 64 ranks, mixed precision with Adam: 2 bytes for a weight, 2 for its gradient, 12 for "
-        "what the optimizer keeps. How many GB does a rank keep under the stages 0, 1, 2 and 3?",
+        "A model has 7.5 billion parameters on 64 ranks, in mixed precision with Adam: 2 bytes for a weight, 2 for its "
+        "gradient, 12 for the optimizer state. How many GB does a rank keep under the stages 0, 1, 2 and 3?",
         _stages,
         (
-            "What is sharded is divided by 64, the rest is not: stage 1 shards 12 of the 16 bytes.",
+            "The sharded part is divided by 64, the rest is not. Stage 1 shards 12 of the 16 bytes.",
             "Stage 1: 4 + 12/64 bytes for each parameter. Stage 2: 2 + 14/64. Stage 3: 16/64.",
             "Multiply by 7.5: stage 0 is 16 · 7.5 = 120 GB, stage 1 is 4.1875 · 7.5, and so on.",
         ),
-        objective="Say what each stage of ZeRO leaves on a rank.",
+        objective="Say how much memory each stage of ZeRO needs on a rank.",
         difficulty=1,
         minutes=4,
     ),
     "zero_fsdp.ratio": task(
-        "How many times as many bytes as plain data parallelism do fully sharded weights send in a step, when every "
-        "unit is gathered for its forward and again for its backward?",
+        "Weights are fully sharded, and every unit is gathered for its forward and again for its backward. By what "
+        "factor does this send more bytes in a step than plain data parallelism?",
         Number(
             _ratio,
             slips=[
@@ -140,45 +140,47 @@ TASKS: dict[str, Task] = {
             ],
         ),
         (
-            "A gather and a reduce-scatter send as much as each other: Ψ(p-1)/p. An all-reduce is two of these.",
+            "A gather and a reduce-scatter send the same bytes: Ψ(p-1)/p. An all-reduce is one of each.",
             "How many gathers are there for each unit, and how many reduce-scatters?",
-            "Two gathers and one reduce-scatter, over two.",
+            "Two gathers and one reduce-scatter, divided by two.",
         ),
-        objective="Say what fully sharded weights cost in traffic.",
+        objective="Compute the traffic of fully sharded weights.",
         difficulty=1,
         minutes=2,
     ),
     "zero_fsdp.names": task(
-        "Which strategy of FSDP is which row? (a) sharded at rest, gathered for a forward, and again for a "
-        "backward; (b) never sharded; (c) as (a), but every group of neighbours has a full set of shards; (d) "
-        "sharded at rest, gathered from the first forward to the backward. Answer with four names.",
+        "Which strategy of FSDP is which row? (a) Weights are sharded between steps, gathered for a forward, and again "
+        "for a backward. (b) They are never sharded. (c) As (a), but every group of neighbours has a full set of "
+        "shards. (d) They are sharded between steps, and gathered from the first forward to the backward. Answer with "
+        "four names.",
         _names,
         (
-            "FULL_SHARD is what the lecture calls fully sharded, NO_SHARD is replicated.",
-            "In (d) only gradients and optimizer state are sharded while the step is computed: the name says so.",
+            "FULL_SHARD is the lecture's fully sharded, NO_SHARD is its replicated.",
+            "In (d) only gradients and optimizer state are sharded during the step: the name says so.",
             "(b) is NO_SHARD, (c) is HYBRID_SHARD, (d) is SHARD_GRAD_OP.",
         ),
-        objective="Tell the strategies of FSDP by what they keep when.",
+        objective="Distinguish the strategies of FSDP by the state that they shard, and when.",
         difficulty=2,
         minutes=4,
     ),
     "zero_fsdp.hybrid": task(
-        f"7.5B in mixed precision, stage 3, on two nodes of {NODE} ranks each. A rank has room for {FITS / 1e9:.0f} GB "
-        "at rest. Rings go round in rank order. Among how many neighbours do you shard, so that the fewest bytes leave "
-        "a node in a step?",
+        f"A model of 7.5B parameters is trained in mixed precision with stage 3 on two nodes of {NODE} ranks each. "
+        f"Between steps a rank may hold {FITS / 1e9:.0f} GB. Rings are in rank order. Among how many neighbours do you "
+        "shard, so that the fewest bytes leave a node in a step?",
         _hybrid,
         (
             "14 bytes for each parameter, divided by the owners, must fit. Which rings cross between the nodes?",
-            "14 · 7.5 GB sharded by 2 is 52.5 GB, alone it is more: neither fits. Which others stay inside a node?",
-            "With as many owners as a node has ranks, no gather leaves the node.",
+            "With 1 owner a rank holds 14 · 7.5 = 105 GB, with 2 owners 52.5 GB: neither fits. With which other "
+            "numbers do the rings stay inside a node?",
+            "If the owners are the ranks of one node, no gather leaves the node.",
         ),
-        objective="Choose among how many ranks to shard, by room and by traffic.",
+        objective="Choose the number of ranks for sharding by memory and traffic.",
         difficulty=2,
         minutes=5,
     ),
     "zero_fsdp.design": task(
-        f"The same two nodes; a unit takes 8 ms forward and 16 ms backward. Choose [stage, owners, active] so that no "
-        f"rank ever holds more than {ROOM / 1e9:.0f} GB of weights, gradients and optimizer state, at most "
+        "On the same two nodes a unit takes 8 ms forward and 16 ms backward. Choose [stage, owners, active] so that "
+        f"no rank ever holds more than {ROOM / 1e9:.0f} GB of weights, gradients and optimizer state, at most "
         f"{LEAVE / 1e9:.0f} GB leave a node, and a step takes at most {SECONDS} s.",
         _design,
         (

@@ -1,4 +1,4 @@
-"""The runs of what students build in notebook 22, and the verdicts: ZeRO 1, and one FSDP unit. No torch here."""
+"""The runs of students' programs in notebook 22, and the verdicts: ZeRO 1, and one FSDP unit. No torch here."""
 
 from itertools import pairwise, starmap
 from typing import NamedTuple
@@ -10,7 +10,7 @@ TINY = 1e-6  # makes gradients as small as Adam's eps, 1e-8
 
 
 class Case(NamedTuple):
-    """A net between layers of these widths on so many ranks; its loss times `scale`."""
+    """A net of these widths on `ranks` ranks; its loss is multiplied by `scale`."""
 
     ranks: int
     widths: tuple[int, ...] = SMALL
@@ -31,7 +31,7 @@ class Case(NamedTuple):
 
     @property
     def share(self) -> int:
-        """Numbers of one rank's share: the last one is padded.
+        """Numbers of one rank's shard; the last shard is padded.
 
         >>> Case(4).share, Case(4, ODD).share
         (136, 7)
@@ -49,11 +49,11 @@ UNIT_CASES = tuple(starmap(Case, ((2,), (3, ODD), (4, ODD), (4,))))
 
 
 class One(NamedTuple):
-    """What one rank did in three steps with a student's ZeRO 1.
+    """The result of three steps with a student's ZeRO 1 on one rank.
 
     gap      the largest difference of its weights from one device's;  moved  whether any weight has changed
-    own      whether its own share was right after the first step
-    ops      what it called;  sent  bytes in a step;  kept  numbers of the optimizer at the end
+    own      whether its own shard was right after the first step
+    ops      the operations called;  sent  bytes in a step;  kept  numbers of the optimizer at the end
     """
 
     gap: float
@@ -65,11 +65,13 @@ class One(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """What one rank did in one step with a student's FSDP unit.
+    """The result of one step with a student's FSDP unit on one rank.
 
-    Differences from the module on one device: of the output, of the gradient of x, of the shard, of its gradient (nan:
-    there is none, or it has another shape), and how many times as large that is. Numbers held between forward and
-    backward, those that autograd saved included; and after the backward.
+    output, x, shard, gradient  differences from the module on one device: of the output, of the gradient of x, of the
+                                shard, and of its gradient (nan: there is none, or it has another shape)
+    times                       the norm of the shard's gradient over the right one
+    between, saved, after       numbers held between forward and backward, the same with those that autograd saved, and
+                                numbers held after the backward
     """
 
     output: float
@@ -85,38 +87,37 @@ class Unit(NamedTuple):
 
 
 NEAR_WEIGHTS, NEAR = 1e-5, 1e-6
-ABOUT_ONE = {  # {words of a reply: the hint about what it says is off}
-    "no weight has changed": "The optimizer has changed a shard that is a tensor of its own. What brings all shards "
-    "into the weights of the model, and when?",
-    "in its own shard only": "Each rank has updated another piece. Which collective gives every rank all pieces?",
-    "bytes in a step; ": "Two collectives with one piece for each rank in the middle: a reduce-scatter on the way "
-    "there, an all-gather on the way back.",
-    "numbers beside the weights": "What is kept is Adam's state and whatever your shard hangs on: a view keeps the "
-    "whole buffer. clone() it, and give Adam nothing else.",
+ABOUT_ONE = {  # {words of a reply: the hint about the mistake that it reports}
+    "no weight has changed": "The optimizer has changed the shard, which is a separate tensor. Which call copies all "
+    "shards into the weights of the model, and when?",
+    "in its own shard only": "Each rank has updated a different piece. Which collective gives every rank all pieces?",
+    "bytes in a step; ": "Two collectives are enough: a reduce-scatter gives each rank one piece of the gradient, and "
+    "after the update an all-gather joins the pieces of the weights.",
+    "numbers in addition to the weights": "The optimizer keeps Adam's state, and the memory that your shard refers to: "
+    "a view keeps the full buffer. clone() it, and give nothing else to Adam.",
     "equal parts: ": "The number of weights need not be a multiple of comm.size. Add zeros at the end of the flat "
-    "tensor, before you cut it, and leave them out when you copy back.",
-    "the weights are off": "Adam divides by the size of its gradient, which hides a factor: divide by comm.size all "
-    "the same.",
+    "tensor before you cut it, and leave them out when you copy back.",
+    "the weights are off": "Adam divides by the size of its gradient, which hides a constant factor. Divide by "
+    "comm.size nevertheless.",
 }
 ABOUT_UNIT = {
-    "whose storage was freed": "Something computes with the weights while they are away. Gather them before the "
-    "module is called, and again in the hook of its output, register_hook, which is called when the backward comes "
-    "there.",
-    "between forward and backward": "What the forward gathered is still there: after the module has been called, "
-    "take the storage of the flat buffer away, resize_(0).",
-    "after the backward": "When the last gradient has been made, three things must go: weight.grad of every weight, "
-    "the flat gradient, and the storage of the gathered weights.",
-    "times too large": "A reduce-scatter makes sums: divide your piece by comm.size.",
-    "two gathers and a reduce-scatter": "An all-reduce gives all of the gradient to all. Each rank needs its own "
-    "piece.",
-    "is not a tensor of": "A hook on every weight counts down, and the last one makes shard.grad. Which number does "
-    "it count from in the second step?",
+    "whose storage was freed": "Some operation uses the weights while they are freed. Gather them before the module is "
+    "called, and again in the hook of its output (register_hook), which is called when the backward arrives there.",
+    "between forward and backward": "The weights gathered for the forward are still there. After the module has been "
+    "called, free the storage of the flat buffer with resize_(0).",
+    "after the backward": "After the last gradient, free three things: weight.grad of every weight, the flat gradient, "
+    "and the storage of the gathered weights.",
+    "times too large": "A reduce-scatter computes sums: divide your piece by comm.size.",
+    "two gathers and a reduce-scatter": "An all-reduce gives the full gradient to all ranks, but each rank needs only "
+    "its own piece.",
+    "is not a tensor of": "A hook on every weight counts down, and the last one makes shard.grad. From which number "
+    "does it count down in the second step?",
 }
 RIGHT_AFTER = "the outputs and gradients are right. But "
 
 
 def judge_one(case, homes) -> str:
-    """What is wrong with a student's ZeRO 1, on the first rank on which something is."""
+    """The first mistake of a student's ZeRO 1 that is found on a rank; empty if there is none."""
     for look in (_weights, _traffic_of_one, _kept):
         for rank, home in enumerate(homes):
             if told := look(case, rank, One(*home)):
@@ -135,7 +136,7 @@ def _weights(case, rank, did) -> str:
             "own size and hides a constant factor, unless gradients are as small as its eps."
         )
     if did.own:
-        return f"rank {rank} has the right weights in its own shard only: how do the shards of the others get there?"
+        return f"rank {rank} has the right weights in its own shard only: how does it get the shards of the others?"
     return f"on rank {rank} the weights differ from those of one device by up to {did.gap:.2g} after three steps."
 
 
@@ -145,7 +146,7 @@ def _traffic_of_one(case, rank, did) -> str:
         return ""
     told = f"the weights are right. But rank {rank} sends {did.sent:,.0f} bytes in a step; {wanted:,} are enough"
     if "all_reduce" in did.ops:
-        return f"{told}: an all-reduce gives every rank all of the sum, and a rank needs only its shard."
+        return f"{told}: an all-reduce gives every rank the full sum, but a rank needs only its shard."
     return f"{told}: 2 · {case.share} · 4 · (p-1), for a reduce-scatter and an all-gather of padded flat buffers."
 
 
@@ -153,13 +154,13 @@ def _kept(case, rank, did) -> str:
     most = 4 * case.share + 8  # a copy of the shard, its gradient, two averages; and counts of steps
     if did.kept <= most:
         return ""
-    told = f"the weights are right. But the optimizer of rank {rank} keeps {did.kept:,} numbers beside the weights"
+    keeps = f"the optimizer of rank {rank} keeps {did.kept:,} numbers in addition to the weights"
     needs = f"for its shard of {case.share} it needs two averages, a copy and a gradient"
-    return f"{told}; {needs}. (A view keeps its whole buffer: clone it.)"
+    return f"the weights are right. But {keeps}; {needs}. (A view keeps the full buffer in memory: clone it.)"
 
 
 def judge_unit(case, homes) -> str:
-    """What is wrong with a student's unit in the first step, or the second, on the first rank."""
+    """The first mistake of a student's unit that is found on a rank, in either step; empty if there is none."""
     for number, step in enumerate(zip(*homes)):
         for look in (_values, _held, _traffic_of_unit):
             for rank, home in enumerate(step):
@@ -176,7 +177,7 @@ def _values(case, rank, did) -> str:
             f"unit.shard of rank {rank} is not its {case.share} of {case.weights} weights: flatten, pad and cut them."
         )
     if not did.x <= NEAR:
-        return f"the gradient of x on rank {rank} is not that of the module: which weights does its backward see?"
+        return f"the gradient of x on rank {rank} is not that of the module: which weights does its backward use?"
     if did.gradient != did.gradient:
         return f"unit.shard.grad of rank {rank} is not a tensor of {case.share} numbers after the backward."
     if did.gradient > NEAR and abs(did.times - case.ranks) < 1e-3:
@@ -191,8 +192,8 @@ def _held(case, rank, did) -> str:
         told = f"between forward and backward rank {rank} holds {did.between} numbers"
         return f"{RIGHT_AFTER}{told}; its shard has {case.share}."
     if did.saved > 2 * case.share:
-        told = f"autograd has saved the whole weights for the backward of rank {rank}"
-        return f"{RIGHT_AFTER}{told}: free the storage that it looks at, with untyped_storage().resize_(0)."
+        told = f"autograd has saved the full weights for the backward of rank {rank}"
+        return f"{RIGHT_AFTER}{told}: free their storage with untyped_storage().resize_(0)."
     if did.after > 3 * case.share:
         told = f"after the backward rank {rank} holds {did.after} numbers"
         return f"{RIGHT_AFTER}{told}; its shard and the shard's gradient have {case.share} each."

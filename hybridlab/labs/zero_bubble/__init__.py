@@ -1,13 +1,13 @@
 """Notebook 14, zero-bubble pipelines: backwards in halves, run and sabotaged (`halves`); rates that a paper has
 `printed`; its `pictures`.
 
-Its exercises are in `tasks`, their solutions in `solutions`. What students build there, an engine `without_autograd`,
-is judged by `trial`; `rank` is what one rank does.
+Its exercises are in `tasks`, their solutions in `solutions`. Students build an engine `without_autograd`, which `trial`
+judges; `rank` is the program of one rank.
 """
 
 from hybridlab.lazily import room
 
-# what the notebook uses
+# names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
     {

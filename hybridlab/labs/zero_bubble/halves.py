@@ -6,7 +6,7 @@ UNIT = 0.04  # seconds that F, I and W of a whole rank take each; with two chunk
 
 
 def beside(schedule: hl.Schedule) -> hl.Schedule:
-    """The same schedule with every whole backward cut in two, the weight half right after the input half.
+    """The same schedule with every backward split in two, the weight half right after the input half.
 
     >>> print(beside(hl.schedule("1f1b", ranks=1, microbatches=2)))
     rank 0: 0F0 0I0 0W0 0F1 0I1 0W1
@@ -46,7 +46,7 @@ def held(timeline: hl.Timeline) -> float:
 
 
 def run(schedule: hl.Schedule, unit: float = UNIT, steps: int = 1) -> hl.Timeline:
-    """A real run of a schedule: waiting in place of computing, in shares of a rank."""
+    """A real run of a schedule with emulated work, in fractions of a rank's unit."""
     return hl.run(schedule, costs=in_shares(schedule, unit), steps=steps)
 
 

@@ -1,4 +1,4 @@
-"""What a student's halves of a backward did, on a rank: one layer by hand, and a whole pipeline of F, I, W and B."""
+"""The run of a student's halves of a backward on a rank: one layer by hand, and a full pipeline of F, I, W and B."""
 
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ from hybridlab.labs.zero_bubble.without_autograd import Products, one_device, pr
 
 
 class Did(NamedTuple):
-    """What one rank did in a run."""
+    """The result of a run on one rank."""
 
-    problem: str  # what is no list of gradients, in words
+    problem: str  # why the answer is not a list of gradients, in words
     gap: float  # the largest difference from one device, over the largest gradient
     ratio: float  # the norm of the gradients, over that of one device
     did: list[tuple]  # (kind, microbatch, messages sent before) of every product
@@ -38,7 +38,7 @@ def play(comm, answer, case: Case) -> Did:
 
 
 def compared(found, wanted) -> tuple[str, float, float]:
-    """(what is no list of gradients, the largest relative difference, the ratio of the norms).
+    """(why the answer is not a list of gradients, the largest relative difference, the ratio of the norms).
 
     >>> compared([torch.ones(2)], [torch.ones(2)]), compared(None, [torch.ones(2)])[0]
     (('', 0.0, 1.0), 'returned NoneType, not a list of 1 gradients')
@@ -57,7 +57,7 @@ def compared(found, wanted) -> tuple[str, float, float]:
 
 
 def halve(comm, answer, case) -> str:
-    """What is wrong with two functions, I and W of one layer, against autograd: of the first wrong shape, or ""."""
+    """The mistake of two functions, I and W of one layer, compared with autograd: at the first wrong shape, or ""."""
     return next(filter(None, (_halved(*answer, *shape) for shape in case.shapes)), "")
 
 

@@ -29,7 +29,7 @@ def _dualpipe_length(fused):
 
 
 def _longest_pair():
-    """How long a fused pair may take so that DualPipe is as quick as ZB-V: found by halving."""
+    """How long a fused pair may take so that DualPipe is as fast as ZB-V: found by bisection."""
     half = hl.Costs(F=0.5, I=0.5, W=0.5)  # two chunks per rank
     target = hl.simulate(hl.schedule("zb_v", ranks=RANKS, microbatches=MICROBATCHES), half).length
     low, high = 0.0, 3.0
@@ -65,7 +65,7 @@ def _target():
 
 
 def _beside():
-    """The length when every W stands right after its I: 1F1B, split."""
+    """The length with every W right after its I: 1F1B, split."""
     return hl.simulate(beside(hl.schedule("1f1b", ranks=RANKS, microbatches=MICROBATCHES))).length
 
 
@@ -120,7 +120,7 @@ def _clipped(ranks, microbatches):
 
 
 def _merged(answer) -> Verdict:
-    """What torch's runtime makes of an I that its own W follows."""
+    """The verdict on the action of torch's runtime for an I followed by its W."""
     given = str(answer).strip().upper()
     if given in ("1B3", "B"):
         return (

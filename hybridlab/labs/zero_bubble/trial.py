@@ -1,4 +1,4 @@
-"""The verdict on a student's halves of a backward: the gradients, then when each product came, and what was kept."""
+"""The verdict on a student's halves of a backward: the gradients, then the order of matmuls, and the memory held."""
 
 from itertools import groupby
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hybridlab.labs.engine.case import Case, counted, lists, sends
 from hybridlab.labs.engine.trial import BOUNDARY, _short
 
-ABOUT = {  # {words of a reply: the hint about what it says is off}
+ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
     "multiplied in the order": "The list gives the place of each GEMM, including those of W: I must leave W's "
     "GEMM for later, and B does both at once. Which of your branches multiplies more than its letter allows?",
     "had not sent the result of I": "The gradient for the rank before is ready when I is: send it inside I, before "
@@ -34,12 +34,12 @@ class Shapes(NamedTuple):
 
 
 def first_wrong(case: Shapes, home: list[str]) -> str:
-    """What is off with the first layer that is not right, as its rank has said it."""
+    """The mistake in the first wrong layer, in the words of its rank."""
     return home[0]
 
 
 def wrong(case: Case, home: list) -> str:
-    """What is off in one run, in a sentence; empty when nothing is. `home` has one `rank.Did` for each rank."""
+    """The mistake in one run, in a sentence; empty if there is none. `home` has one `rank.Did` for each rank."""
     for judge in (_gradients, _order, _held, _messages):
         for rank, did in enumerate(home):
             if told := judge(case, rank, *did):
@@ -82,7 +82,7 @@ def _order(case, rank, problem, gap, ratio, did, *_) -> str:
 
 
 def _entries(did, program) -> list[tuple]:
-    """[((kind, microbatch), messages sent before)] of what the products belong to, as entries of a list.
+    """[((kind, microbatch), messages sent before)] of the actions to which the matmuls belong, as entries of a list.
 
     >>> _entries([("F", 0, 0), ("F", 0, 0), ("I", 0, 1), ("W", 0, 2)], [("F", 0), ("I", 0), ("W", 0)])
     [(('F', 0), 0), (('I', 0), 1), (('W', 0), 2)]

@@ -1,7 +1,7 @@
-"""The engine of notebook 14: a chain of y = tanh(x @ w.T), whose forwards and backwards are products of matrices.
+"""The engine of notebook 14: a chain of y = tanh(x @ w.T), whose forwards and backwards are matmuls.
 
-`Products` watches a rank that computes without autograd. It recognises each product by its result: the forward of a
-layer, the gradient by its input (I) or by its weights (W), and of which microbatch.
+`Products` watches a rank that computes without autograd. It recognises each matmul by its result: the forward of a
+layer, or the gradient with respect to its input (I) or its weights (W), and the microbatch.
 """
 
 from typing import NamedTuple
@@ -13,13 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hybridlab.labs.engine import toy
 
-MULTIPLY = {"mm", "bmm"}  # what every product of matrices becomes
+MULTIPLY = {"mm", "bmm"}  # the operators that torch runs for every matmul
 ADD_A_PRODUCT = {"addmm", "addmm_", "baddbmm", "baddbmm_"}
 ALIKE = 1 - 1e-5  # the cosine from which two results are one, up to a factor: who divides by m, and when, is free
 
 
 class Product(NamedTuple):
-    """One product of one device: "F", "I" or "W", its microbatch, and its result."""
+    """One matmul of one device: "F", "I" or "W", its microbatch, and its result."""
 
     kind: str
     microbatch: int
@@ -46,7 +46,7 @@ def one_device(stages: int, count: int) -> list[list[Tensor]]:
 
 
 def products(number: int, stages: int, count: int) -> list[Product]:
-    """Every product that a stage has to compute, with its result.
+    """Every matmul that a stage has to compute, with its result.
 
     >>> [(one.kind, one.microbatch) for one in products(0, stages=2, count=1)]
     [('F', 0), ('F', 0), ('I', 0), ('W', 0), ('I', 0), ('W', 0)]
@@ -71,10 +71,10 @@ def products(number: int, stages: int, count: int) -> list[Product]:
 class Products(TorchDispatchMode):
     """The notes on a rank that multiplies: `did`, [(kind, microbatch, messages sent before)], and `most` held at once.
 
-    right  the products that are looked for;  known  tensors that are always there: weights, data
+    right  the expected matmuls;  known  tensors that are always there: weights, data
     sent   () -> the number of messages that were sent
 
-    A microbatch is held while anything lives that was multiplied for it.
+    A microbatch is held while a tensor exists that was computed for it.
     """
 
     def __init__(self, right: list[Product], known: list[Tensor], sent):
