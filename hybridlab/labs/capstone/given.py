@@ -28,12 +28,8 @@ ROWS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer"
 class Given(NamedTuple):
     """The assignment: a model, a machine, and the limits.
 
-<<<<<<< HEAD
-    room  bytes of a device that a plan may use;  zero  ZeRO's highest stage that the programs at hand can do
-    assumed  of the programs: fused attention, and otherwise those of notebook 42, at its share of the peak
-=======
     room  bytes of a device that a plan may use;  zero  the highest ZeRO stage that the available programs support
->>>>>>> labs
+    assumed  about the programs: fused attention, and otherwise the assumptions of notebook 42
     """
 
     model: str
@@ -73,13 +69,8 @@ STAND_IN = Plan(p=8, t=8, d=4, zero=1, sequence=True, fused=True)  # legal, and 
 
 @cache
 def plans() -> Planned:
-<<<<<<< HEAD
-    """Every plan for what is given."""
-    every = plan(GIVEN.shape, GIVEN.kind, GIVEN.gpus, GIVEN.batch, **GIVEN.assumed)
-=======
     """Every plan for the assignment."""
-    every = plan(GIVEN.shape, GIVEN.kind, GIVEN.gpus, GIVEN.batch, fused=True)
->>>>>>> labs
+    every = plan(GIVEN.shape, GIVEN.kind, GIVEN.gpus, GIVEN.batch, **GIVEN.assumed)
     return every.kept(every.space.zero <= GIVEN.zero)
 
 
