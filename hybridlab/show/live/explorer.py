@@ -74,7 +74,7 @@ def explore(
     chunks   stages per rank v, for the schedules that take it
     F, I, W  durations of forward, input half, weight half (a full backward takes I + W) through all that a rank owns:
              one model, however it is cut, so that with v chunks each stage takes 1/v
-    controls not folded away: "two" sliders and Play; "few": schedules and steps too; "all"
+    controls  not folded away: "two" sliders and Play; "few": schedules and steps too; "all"
     play     once by itself as soon as it is in sight, unless the reader has asked for less motion
     run      runs a schedule on real processes; `hl.explore` hands in `hl.run`
 
