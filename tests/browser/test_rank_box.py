@@ -2,6 +2,8 @@
 
 import pytest
 
+from browser.widgets import ASTRAY
+
 BOX = "import hybridlab as hl\nhl.pictures.box_of_ranks(hl.Mesh(pp=3, dp=2, tp=2), rank=5, per_node=4)"
 LIT = """() => Array.from(document.querySelectorAll('.hl-box [data-of]'))
   .filter((one) => one.style.display !== 'none').map((one) => one.dataset.of).sort()"""
@@ -17,6 +19,7 @@ def notebook(watched, lab):
 def test_the_rank_under_the_pointer_or_in_focus_lights_its_groups(watched, notebook, picture_of):
     page = watched.page
     assert page.evaluate(LIT) == ["1 5 9", "4 5", "5", "5 7"]
+    assert page.locator(".hl-box").evaluate(ASTRAY) == []
     picture_of(page.locator(".hl-box"), "box-light")
     page.locator(".hl-box [data-rank='11']").hover()
     assert page.evaluate(LIT) == ["10 11", "11", "3 7 11", "9 11"]

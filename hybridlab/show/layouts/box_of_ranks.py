@@ -16,7 +16,7 @@ WIDTH, MARGIN, TOP, RADIUS = 760, 60, 52, 17  # pixels
 MOST, LONGEST = 64, 170  # ranks; pixels from a stage to the next
 STEPS = {"pp": (1.0, 0.16), "dp": (0.5, -0.34), "tp": (0.0, 0.62)}  # of an axis, in distances between two stages
 PLACE = {"pp": "stage", "dp": "copy", "tp": "part"}
-PX, INK, ERROR = STYLE["pixels"], STYLE["ink"], STYLE["error"]
+PX, INK, ERROR, CHOSEN = STYLE["pixels"], STYLE["ink"], STYLE["error"], STYLE["curves"][0]
 
 
 def box_still(mesh: Mesh, rank: int, per_node: int) -> Still:
@@ -143,11 +143,12 @@ def _group(axis, group, spot, walls, rank):
 
 
 def _rank(one, x, y, rank):
-    pen = f'stroke="{INK}" stroke-width="1.5"'
-    disc = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" fill="{STYLE["paper"]}" {pen}/>'
-    chosen = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" fill="{INK}" stroke="{STYLE["paper"]}" stroke-width="2"/>'
-    text = [words(x, y + 5, str(one), PX["axis"], "middle", fill=fill) for fill in (INK, STYLE["paper"])]
-    return [f'<g data-rank="{one}">', disc, text[0], _shown_for([one], rank), chosen, text[1], "</g></g>"]
+    disc, chosen = (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" fill="{fill}" stroke="{INK}" stroke-width="{wide}"/>'
+        for fill, wide in ((STYLE["paper"], 1.5), (CHOSEN, 3))
+    )
+    number = words(x, y + 5, str(one), PX["axis"], "middle", fill=INK)
+    return [f'<g data-rank="{one}">', disc, _shown_for([one], rank), chosen, "</g>", number, "</g>"]
 
 
 def _shown_for(ranks, rank):
