@@ -64,11 +64,15 @@ class Lab:
 
     def open_file(self, page, name) -> "Notebook":
         """A notebook that lies in the folder, opened in a page of the browser and run to its end."""
+        self.show(page, name)
+        page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
+        return Notebook(page)
+
+    def show(self, page, name):
+        """Open a notebook that lies in the folder, and run nothing."""
         page.goto(f"http://127.0.0.1:{self.port}/lab/tree/{name}?reset&token={self.token}")
         page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell", timeout=60_000)
         page.wait_for_function(READY, timeout=60_000)
-        page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
-        return Notebook(page)
 
     def stop(self):
         """End the server and, with it, its kernels."""

@@ -23,7 +23,8 @@ const {{ style, picture }} = JSON.parse(document.getElementById("data").textCont
 const shown = view(document.getElementById("here"), style);
 shown.show(picture);
 window.lanes = () => {{
-  const place = layout(picture, shown.canvas.clientWidth, 0, picture.length);
+  const em = parseFloat(getComputedStyle(shown.root).fontSize);
+  const place = layout(picture, shown.canvas.clientWidth, 0, picture.length, em, ROOM.plenty);
   return {{ left: place.x(0), right: place.x(picture.length), tall: place.lane,
     tops: picture.lanes.map((lane, i) => lane.top * place.lane + place.lift[i]) }};
 }};

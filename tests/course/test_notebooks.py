@@ -17,6 +17,7 @@ BOOKS = {path.stem: nbformat.read(path, as_version=4) for path in sorted(FOLDER.
 IGNORED = "nbval-ignore-output"
 LONGEST_CELL, WIDEST_LINE, MOST_IGNORED = 15, 100, 4
 MOST_CELLS, MOST_MINUTES, SHORTEST_HOOK = 65, 50, 100  # of a core; letters of a hook
+OPENS_WITH_A_PICTURE = "00_start"
 CLOSING = ("Formula", "Fails when", "Remember", "Reference", "Next door")
 TASK = re.compile(r"labs\.(?:answer|question)\(\s*[\"']([^\"']+)[\"']")
 
@@ -90,11 +91,21 @@ def test_it_closes_with_a_card_and_the_next_door(name):
 
 @every_book
 def test_it_asks_before_it_answers(name):
-    """The first code cell is for the reader's number, and a later cell comes back to it."""
-    first, *later = cells(name, "code")
+    """The first code cell is for the reader's number, and a later cell comes back to it; the course opens with a
+    picture."""
+    first, *later = cells(name, "code")[name == OPENS_WITH_A_PICTURE :]
     assert re.fullmatch(r"my_\w+ = None  # your numbers?(\nmy_\w+ = None)*", first.source)
     for guess in re.findall(r"^(my_\w+) =", first.source, flags=re.MULTILINE):
         assert any(f", {guess}, " in cell.source for cell in later), f"nothing comes back to {guess}"
+
+
+def test_the_course_opens_with_one_small_picture_that_moves():
+    """Before any rank: two sliders, one number, and it plays once by itself; nowhere else does a picture do that."""
+    title, picture, *_ = BOOKS[OPENS_WITH_A_PICTURE].cells
+    assert title.cell_type == "markdown" and "hl.explore(" in picture.source and 'controls="two"' in picture.source
+    assert "image/svg+xml" in picture.outputs[0].data
+    playing = [cell.id for name in BOOKS for cell in cells(name, "code") if "play=True" in cell.source]
+    assert playing == [picture.id]
 
 
 @every_book

@@ -27,6 +27,7 @@ from hybridlab.labs.out_of_core import pictures as out_of_core
 from hybridlab.labs.sc21 import rows as sc21
 from hybridlab.labs.zero import pictures as zero
 from hybridlab.labs.zero.plan import Plan as ZeroPlan
+from hybridlab.show.layouts.box_of_ranks import box_still
 from hybridlab.show.layouts.stage_graph import stage_graph
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.plans.plan_map import plan_map
@@ -59,6 +60,7 @@ PICTURES = {
     "homes of a product": partial(matmul.home_still, "3D 2×2×2"),
     "words per rank": matmul.falling,
     "a grid of ranks": lambda: grid.picture(grid.mesh_of("pp dp tp", pp=2, dp=2, tp=2), 4, grid.PARAMETERS[0], 1),
+    "a box of ranks": lambda: box_still(hl.Mesh(pp=3, dp=2, tp=2), 5, 4),
     "growth": one_device.growth,
     "placing and training": partial(one_device.placing_and_training, 175e9, 8, 80e9),
     "swapped": lambda: out_of_core.picture([*out_of_core.pipelines().values()][1]),

@@ -116,7 +116,7 @@ def test_a_measurement_lies_under_its_prediction():
     "shown, wrong",
     [
         ([], {"ranks": 0}), ([], {"microbatches": -3}), (["2f2b"], {}), ([], {"ranks": 99}), ([], {"F": -1}),
-        ([], {"ranks": 2.5}), ([3], {}), ([], {"ranks": 64, "microbatches": 4000}),
+        ([], {"ranks": 2.5}), ([3], {}), ([], {"controls": "many"}), ([], {"ranks": 64, "microbatches": 4000}),
     ],
 )  # fmt: skip
 def test_nonsense_is_refused_in_one_sentence(shown, wrong):
@@ -152,6 +152,16 @@ def test_the_page_is_given_the_style_and_what_it_asks_for():
     widget.send = sent.append
     widget._asked(widget, {"ask": "svg"}, [])
     assert sent == [{"svg": widget.twin}]
+
+
+def test_few_controls_are_open_and_nothing_moves_unless_asked():
+    """What the page gets; which controls stand where is tested in a browser."""
+    assert [explore().controls, explore().play] == ["few", False]
+    first = explore("gpipe", ranks=4, microbatches=4, controls="two", play=True).get_state()
+    assert [first[name] for name in ("controls", "play", "ranks", "microbatches")] == ["two", True, 4, 4]
+    assert first["picture"]["timelines"][0]["measures"][0]["value"] == "42.9%"  # 3 of 7, the large number
+    with pytest.raises(ValueError, match="controls='many' opens nothing: give 'two' or 'few' or 'all'"):
+        explore(controls="many")
 
 
 # --- typed ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // The explorer's controls: they ask the kernel for pictures, and show what comes.
 
 const TYPING = 300; // milliseconds of rest after which what was typed is read
+const FIRST = ["ranks", "microbatches"]; // the sliders that are never folded away
 
 function render({ model, el }) {
   const choose = (trait) => (value) => { model.set(trait, value); model.save_changes(); };
@@ -10,11 +11,20 @@ function render({ model, el }) {
   const run = button("", () => ask(model.get("running").on ? "stop" : "run"), { class: "hl-run" });
   const save = button("Save SVG", () => ask("svg"));
   const stack = stacked(model, choose("schedules")), sliders = sliding(model, choose);
+  const controls = model.get("controls"), brief = controls === "two", visible = [stack.root, stack.number];
+  const behind = visible.splice(brief ? 0 : 1);
   const sheet = typing(model, choose("typed"));
-  const root = element("div", { class: "hl-explorer" }, stack.root, sliders.root, sheet.root, problem);
+  const root = element("div", { class: "hl-explorer" }, problem);
   keepKeys(root);
   el.append(root);
-  const shown = view(root, model.get("style_data"), { extra: [run, save], under: [progress] });
+  const fold = (...nodes) => {
+    const more = element("details", { class: "hl-more" }, element("summary", {}, "More controls"),
+      element("div", { class: "hl-row" }, ...behind), sliders.more, ...nodes, sheet.root);
+    more.open = controls === "all";
+    return more;
+  };
+  const head = [...visible, sliders.first];
+  const shown = view(root, model.get("style_data"), { head, brief, fold, extra: [run, save], under: [progress] });
 
   function receive() {
     const picture = model.get("picture");
@@ -51,29 +61,34 @@ function render({ model, el }) {
   model.on("msg:custom", download);
   tell();
   receive();
+  if (model.get("play")) shown.playOnce();
   return () => shown.stop();
 }
 
-// One select per timeline that is chosen by name, and buttons to compare with one more or one less.
+// One select per timeline that is chosen by name; `number`: buttons to compare with one more or one less.
 function stacked(model, chosen) {
-  const root = element("div", { class: "hl-row" }), names = Object.keys(model.get("choices"));
+  const [root, number] = [0, 1].map(() => element("div", { class: "hl-chosen" }));
+  const names = Object.keys(model.get("choices"));
   function put() {
-    const now = model.get("schedules"), controls = () => Array.from(root.querySelectorAll("select, button"));
+    const now = model.get("schedules");
+    const controls = () => [root, number].flatMap((one) => Array.from(one.querySelectorAll("select, button")));
     const focus = controls().indexOf(document.activeElement);
     const change = (i) => (name) => chosen(now.map((old, k) => (k === i ? name : old)));
     const next = names.find((name) => !now.includes(name)) ?? names[0];
     const more = button("+ Compare", () => chosen([...now, next]), { title: "one more schedule below" });
     const less = button("− Remove", () => chosen(now.slice(0, -1)), { title: "without the lowest schedule" });
     less.disabled = now.length < 2;
-    root.hidden = now.length === 0;
+    root.hidden = number.hidden = now.length === 0;
     const label = (i) => (now.length > 1 ? `schedule ${i + 1}` : "schedule");
-    root.replaceChildren(...now.map((name, i) => selection(label(i), names, name, change(i)).root), more, less);
+    root.replaceChildren(...now.map((name, i) => selection(label(i), names, name, change(i)).root));
+    number.replaceChildren(more, less);
     if (focus >= 0) controls()[focus]?.focus();
   }
   put();
-  return { root, put };
+  return { root, number, put };
 }
 
+// The sliders: `first` the sizes that everybody asks for, `more` all others.
 function sliding(model, choose) {
   const controls = {};
   for (const [trait, name, least, most, step] of model.get("sliders"))
@@ -87,8 +102,10 @@ function sliding(model, choose) {
     controls.chunks.root.title = idle ? "none of these schedules has this option" : "";
   }
   put();
-  const roots = Object.values(controls).map((one) => one.root);
-  return { root: element("div", { class: "hl-row hl-sliders" }, ...roots), put };
+  const [first, more] = [true, false].map((wanted) => Object.entries(controls)
+    .filter(([trait]) => FIRST.includes(trait) === wanted).map(([, one]) => one.root));
+  const row = (those) => element("div", { class: "hl-row hl-sliders" }, ...those);
+  return { first: row(first), more: row(more), put };
 }
 
 // The sheet on which a schedule is typed; behind the text lies the same text with the fault framed.

@@ -1,5 +1,4 @@
-"""The explorer: live timelines. Choose schedules, move sliders, animate, type your own schedule, run it; Python
-computes.
+"""The explorer: live timelines. Choose schedules, move sliders, animate, type a schedule, run it; Python computes.
 
 Three parts, each of which knows only its own business:
 
@@ -8,7 +7,7 @@ Three parts, each of which knows only its own business:
     this file     choices → timelines, for as long as a kernel runs; `explorer.js` holds its controls
 
 The browser gets the JavaScript as one module, joined by `module.module`. A page without a server takes the same files.
-Where no kernel runs, the static twin of the first picture stands in.
+Without a kernel a reader sees the static twin of the first picture.
 """
 
 import importlib.util
@@ -47,6 +46,7 @@ SLIDERS = (  # trait, label, least, most, step
     ("W", "weight half W", 0, 4, 0.5),
     ("latency", "message time", 0, 3, 0.25),
 )
+CONTROLS = ("two", "few", "all")
 MOST = {"ranks": 64, "microbatches": 4096, "chunks": 16}
 QUICK = 4_000  # actions from which on machine code is worth its import: sliders ask again and again
 MOST_BOXES = 300_000  # of one schedule: about 3 for each rank, microbatch and chunk
@@ -62,6 +62,8 @@ def explore(
     I: float = 1,
     W: float = 1,
     latency: float = 0,
+    controls: str = "few",
+    play: bool = False,
     run=None,
 ) -> "Explorer":
     """Live timelines on one time axis, with their three bubbles and the activations that each rank holds.
@@ -72,6 +74,8 @@ def explore(
     chunks   stages per rank v, for the schedules that take it
     F, I, W  durations of forward, input half, weight half (a full backward takes I + W) through all that a rank owns:
              one model, however it is cut, so that with v chunks each stage takes 1/v
+    controls  not folded away: "two" sliders and Play; "few": schedules and steps too; "all"
+    play     once by itself as soon as it is in sight, unless the reader has asked for less motion
     run      runs a schedule on real processes; `hl.explore` hands in `hl.run`
 
     raises  ValueError in one sentence for a schedule or a number that is not possible
@@ -82,12 +86,14 @@ def explore(
     ['1f1b', 'zb_h1']
     """
     flat = [one for item in shown for one in (item if isinstance(item, list | tuple) else [item])] or ["1f1b"]
+    if controls not in CONTROLS:
+        raise ValueError(f"controls={controls!r} opens nothing: give {' or '.join(map(repr, CONTROLS))}")
     for one in flat:
         if not isinstance(one, str | Schedule | Timeline):
             raise ValueError(f"a {type(one).__name__} cannot be explored: give names, schedules or timelines")
     names = [one for one in flat if isinstance(one, str)]
     given = [one for one in flat if not isinstance(one, str)]
-    sizes = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
+    sizes = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks, "controls": controls, "play": play}
     return Explorer(given, run, schedules=names, **sizes, F=F, I=I, W=W, latency=latency)
 
 
@@ -116,6 +122,8 @@ class Explorer(anywidget.AnyWidget):
     fault = traitlets.Dict().tag(sync=True)
     choices = traitlets.Dict().tag(sync=True)
     sliders = traitlets.List().tag(sync=True)
+    controls = traitlets.Unicode().tag(sync=True)
+    play = traitlets.Bool().tag(sync=True)
     style_data = traitlets.Dict().tag(sync=True)
     picture = traitlets.Dict().tag(sync=True)
     problem = traitlets.Unicode().tag(sync=True)

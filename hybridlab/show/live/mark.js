@@ -3,7 +3,7 @@
 function clipped(pen, place, paint) {
   pen.save();
   pen.beginPath();
-  pen.rect(LEFT - 2, 0, place.right - LEFT + 4, place.tall);
+  pen.rect(place.left - 2, 0, place.right - place.left + 4, place.tall);
   pen.clip();
   paint();
   pen.restore();

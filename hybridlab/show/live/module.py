@@ -10,7 +10,7 @@ from pathlib import Path
 from hybridlab.show.paper.style import STYLE, look
 
 HERE = Path(__file__).parent
-VIEW = ("controls.js", "data.js", "paint.js", "mark.js", "transport.js", "view.js")  # the last has `view`
+VIEW = ("controls.js", "data.js", "paint.js", "mark.js", "counters.js", "transport.js", "view.js")
 
 
 def module(*own: str) -> str:

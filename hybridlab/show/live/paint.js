@@ -1,24 +1,36 @@
 // Paint: a picture's boxes, axes, rulers and curves on a canvas. Where things lie is `layout`'s business alone.
 
-const LEFT = 88, PEAK = 28, AXIS = 28, HELD = [7, 420, 24], HELD_HEAD = 30; // pixels
-const BAND = 30, TALLEST = 560; // room for a heading or a ruler; all lanes together, where they can be so flat
+const LEFT = 5.9, PEAK = 1.9, AXIS = 1.9, HEAD = 2, BAND = 2, LANE = 2.3; // in em: the reader's letters
+// In em too: the flattest lane, all lanes together (little: of one timeline); the lowest row of activations held, all,
+// the highest.
+const ROOM = {
+  plenty: { lane: [0.55, 37], held: [0.47, 28, 1.6] },
+  little: { lane: [0.2, 12.8], held: [0.1, 4.6, 1.15] },
+};
 const CROWDED = 2; // pixels for a box and its neighbours' edges: with less, on average, shares are painted
 const dash = (pen, pattern = "") => pen.setLineDash(pattern.split(" ").filter(Boolean).map(Number));
 
-// Where everything lies on the canvas, in CSS pixels; `from` to `to` is the time to be seen.
-function layout(picture, width, from, to) {
-  const lane = within(8, TALLEST / picture.height, 34), bands = [];
-  for (const heading of picture.headings) bands.push([heading.y - 0.5, BAND - lane]);
-  for (const { ruler } of picture.timelines) bands.push([ruler, BAND - 0.8 * lane]);
+// Where everything lies on the canvas, in CSS pixels; `from` to `to` is the time to be seen, `em` a letter's height,
+// `room` one of ROOM.
+function layout(picture, width, from, to, em, room) {
+  const many = picture.timelines.length, rows = Math.max(...picture.timelines.map((one) => one.ranks));
+  const [[flat, lanes], [low, curves, high]] = [room.lane, room.held], little = room === ROOM.little;
+  const heads = picture.headings.length + many, all = little ? lanes * many - BAND * heads : lanes;
+  const lane = em * within(flat, all / (picture.height - (little ? heads : 0)), LANE);
+  const more = little && many > 1 ? 1.5 : 1, held = em * within(low, (curves * more) / rows, high * more);
+  const band = BAND * em, left = LEFT * em, axis = AXIS * em, bands = [];
+  for (const heading of picture.headings) bands.push([heading.y - 0.5, band - lane]);
+  for (const { ruler } of picture.timelines) bands.push([ruler, band - 0.8 * lane]);
   const lifted = (y) => y * lane + bands.reduce((sum, [top, more]) => sum + (top < y ? Math.max(0, more) : 0), 0);
   const lift = picture.lanes.map((one) => lifted(one.top) - one.top * lane);
   const plot = picture.height * lane + Math.max(...lift);
-  const rows = Math.max(...picture.timelines.map((one) => one.ranks)), held = within(HELD[0], HELD[1] / rows, HELD[2]);
-  const right = width - 20 - PEAK * Math.max(2, picture.timelines.length); // where time ends; the peaks stand behind
-  const heldTop = plot + AXIS + HELD_HEAD, scale = (right - LEFT) / (to - from);
-  const x = (t) => LEFT + (t - from) * scale;
+  const right = width - 20 - PEAK * em * Math.max(2, many); // where time ends; the peaks stand behind
+  const heldTop = plot + axis + HEAD * em, scale = (right - left) / (to - from);
+  const x = (t) => left + (t - from) * scale;
   const tall = heldTop + rows * held + 4;
-  return { width, lane, lift, lifted, plot, rows, held, heldTop, tall, from, to, right, scale, x };
+  return {
+    width, em, left, axis, band, lane, lift, lifted, plot, rows, held, heldTop, tall, from, to, right, scale, x,
+  };
 }
 
 // A box in pixels.
@@ -59,10 +71,10 @@ function visible(picture, data, place) {
 // All boxes, one by one where they have room, else as shares; says which.
 function paintBoxes(pen, picture, data, place, theme, font, ratio) {
   const seen = visible(picture, data, place), many = seen.reduce((sum, some) => sum + some.length, 0);
-  const crowded = many > (picture.lanes.length * (place.right - LEFT)) / CROWDED;
+  const crowded = many > (picture.lanes.length * (place.right - place.left)) / CROWDED;
   pen.save();
   pen.beginPath();
-  pen.rect(LEFT, 0, place.right - LEFT, place.plot);
+  pen.rect(place.left, 0, place.right - place.left, place.plot);
   pen.clip();
   if (crowded) paintShares(pen, picture, data, place, theme);
   else paintEach(pen, picture, data, place, theme, font, seen, ratio);
@@ -118,7 +130,7 @@ function paintLabels(pen, picture, data, place, font, seen) {
 
 // Every column of pixels as a stack of what it covers, pixel by pixel: rectangles would be a hundred thousand.
 function paintShares(pen, picture, data, place, theme) {
-  const columns = Math.max(1, Math.floor(place.right - LEFT)), tall = Math.ceil(place.lane);
+  const columns = Math.max(1, Math.floor(place.right - place.left)), tall = Math.ceil(place.lane);
   const { share, top, bottom, rows } = shares(picture, data, place.from, place.to, columns);
   const sheet = element("canvas", { width: columns, height: rows * tall }), ink = sheet.getContext("2d");
   const image = ink.createImageData(columns, rows * tall), pixels = new Uint32Array(image.data.buffer);
@@ -129,7 +141,7 @@ function paintShares(pen, picture, data, place, theme) {
   ink.putImageData(image, 0, 0);
   for (let row = 0; row < rows; row++) {
     const high = (bottom[row] - top[row]) * place.lane, y = top[row] * place.lane + place.lift[row >> 1];
-    if (high > 0) pen.drawImage(sheet, 0, row * tall, columns, tall, LEFT, y, columns, high);
+    if (high > 0) pen.drawImage(sheet, 0, row * tall, columns, tall, place.left, y, columns, high);
   }
 }
 
@@ -154,9 +166,9 @@ function paintAxes(pen, picture, place, theme, font) {
   pen.textAlign = "right";
   const every = Math.ceil((font.axis + 3) / (place.lane * (picture.height / picture.lanes.length)));
   for (const lane of picture.lanes)
-    if (lane.rank % every === 0) pen.fillText(lane.label, LEFT - 10, place.lifted(lane.top) + place.lane / 2 + 1);
-  const y = place.plot + AXIS / 2 + 2;
-  pen.fillText(picture.unit, LEFT - 10, y);
+    if (lane.rank % every === 0) pen.fillText(lane.label, place.left - 10, place.lifted(lane.top) + place.lane / 2 + 1);
+  const y = place.plot + place.axis / 2 + 2;
+  pen.fillText(picture.unit, place.left - 10, y);
   pen.textAlign = "center";
   const span = place.to - place.from, power = 10 ** Math.floor(Math.log10(span / 6));
   const step = [1, 2, 5, 10].map((f) => f * power).find((s) => span / s <= 8);
@@ -165,11 +177,11 @@ function paintAxes(pen, picture, place, theme, font) {
   pen.textAlign = "left";
   pen.font = `600 ${font.heading}px ${font.family}`;
   for (const heading of picture.headings)
-    pen.fillText(heading.text, LEFT, place.lifted(heading.y - 0.5) + Math.max(BAND, place.lane) / 2);
+    pen.fillText(heading.text, place.left, place.lifted(heading.y - 0.5) + Math.max(place.band, place.lane) / 2);
 }
 
-// Which time a bubble is compared with: per timeline, compute time and idle time laid end to end, the idle time dark;
-// framed, the whole.
+// Which time a bubble is compared with: per timeline, compute time and idle time laid end to end, the idle time in the
+// colour of idle boxes; framed, the whole.
 function paintRulers(pen, picture, place, theme, font, key) {
   for (const one of picture.timelines) {
     const measure = one.measures.find((each) => each.key === key), y = place.lifted(one.ruler);
@@ -177,16 +189,19 @@ function paintRulers(pen, picture, place, theme, font, key) {
     pen.font = `${font.axis}px ${font.family}`;
     pen.fillStyle = pen.strokeStyle = theme.ink;
     pen.textAlign = "left";
-    pen.fillText(`${one.measured ? "measured, " : ""}${measure.text}`, LEFT, y + 9);
+    pen.fillText(`${one.measured ? "measured, " : ""}${measure.text}`, place.left, y + 0.6 * place.em);
     pen.save();
     pen.beginPath();
-    pen.rect(LEFT - 2, y, place.right - LEFT + 4, place.plot);
+    pen.rect(place.left - 2, y, place.right - place.left + 4, place.plot);
     pen.clip();
-    pen.fillRect(busy, y + 20, end - busy, 5);
+    const bar = y + 1.35 * place.em;
     pen.fillStyle = theme.bubble;
-    pen.fillRect(begin, y + 20, busy - begin, 5);
+    pen.fillRect(busy, bar, end - busy, 6);
+    pen.fillStyle = theme.muted;
+    pen.fillRect(begin, bar, busy - begin, 6);
+    pen.lineWidth = 1;
+    pen.strokeRect(begin, bar - 0.5, whole - begin, 7);
     pen.lineWidth = 2;
-    pen.strokeRect(begin, y + 19, whole - begin, 7);
     if (measure.rank >= 0) {
       const lane = picture.lanes.find((each) => each.rank === measure.rank && picture.timelines[each.timeline] === one);
       pen.strokeRect(begin, place.lifted(lane.top) - 1, end - begin, place.lane + 2);
@@ -215,19 +230,19 @@ function paintHeld(pen, picture, data, place, theme, font, cursor) {
     });
     if (rank % Math.ceil((font.axis + 1) / place.held)) continue;
     pen.textAlign = "right";
-    pen.fillText(`rank ${rank}`, LEFT - 10, bottom - tall / 2);
+    pen.fillText(`rank ${rank}`, place.left - 10, bottom - tall / 2);
     pen.textAlign = "left";
     pen.fillText(peaks.join(" · "), place.x(place.to) + 10, bottom - tall / 2);
   }
 }
 
 function heldTitle(pen, picture, place, theme, several) {
-  const y = place.plot + AXIS + HELD_HEAD / 2 + 2;
+  const y = place.plot + place.axis + HEAD * place.em / 2 + 2;
   pen.textAlign = "left";
   const thin = picture.timelines.some((one) => one.chunks > 1) ? " of one stage" : ""; // which is 1/v of a rank
   const title = `activations${thin} held by each rank, at most:`;
-  pen.fillText(title, LEFT, y);
-  let x = LEFT + pen.measureText(title).width + 24;
+  pen.fillText(title, place.left, y);
+  let x = place.left + pen.measureText(title).width + 24;
   if (several) picture.timelines.forEach((one, t) => {
     const name = one.measured ? `${one.name} measured` : one.name;
     pen.globalAlpha = 1;

@@ -1,4 +1,4 @@
-// Transport: play, step and scrub along a time axis. It never starts by itself, and steps where motion is unwelcome.
+// Transport: play, step and scrub along a time axis. Where motion is unwelcome it steps, and never starts by itself.
 
 const SWEEP = 10_000, BEAT = 700; // milliseconds: of the whole play; between two events where motion is unwelcome
 
@@ -6,13 +6,14 @@ const SWEEP = 10_000, BEAT = 700; // milliseconds: of the whole play; between tw
 function transport(axis) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   let timer = 0;
-  const play = button("▶ Play", () => toggle());
+  const play = button("▶ Play", () => toggle(), { class: "hl-play" });
   const scrub = element("input", { type: "range", min: 0, step: "any", "aria-label": "time" });
   scrub.addEventListener("input", () => { stop(); axis.moveTo(+scrub.value); });
   moveByKeys(scrub, ALONG, step);
+  const strides = [["Start", -LEAP], ["◀ Step", -1], ["Step ▶", 1], ["End", LEAP]];
+  const steps = strides.map(([name, by]) => button(name, () => step(by)));
   const root = element("div", { class: "hl-row" },
-    button("Start", () => step(-LEAP)), button("◀ Step", () => step(-1)), play, button("Step ▶", () => step(1)),
-    button("End", () => step(LEAP)), element("label", { class: "hl-scrub" }, scrub));
+    ...steps.slice(0, 2), play, ...steps.slice(2), element("label", { class: "hl-scrub" }, scrub));
 
   const slack = () => axis.length() * 1e-6, here = () => Math.min(axis.now(), axis.length());
   const toggle = () => (timer ? stop() : start());
@@ -56,5 +57,6 @@ function transport(axis) {
     scrub.setAttribute("aria-valuetext", `${number(+scrub.value)} ${unit}`);
   }
 
-  return { root, step, stop, toggle, show, playing: () => timer !== 0 };
+  const playOnce = () => { if (!calm.matches) start(); };
+  return { root, steps, step, stop, toggle, show, playOnce, playing: () => timer !== 0 };
 }

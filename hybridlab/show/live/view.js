@@ -1,26 +1,29 @@
 // View: one picture on the page: legend, transport, zoom, readout, counters. It knows no schedule and no kernel.
 //
-//   const shown = view(el, style, { extra: [nodes for the row of buttons], under: [nodes for the place below it] });
+//   const shown = view(el, style, { extra: [nodes for the row of buttons], under: [nodes for the place below it],
+//     head: [nodes over the picture, beside one large number], brief: whether buttons for single steps are
+//     folded too, fold: (nodes that a reader may fold) => their node });
 //   shown.show(picture);           a picture as show/timelines/picture.py makes it, bytes or base64; again and again
 //   shown.show(picture, "live");   the same while a run goes on: nothing is read aloud
 //   shown.canvas                   for focus, and to look at: data-painted counts its paintings, data-note says how
+//   shown.playOnce()               moves into sight, and plays there where motion is welcome
 //   shown.stop()                   leave: end play, let go of what is observed
 //
 // `style` is show/paper/style.py's STYLE.
 
 const HINT = "Point at a box; or, with the picture in focus, use the keys: ← → step in time, ↑ ↓ choose a rank, "
   + "space plays, + − zoom, 0 shows all, shift with ← → moves along.";
+const BRIEF = "Point at a box, or click the picture and step with ← and →.";
 const CLOSER = 2, FAINT = [0.22, 0.15], PAST = [1, 0.35]; // zoom of one step; opacity, also beside a chosen box
 
 function view(el, style, options = {}) {
-  const font = { ...style.pixels, family: style.font }, own = `hl-${Math.random().toString(36).slice(2)}`;
   const canvas = element("canvas", { tabindex: 0, role: "application", "aria-roledescription": "timeline" });
   const readout = element("p", { class: "hl-readout" }), note = element("p", { class: "hl-note" });
   const summary = element("p", { class: "hl-summary" });
-  const legend = element("div", { class: "hl-legend" }), counters = element("table", { class: "hl-counters" });
+  const legend = element("div", { class: "hl-legend" }), counters = counting(() => { refresh(); });
   const night = matchMedia("(prefers-color-scheme: dark)"), base = element("canvas");
-  let picture, data, place, theme, painted, belongs, counts = [], cursor = Infinity, chosen = -1, lane = 0;
-  let from = 0, to = 1, whole = true, measure = "bubble_fraction", critical = false, paintings = 0;
+  let picture, data, place, theme, font, painted, belongs, cursor = Infinity, chosen = -1, lane = 0;
+  let from = 0, to = 1, whole = true, critical = false, paintings = 0, first = false;
 
   const along = transport({ length: () => picture.length, now: () => cursor, events, moveTo });
   const zooms = element("div", { class: "hl-row" },
@@ -29,8 +32,12 @@ function view(el, style, options = {}) {
     button("◀ Earlier", () => pan(-0.25)), button("Later ▶", () => pan(0.25)),
     button("All", () => look(0, Infinity), { "aria-keyshortcuts": "0" }),
     toggle("critical path", false, (on) => { critical = on; paint(); }), ...(options.extra || []));
+  const head = options.head ? [element("div", { class: "hl-row hl-head" }, counters.figures, ...options.head)] : [];
+  const fold = options.fold || ((...nodes) => nodes);
+  const steps = options.brief ? [element("div", { class: "hl-row" }, ...along.steps)] : []; // taken out of the bar
   const root = element("div", { class: "hl-view" },
-    legend, canvas, readout, note, along.root, zooms, ...(options.under || []), counters, summary);
+    ...head, legend, canvas, readout, ...(options.head ? [] : [note]), along.root, ...(options.under || []),
+    ...[fold(...steps, zooms, counters.table, summary)].flat());
   el.append(root);
 
   function show(next, live) {
@@ -43,7 +50,7 @@ function view(el, style, options = {}) {
     summary.textContent = picture.summary;
     canvas.setAttribute("aria-label", `${picture.summary}. ${HINT}`);
     showLegend();
-    showCounters();
+    counters.show(picture);
     place = null; // nothing is painted before all is laid out
     moveTo(Infinity);
     refresh();
@@ -60,45 +67,9 @@ function view(el, style, options = {}) {
     }));
   }
 
-  // A row per timeline, a column per bubble with its definition; the chosen one stands over the picture as a ruler.
-  function showCounters() {
-    if (!counters.tHead) counters.append(countersHead(), element("tbody"));
-    counts = picture.timelines.map((one) => one.measures.map(() => element("b")));
-    counters.tBodies[0].replaceChildren(...picture.timelines.map((one, t) => {
-      const what = element("small", {}, `${one.measured ? "measured" : "predicted"}, ${one.length}`);
-      const values = counts[t].map((value) => element("td", {}, value));
-      return element("tr", {}, element("th", { scope: "row" }, one.name, what), ...values);
-    }));
-  }
-
-  function countersHead() {
-    const heads = picture.timelines[0].measures.map(({ key, name, told }) => {
-      const radio = element("input", { type: "radio", name: own, value: key });
-      radio.checked = key === measure;
-      radio.addEventListener("change", () => { measure = key; paint(); });
-      const label = element("label", { title: "show over the picture what it compares" }, radio, name);
-      return element("th", { scope: "col" }, label, element("small", {}, `${key}: ${told}`));
-    });
-    moveRadios(heads);
-    return element("thead", {}, element("tr", {}, element("td", {}), ...heads));
-  }
-
-  function moveRadios(heads) {
-    const radios = heads.map((head) => head.querySelector("input"));
-    radios.forEach((radio, i) => moveByKeys(radio, DOWN, (by) => {
-      const next = radios[within(0, i + by, radios.length - 1)];
-      next.focus();
-      next.click();
-    }));
-  }
-
   function count() {
-    const percent = (value) => `${(100 * value).toFixed(1)}%`;
-    picture.timelines.forEach((one, t) => {
-      const sofar = cursor < picture.length ? counted(picture, data, t, cursor).map(percent) : null;
-      counts[t].forEach((cell, k) => { cell.textContent = sofar ? sofar[k] : one.measures[k].value; });
-    });
-    counters.toggleAttribute("data-counting", cursor < picture.length);
+    const all = cursor >= picture.length;
+    counters.tell(all ? null : picture.timelines.map((_, t) => counted(picture, data, t, cursor)));
   }
 
   // Lay out and paint the boxes; what moves is painted over them by `paint`.
@@ -107,8 +78,11 @@ function view(el, style, options = {}) {
     const ratio = devicePixelRatio || 1;
     el.dataset.theme = root.dataset.theme = isDark(el) ? "dark" : "light";
     theme = { ...style[root.dataset.theme], held: style.held, dotted: style.dotted };
-    for (const swatch of legend.querySelectorAll("[data-bubble]")) swatch.style.background = theme.bubble;
-    place = layout(picture, root.clientWidth, from, to);
+    for (const swatch of root.querySelectorAll("[data-bubble]")) swatch.style.background = theme.bubble;
+    const em = letter();
+    font = { family: style.font };
+    for (const [what, size] of Object.entries(style.pixels)) font[what] = (size * em) / style.pixels.axis;
+    place = layout(picture, root.clientWidth, from, to, em, options.head ? ROOM.little : ROOM.plenty);
     for (const [sheet, tall] of [[canvas, place.tall], [base, place.plot]]) {
       sheet.width = Math.round(place.width * ratio);
       sheet.height = Math.round(tall * ratio);
@@ -123,7 +97,10 @@ function view(el, style, options = {}) {
         + "Zoom in, and the boxes stand one by one."
       : whole ? "" : `From ${number(from)} to ${number(to)} ${picture.unit}: every box is one action, or one bubble.`;
     canvas.dataset.note = painted.crowded ? "shares" : "exact";
+    if (chosen < 0) read(chosen);
     paint();
+    if (first) root.scrollIntoView({ block: "nearest" });
+    first = false;
   }
 
   function paint() {
@@ -132,7 +109,7 @@ function view(el, style, options = {}) {
     pen.textBaseline = "middle";
     pen.clearRect(0, 0, place.width, place.tall);
     paintAxes(pen, picture, place, theme, font);
-    paintRulers(pen, picture, place, theme, font, measure);
+    paintRulers(pen, picture, place, theme, font, counters.chosen());
     const lit = chosen >= 0 && belongs.own.length > 0 && !along.playing();
     layer(pen, 0, all ? place.width : now, PAST[+lit]);
     if (!all) layer(pen, now, place.width, FAINT[+lit]);
@@ -157,7 +134,7 @@ function view(el, style, options = {}) {
 
   // The chosen box's own microbatch and its links in full colour, over the paler rest.
   function light(pen) {
-    const ratio = base.width / place.width, plot = [LEFT, place.right];
+    const ratio = base.width / place.width, plot = [place.left, place.right];
     for (const i of [...belongs.own, ...belongs.causes, ...belongs.effects]) {
       const [x, y, w, h] = frame(data, place, i), [left, right] = [Math.max(x, plot[0]), Math.min(x + w, plot[1])];
       if (right <= left) continue;
@@ -168,12 +145,12 @@ function view(el, style, options = {}) {
   function read(i) {
     chosen = i;
     belongs = belongings(data, i);
-    readout.textContent = i >= 0 ? describe(picture, data, i) : HINT;
+    readout.textContent = i >= 0 ? describe(picture, data, i) : options.head ? note.textContent || BRIEF : HINT;
   }
 
   function moveTo(time, playing = false) {
     cursor = time >= picture.length ? Infinity : Math.max(0, time);
-    readout.setAttribute("aria-live", playing ? "off" : "polite");
+    for (const one of [readout, counters.figures]) one.setAttribute("aria-live", playing ? "off" : "polite");
     read(cursor < Infinity ? at(cursor) : -1);
     along.show(picture.unit);
     count();
@@ -213,7 +190,7 @@ function view(el, style, options = {}) {
   }
 
   const pan = (share) => look(from + share * (to - from), to + share * (to - from));
-  const timeAt = (event) => from + (event.clientX - canvas.getBoundingClientRect().left - LEFT) / place.scale;
+  const timeAt = (event) => from + (event.clientX - canvas.getBoundingClientRect().left - place.left) / place.scale;
 
   function under(event) {
     const y = event.clientY - canvas.getBoundingClientRect().top, t = timeAt(event);
@@ -255,16 +232,30 @@ function view(el, style, options = {}) {
   moveByKeys(canvas, { 0: 1 }, () => look(0, Infinity));
   keepKeys(root);
 
-  const resized = new ResizeObserver(() => { if (root.clientWidth !== place?.width) refresh(); });
+  const letter = () => parseFloat(getComputedStyle(root).fontSize); // what the reader has chosen
+  const resized = new ResizeObserver(() => {
+    if (root.clientWidth !== place?.width || letter() !== place.em) refresh();
+  });
   const themed = new MutationObserver(refresh);
   resized.observe(root);
   themed.observe(document.body, { attributes: true }); // JupyterLab names its theme there
   night.addEventListener("change", refresh);
+  const seen = new IntersectionObserver(([{ isIntersecting }]) => {
+    if (!isIntersecting) return;
+    seen.disconnect();
+    along.playOnce();
+  }, { threshold: 0.9 });
   function stop() {
     along.stop();
+    seen.disconnect();
     resized.disconnect();
     themed.disconnect();
     night.removeEventListener("change", refresh);
   }
-  return { root, canvas, show, stop, refresh };
+  function playOnce() {
+    first = true;
+    refresh();
+    seen.observe(canvas);
+  }
+  return { root, canvas, show, stop, refresh, playOnce };
 }
