@@ -43,10 +43,10 @@ def calibrated(some: list[Judged]) -> dict[str, Error]:
     groups = {}
     for one in some:
         groups.setdefault((one.run.kind, one.run.source, one.run.machine, one.run.model), []).append(one.run)
-    found = dict.fromkeys(KINDS, ())
+    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for (kind, *_), runs in groups.items():
         shown = [(_own(run), run) for run in (runs[0], runs[len(runs) // 2], runs[-1])]
-        found[kind] += tuple(other.error(fit) for fit, run in shown if fit for other in runs if other is not run)
+        found[kind] += [other.error(fit) for fit, run in shown if fit for other in runs if other is not run]
     return {kind: error(errors) for kind, errors in found.items()}
 
 

@@ -159,7 +159,7 @@ def _legend(parameter, layout, nodes):
         words(MIDDLE, 66, f"{'nodes' if nodes else 'ranks'} · {parameter}", PX["axis"], **{"font-weight": "600"})
     )
     x = WIDTH - MARGIN - 232
-    for name, fill, wide in (("computes with", BOX, 128), ("owns between steps", INK, 0)):
+    for name, fill, wide in (("computes with", BOX, 128), ("owns", INK, 0)):
         out.append(f'<rect x="{x}" y="54" width="14" height="14" fill="{fill}"/>')
         out.append(words(x + 20, 66, name, PX["smallest"]))
         x += wide
