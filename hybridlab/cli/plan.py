@@ -15,9 +15,9 @@ MOST_RANKS = 8  # that --run starts on this machine
 
 def plan(chosen) -> dict:
     """Plan a training run for machines that you do not have."""
-    from hybridlab.predict.plans.planner import days
     from hybridlab.predict.plans.planner import plan as search
 
+    _refuse_price(chosen)
     more = {name: getattr(chosen, name) for name in (*WIDER, "software", "precision")} | _fixed(chosen)
     shape = _shape(chosen)
     machine = _machine(chosen)
@@ -26,8 +26,7 @@ def plan(chosen) -> dict:
     print(planned)
     answer = {"best": planned.best.facts, "front": [one.facts for one in planned.front], "rejected": planned.rejected}
     if chosen.tokens is not None:
-        answer["best"]["days"] = days(planned.best, planned.shape, chosen.batch, chosen.tokens)
-        print(f"{chosen.tokens:g} tokens take {answer['best']['days']:.1f} days")
+        answer["best"] |= _training(chosen, planned)
     if chosen.run:
         answer["run"] = _run(planned.best)
         answer["ok"] = answer["run"].get("ok", True)
@@ -40,6 +39,27 @@ def plan(chosen) -> dict:
         answer["start"] = _lines(chosen, planned)
         print(answer["start"], end="")
     return answer
+
+
+def _refuse_price(chosen):
+    if chosen.price is None:
+        return
+    if chosen.tokens is None:
+        raise ValueError("--price is for a whole training: give --tokens with it, such as --tokens 1e12")
+    if not 0 <= chosen.price < math.inf:
+        raise ValueError(f"--price {chosen.price:g} is not a price: give 0 or more for one GPU-hour, such as 2.5")
+
+
+def _training(chosen, planned) -> dict:
+    """The days, the GPU-hours and with a price the cost of the training, as uncertain as the time of a step."""
+    from hybridlab.predict.plans.planner import days
+
+    took = days(planned.best, planned.shape, chosen.batch, chosen.tokens)
+    hours = 24 * took * planned.devices
+    cost = {} if chosen.price is None else {"cost": chosen.price * hours}
+    priced = "".join(f", {cost[name]:,.0f} at {chosen.price:g} for one" for name in cost)
+    print(f"{chosen.tokens:g} tokens take {took:.1f} days and {hours:,.0f} GPU-hours{priced} ({planned.error})")
+    return {"days": took, "gpu_hours": hours} | cost
 
 
 def _shape(chosen):
@@ -188,7 +208,8 @@ def _add_question(one):
     one.flag("--gpus", type=int, metavar="N", required=True, help="number of GPUs; the plan uses all of them")
     one.flag("--batch", type=int, metavar="N", required=True, help="sequences in the global batch")
     one.flag("--context", type=int, metavar="N", help="tokens in a sequence, instead of the model's own context")
-    one.flag("--tokens", type=float, metavar="X", help="total training tokens; also prints the days of training")
+    one.flag("--tokens", type=float, metavar="X", help="total training tokens; also prints days and GPU-hours")
+    one.flag("--price", type=float, metavar="X", help="price of one GPU-hour; with --tokens, also prints the cost")
     one.flag(
         "--software",
         metavar="NAME",

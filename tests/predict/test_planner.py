@@ -455,11 +455,13 @@ def asked(capsys, *arguments):
     return code, capsys.readouterr()
 
 
+def found_error():
+    return plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0).error
+
+
 @pytest.mark.slow
 def test_the_command_answers_with_all_keys(capsys):
-    code, said = asked(
-        capsys, *"--model gpt3-175b --machine a100 --gpus 1024 --batch 1536 --zero 0 --tokens 300e9".split()
-    )
+    code, said = asked(capsys, *"--model gpt3-175b --gpus 1024 --batch 1536 --zero 0 --tokens 300e9 --price 2".split())
     answer = json.loads(said.out.splitlines()[-1])
     assert code == 0 and {"best", "front", "rejected"} <= answer.keys()
     wanted = {"p", "t", "d", "b", "v", "recompute", "step_seconds", "tflops_per_gpu", "memory_gb", "days"}
@@ -467,6 +469,10 @@ def test_the_command_answers_with_all_keys(capsys):
     assert answer["best"]["p"] * answer["best"]["t"] * answer["best"]["d"] == 1024
     steps = 300e9 / (1536 * 2048)
     assert math.isclose(answer["best"]["days"], steps * answer["best"]["step_seconds"] / 86400, rel_tol=1e-9)
+    hours = 24 * 1024 * answer["best"]["days"]
+    assert answer["best"]["gpu_hours"] == pytest.approx(hours) and answer["best"]["cost"] == pytest.approx(2 * hours)
+    line = next(line for line in said.out.splitlines() if "tokens take" in line)
+    assert line.endswith(f"{hours:,.0f} GPU-hours, {2 * hours:,.0f} at 2 for one ({found_error()})")
     assert answer["front"][0]["step_seconds"] == answer["best"]["step_seconds"]
 
 
