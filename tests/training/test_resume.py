@@ -188,7 +188,15 @@ def test_what_a_callback_raises_comes_when_all_is_saved(kept, tmp_path):
     assert len(told) == 1
 
 
-def test_a_second_interrupt_ends_at_once_and_tells_the_last_checkpoint(tmp_path):
+@pytest.fixture
+def interruptible():
+    """Ctrl-C raises, even where a shell has started the tests in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_interrupt_ends_at_once_and_tells_the_last_checkpoint(interruptible, tmp_path):
     (tmp_path / "step-000007").mkdir()
     with pytest.raises(KeyboardInterrupt, match=f"interrupted at once; the last checkpoint is {tmp_path}/step-000007"):
         with stopping_gently(tmp_path, None):
