@@ -68,6 +68,9 @@ def _shape(chosen):
     from hybridlab.predict.launch.imported import imported
 
     shape, notes = imported(chosen.config) if chosen.config else (model(chosen.model).shape, ())
+    if chosen.config and chosen.context is None:
+        longest = f"sequences of {shape.context:,} tokens, the longest that the config allows"
+        notes += (f"{longest}: give --context with the length of training",)
     for note in notes:
         print(f"note: {note}")
     return shape if chosen.context is None else replace(shape, context=chosen.context)

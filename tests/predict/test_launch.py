@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 import hybridlab as hl
+from hybridlab.cli.main import main
 from hybridlab.core.what.catalog import model
 from hybridlab.predict.launch.imported import imported
 from hybridlab.predict.launch.lines import megatron, slurm, torchtitan
@@ -86,6 +87,64 @@ def test_all_weights_are_counted(config, published):
     assert shape.parameters == pytest.approx(published, rel=0.003) and notes == ()
 
 
+def dense(kind, layers, width, heads, kv_heads, inner, vocabulary, **more):
+    sizes = {"num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads}
+    sizes |= {"num_key_value_heads": kv_heads, "intermediate_size": inner, "vocab_size": vocabulary}
+    return {"model_type": kind, "max_position_embeddings": 4096} | sizes | more
+
+
+PUBLISHED = {  # sizes from each model's config.json, and the number of weights that its model page prints
+    "Gemma 2 9B": (dense("gemma2", 42, 3584, 16, 8, 14336, 256000, head_dim=256), 9.2417e9),
+    "Gemma 3 1B": (dense("gemma3_text", 26, 1152, 4, 1, 6912, 262144, head_dim=256), 0.99989e9),
+    "OLMo 2 7B": (dense("olmo2", 32, 4096, 32, 32, 11008, 100352), 7.2986e9),
+    "Phi-3 mini": (dense("phi3", 32, 3072, 32, 32, 8192, 32064), 3.8211e9),
+    "StarCoder 2 3B": (dense("starcoder2", 30, 3072, 24, 2, 12288, 49152), 3.0304e9),
+    "Granite 3.1 8B": (dense("granite", 40, 4096, 32, 8, 12800, 49155, tie_word_embeddings=True), 8.1708e9),
+    "Granite 3.1 3B": (
+        dense("granitemoe", 32, 1536, 24, 8, 512, 49155, tie_word_embeddings=True)
+        | {"num_local_experts": 40, "num_experts_per_tok": 8},
+        3.2988e9,
+    ),
+    "SmolLM3 3B": (dense("smollm3", 36, 2048, 16, 4, 11008, 128256), 3.0751e9),
+    "Minitron 4B": (dense("nemotron", 32, 3072, 24, 8, 9216, 256000, head_dim=128), 4.19e9),
+    "GPT-OSS 20B": (
+        dense("gpt_oss", 24, 2880, 64, 8, 2880, 201088, head_dim=64)
+        | {"num_local_experts": 32, "num_experts_per_tok": 4, "experts_per_token": 4},
+        20.9148e9,
+    ),
+    "Falcon 7B": (dense("falcon", 32, 4544, 71, None, None, 65024, multi_query=True), 6.9217e9),
+    "GPT-NeoX 20B": (dense("gpt_neox", 44, 6144, 64, 64, 24576, 50432), 20.5546e9),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_family_has_its_published_weights_and_a_plan(name):
+    config, published = PUBLISHED[name]
+    shape, notes = imported(config)
+    assert shape.parameters == pytest.approx(published, rel=0.0005)
+    assert [note.split(":")[0] for note in notes if "not read" in note] == []
+    assert plan(shape, "h100", gpus=64, batch=64).best.step.total > 0
+
+
+def test_dense_first_layers_are_told_of_and_the_rest_counted():
+    """GLM-4.5-Air and DeepSeek-V2: with their one dense layer, the numbers as printed, 106B and 236B."""
+    air = dense("glm4_moe", 46, 4096, 96, 8, 10944, 151552, head_dim=128, moe_intermediate_size=1408)
+    air |= {"n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 1}
+    v2 = DEEPSEEK | {"model_type": "deepseek_v2", "num_hidden_layers": 60, "hidden_size": 5120}
+    v2 |= {"intermediate_size": 12288, "moe_intermediate_size": 1536, "n_routed_experts": 160, "n_shared_experts": 2}
+    v2 |= {"num_experts_per_tok": 6, "first_k_dense_replace": 1, "vocab_size": 102400, "scoring_func": "softmax"}
+    for config, published in ((air, 106e9), (v2 | {"num_nextn_predict_layers": None}, 236e9)):
+        shape, notes = imported(config, context=4096)
+        block = shape.block.mlp * (shape.experts + shape.shared) - 3 * shape.width * config["intermediate_size"]
+        assert shape.parameters - block == pytest.approx(published, rel=0.01)
+        assert [note.split(",")[0].partition(" ")[0] for note in notes] == ["1"]
+
+
+def test_a_text_model_beside_one_of_images_is_read():
+    text = dense("gemma3_text", 26, 1152, 4, 1, 6912, 262144, head_dim=256)
+    assert imported({"model_type": "gemma3", "text_config": text}) == imported(text)
+
+
 @pytest.mark.parametrize(
     "config, dense",
     [
@@ -112,6 +171,16 @@ def test_what_sounds_like_weights_and_is_not_read_is_said():
         "num_memory_tokens=16 is not read here",
         "loops_of_layers=[1, 2] is not read here",
     )
+
+
+def test_the_command_asks_for_the_length_of_training_if_a_config_has_only_the_longest(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(QWEN))
+    ask = ["plan", "--config", str(tmp_path), "--machine", "h100", "--gpus", "64", "--batch", "64"]
+    for more, told, length in (([], True, "40,960"), (["--context", "4096"], False, "4,096")):
+        assert main([*ask, *more]) == 0
+        said = capsys.readouterr().out
+        assert (f"sequences of {length} tokens, the longest that the config allows: give --context" in said) == told
+        assert f"Assumed: {length} tokens in a sequence" in said
 
 
 def test_a_config_is_a_dict_a_text_a_file_or_a_folder(tmp_path):

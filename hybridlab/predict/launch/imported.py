@@ -1,7 +1,7 @@
 """Imported: a Hugging Face config as a shape, with a sentence for every setting that a shape cannot express.
 
-Families: GPT-2; Llama, Mistral, Qwen 2 and 3; Mixtral and Qwen 3 with experts; DeepSeek-V3 and Kimi K2, with latent
-attention.
+`FAMILIES` lists the model types. Most differ from Llama in a few settings, which their code has and their config does
+not: these are the fields of a `Family`.
 
 Relatives: `core.what.shape`, `core.what.catalog`, `predict.plans.planner`.
 """
@@ -15,18 +15,45 @@ from hybridlab.core.files import content, is_folder
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 
-LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
-SPARSE = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "kimi_k2")
+
+class Family(NamedTuple):
+    """The settings of a model type that its config does not tell.
+
+    experts   the field with the width of an expert; "": the blocks have no experts
+    tied      the head uses the embedding's weights, unless the config says otherwise
+    gated     the MLP has three matrices, one of them a gate; else two
+    parallel  attention and MLP of a block both take the block's input
+    """
+
+    experts: str = ""
+    tied: bool = False
+    gated: bool = True
+    parallel: bool = False
+
+
+FAMILIES = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "olmo2", "glm4"), Family()),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "smollm3"), Family(tied=True)),
+    **dict.fromkeys(("mixtral", "gpt_oss", "granitemoe"), Family(experts="intermediate_size")),
+    **dict.fromkeys(("qwen2_moe", "qwen3_moe", "glm4_moe"), Family(experts="moe_intermediate_size")),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), Family(experts="moe_intermediate_size")),
+    "nemotron": Family(gated=False),
+    "starcoder2": Family(gated=False, tied=True),
+    "falcon": Family(gated=False, tied=True, parallel=True),
+    "gpt_neox": Family(gated=False, parallel=True),
+}
+KNOWN = ("gpt2", *FAMILIES)
 SIZES = ("n_layer", "n_embd", "n_head", "n_positions", "n_ctx", "n_inner", "vocab_size", "hidden_size", "head_dim")
 SIZES += ("num_attention_heads", "num_key_value_heads", "num_hidden_layers", "intermediate_size", "v_head_dim")
 SIZES += ("max_position_embeddings", "qk_nope_head_dim", "qk_rope_head_dim", "num_local_experts", "num_experts")
-SIZES += ("n_routed_experts", "moe_intermediate_size", "num_experts_per_tok", "decoder_sparse_step")
+SIZES += ("num_kv_heads", "n_routed_experts", "moe_intermediate_size", "num_experts_per_tok", "decoder_sparse_step")
 OR_NONE = ("sliding_window", "num_nextn_predict_layers", "n_shared_experts", "first_k_dense_replace", "q_lora_rank")
-OR_NONE += ("kv_lora_rank", "shared_expert_intermediate_size")  # 0 says that there is none
+OR_NONE += ("kv_lora_rank", "shared_expert_intermediate_size", "ffn_hidden_size")  # 0 says that there is none
 LISTS = ("mlp_only_layers", "moe_layer_freq")  # which layers have experts
 # About the vocabulary, groups of experts to choose from, the choice of a kernel, another length or window: no weights.
 NO_WEIGHTS = ("n_group", "topk_group", "ep_size", "pretraining_tp", "max_window_layers", "layer_types")
 NO_WEIGHTS += ("type_vocab_size", "chunk_size_feed_forward", "qk_head_dim", "num_experts_per_group")
+NO_WEIGHTS += ("no_rope_layers", "no_rope_layer_interval", "experts_per_token")
 OF_WEIGHTS = re.compile(r"size|dim|rank|layer|expert|head|inner|^n_|^num_")  # in names that change their number
 MOST = 1e7  # bytes of a config
 
@@ -52,10 +79,11 @@ def imported(config: dict | str | Path, context: int | None = None) -> Imported:
     """
     said = _read(config)
     family = said.get("model_type")
-    if family not in ("gpt2", *LLAMAS, *SPARSE):
-        known = ", ".join(("gpt2", *LLAMAS, *SPARSE))
-        raise ValueError(f"model_type={family!r} is not known: choose one of {known}, or write a Shape by hand")
-    shape, notes = _gpt2(said, context) if family == "gpt2" else _modern(said, family, context)
+    if family not in KNOWN:
+        raise ValueError(
+            f"model_type={family!r} is not known: choose one of {', '.join(KNOWN)}, or write a Shape by hand"
+        )
+    shape, notes = _gpt2(said, context) if family == "gpt2" else _modern(said, FAMILIES[family], context)
     return Imported(shape, notes + _unread(said))
 
 
@@ -64,6 +92,7 @@ def _read(config) -> dict:
     if not isinstance(config, dict | str | Path):
         raise ValueError(f"the config is a {type(config).__name__}: give a dict, a text, or the path of a config.json")
     said = config if isinstance(config, dict) else _parsed(str(config))
+    said = said["text_config"] if isinstance(said.get("text_config"), dict) else said  # beside a model of images
     for name in (*SIZES, *OR_NONE):
         size = said.get(name)
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < (name in SIZES)):
@@ -121,19 +150,18 @@ def _gpt2(said: dict, context: int | None) -> Imported:
     return Imported(shape, ())
 
 
-def _modern(said: dict, family: str, context: int | None) -> Imported:
+def _modern(said: dict, family: Family, context: int | None) -> Imported:
     width, heads = _size(said, "hidden_size"), _size(said, "num_attention_heads")
-    more: dict[str, Any] = {"inner": _size(said, "intermediate_size")}
-    notes: list[str] = []
-    if family in SPARSE:
-        more, notes = _experts(said, family)
+    more, notes = _experts(said, family) if family.experts else _mlp(said, family)
     per_head = said.get("head_dim")
     if said.get("kv_lora_rank"):
         per_head, found, left_out = _latents(said)
         more |= found
         notes += left_out
-    elif said.get("num_key_value_heads"):
-        more["kv_heads"] = said["num_key_value_heads"]
+    elif (
+        kv_heads := said.get("num_key_value_heads") or said.get("num_kv_heads") or (1 if said.get("multi_query") else 0)
+    ):
+        more["kv_heads"] = kv_heads
     if per_head and per_head * heads != width:
         more["per_head"] = per_head
     if said.get("sliding_window") and said.get("use_sliding_window", True):
@@ -142,9 +170,18 @@ def _modern(said: dict, family: str, context: int | None) -> Imported:
         notes.append(f"{said['num_nextn_predict_layers']} more layers that predict further tokens are not counted")
     more["context"] = context or _size(said, "max_position_embeddings")
     more["vocabulary"] = _size(said, "vocab_size")
-    tied = bool(said.get("tie_word_embeddings", False))
-    shape = Shape(_size(said, "num_hidden_layers"), width, heads, style="llama", tied=tied, **more)
+    more["tied"] = bool(said.get("tie_word_embeddings", family.tied))
+    shape = Shape(_size(said, "num_hidden_layers"), width, heads, style="llama", parallel=family.parallel, **more)
     return Imported(shape, tuple(notes))
+
+
+def _mlp(said: dict, family: Family) -> tuple[dict[str, Any], list[str]]:
+    """The width of the MLP. Two matrices count as three of two thirds of the width, which have as many weights."""
+    wide = said.get("ffn_hidden_size") or said.get("intermediate_size") or 4 * _size(said, "hidden_size")
+    if family.gated:
+        return {"inner": _size(said, "intermediate_size")}, []
+    inner = round(2 * wide / 3)
+    return {"inner": inner}, [f"the MLP has two matrices of width {wide}: counted as three of {inner}, without biases"]
 
 
 def _latents(said: dict) -> tuple[int, dict[str, int], list[str]]:
@@ -156,10 +193,9 @@ def _latents(said: dict) -> tuple[int, dict[str, int], list[str]]:
     return per_head, sizes, notes
 
 
-def _experts(said: dict, family: str) -> tuple[dict[str, Any], list[str]]:
+def _experts(said: dict, family: Family) -> tuple[dict[str, Any], list[str]]:
     """Sizes of experts, and notes of layers that have none."""
-    own = {"mixtral": "intermediate_size"}.get(family, "moe_intermediate_size")
-    experts, inner = _size(said, "num_local_experts", "num_experts", "n_routed_experts"), _size(said, own)
+    experts, inner = _size(said, "num_local_experts", "num_experts", "n_routed_experts"), _size(said, family.experts)
     more: dict[str, Any] = {"inner": inner, "experts": experts, "chosen": _size(said, "num_experts_per_tok")}
     width = said.get("shared_expert_intermediate_size") or (said.get("n_shared_experts") or 0) * inner
     more["shared"] = width // inner
