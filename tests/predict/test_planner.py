@@ -436,6 +436,18 @@ def test_the_161b_figure_peaks_where_t_and_p_are_8(batch):
     assert max(rows, key=lambda row: row.predicted()).plan[:2] == (8, 8)
 
 
+@pytest.mark.parametrize(
+    "gpus, batch, fixed, near",
+    [(65, 64, {}, "such as 64 or 72"), (31, 30, {}, "such as 30 or 32"), (64, 64, {"p": 7}, ""), (7, 64, {"d": 5}, "")],
+)
+def test_the_nearest_legal_numbers_of_devices_are_named(gpus, batch, fixed, near):
+    with pytest.raises(ValueError, match="choose a number of gpus") as refused:
+        plan("gpt-1.7b", A100, gpus, batch, **fixed)
+    assert str(refused.value).endswith(near or ")")
+    for other in map(int, near.replace("such as ", "").split(" or ") if near else []):
+        assert plan("gpt-1.7b", A100, other, batch, **fixed).best.plan.devices == other
+
+
 def test_what_is_shown_of_all_plans_is_the_five_quickest():
     found = plan("gpt-1.7b", A100, 64, 64)
     first, *rows, last, assumed = repr(found).splitlines()

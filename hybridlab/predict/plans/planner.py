@@ -287,7 +287,7 @@ def plan(
     every, legal = grid(shape, gpus, batch, **wanted, **found)
     legal = legal & having(every, given)
     if not legal.any():
-        raise ValueError(illegal(shape, gpus, batch, wanted, given))
+        raise ValueError(illegal(shape, gpus, batch, wanted, found, given))
     runs, rates = programs(software or assumed.software, precision), fit or assumed.fit
     each = step(shape, every, batch, kind, rates, runs).total, footprint(shape, every, batch, runs).total
     seconds, bytes_ = (np.broadcast_to(one, legal.shape)[legal] for one in each)

@@ -8,13 +8,17 @@ from hybridlab.core.what.shape import MOST, Shape
 from hybridlab.predict.plans.footprint import states
 from hybridlab.predict.plans.plan import ASKED, Plan
 from hybridlab.predict.plans.reasons import factors
+from hybridlab.predict.plans.space import grid, having
 
 if TYPE_CHECKING:
     from hybridlab.predict.plans.planner import Planned
 
 
-def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, given: dict) -> str:
-    """The sentence that says which number each size must divide."""
+NEAR = 16  # devices more or fewer, among which a legal number is looked for
+
+
+def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, given: dict) -> str:
+    """The sentence that says which number each size must divide, and names the nearest legal numbers of devices."""
     fixed = ", ".join(f"{name}={value}" for name, value in given.items())
     asked = {name for switch, on in wanted.items() if on for name in ASKED[switch]}
     width, context, experts = f"a width of {shape.width}", f"{shape.context} positions", f"{shape.experts} experts"
@@ -25,8 +29,22 @@ def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, given: dict) -> s
     return (
         f"no {'·'.join(factors(asked))} = {gpus} divides this model and batch{f' with {fixed}' if fixed else ''}: "
         f"t must divide {shape.heads} heads, p {shape.layers} layers{more}{', z d' if 'z' in given else ''}; choose a "
-        f"number of gpus that is such a product (at most {most})"
+        f"number of gpus that is such a product (at most {most}){_nearest(shape, gpus, batch, wanted, found, given)}"
     )
+
+
+def _nearest(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, given: dict) -> str:
+    """The nearest legal numbers of devices below and above, in words; empty if they are far, or take long to find."""
+    if any(wanted.values()):
+        return ""
+
+    def possible(devices: int) -> bool:
+        every, legal = grid(shape, devices, batch, **found)
+        return bool((legal & having(every, given)).any())
+
+    ways = range(gpus - 1, max(gpus - NEAR, 0), -1), range(gpus + 1, min(gpus + NEAR, MOST) + 1)
+    near = [str(one) for way in ways if (one := next(filter(possible, way), None))]
+    return f", such as {' or '.join(near)}" if near else ""
 
 
 def too_few(shape: Shape, machine: Machine, gpus: int) -> str:
