@@ -658,7 +658,11 @@ IN_THIN_STAGES = "labs/interleaved/thin_stages.py: UNIT = 0.08"
 IN_PLAN = "labs/zero/plan.py: Link(0, 1 / 100e9), Link(0, 1 / 12.5e9)"
 WITH_GATHERS = "40 ms forward and 80 ms backward, a gather 30 ms, a reduce-scatter 30 ms"
 SET = [
-    ("43_search", "a rank multiplies at 10 TFLOP/s, a message takes 50 µs and then 10 GB/s", CLUSTER),
+    (
+        "43_search",
+        "a rank multiplies at 10 TFLOP/s; a message takes 50 µs to start, and is then sent at 10 GB/s",
+        CLUSTER,
+    ),
     ("43_search", "Its memory reads and writes 500 GB/s, and each operator takes 10 µs to start", CLUSTER),
     ("43_search", "six times 50 µs", CLUSTER),
     ("01_tour", "40 ms per forward and 80 ms per backward", TIMES),
