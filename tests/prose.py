@@ -562,7 +562,11 @@ COMPUTED = [
     ),
     ("23_out_of_core", "meanwhile: 2 units", lambda: f"meanwhile: {float(out_of_core_units('swap')) - 36:g} units"),
     ("23_out_of_core", "36, 38, 40 and 42 units", best_by_copy),
-    ("23_out_of_core", "they wait, 30 ms for a unit", lambda: f"they wait, {1e3 * OUT_OF_CORE_UNIT:g} ms for a unit"),
+    (
+        "23_out_of_core",
+        "they wait 30 ms for each unit",
+        lambda: f"they wait {1e3 * OUT_OF_CORE_UNIT:g} ms for each unit",
+    ),
     ("23_out_of_core", "PCIe 4.0 carries 32 GB/s", lambda: f"PCIe 4.0 carries {link(0)}"),
     ("23_out_of_core", "PCIe 5.0 64 GB/s", lambda: f"PCIe 5.0 {link(1)}"),
     ("23_out_of_core", "Grace Hopper 450 GB/s", lambda: f"Grace Hopper {link(2)}"),
@@ -654,7 +658,11 @@ IN_THIN_STAGES = "labs/interleaved/thin_stages.py: UNIT = 0.08"
 IN_PLAN = "labs/zero/plan.py: Link(0, 1 / 100e9), Link(0, 1 / 12.5e9)"
 WITH_GATHERS = "40 ms forward and 80 ms backward; a gather and a reduce-scatter take 30 ms each"
 SET = [
-    ("43_search", "a rank multiplies at 10 TFLOP/s, a message takes 50 µs and then 10 GB/s", CLUSTER),
+    (
+        "43_search",
+        "a rank multiplies at 10 TFLOP/s; a message takes 50 µs to start, and is then sent at 10 GB/s",
+        CLUSTER,
+    ),
     ("43_search", "Its memory reads and writes 500 GB/s, and each operator takes 10 µs to start", CLUSTER),
     ("43_search", "six times 50 µs", CLUSTER),
     ("01_tour", "40 ms per forward and 80 ms per backward", TIMES),
@@ -691,7 +699,7 @@ SET = [
     ("22_zero_fsdp", "a link of 25 GB/s", "/ 25e9"),
     ("22_zero_fsdp", "100 GB/s, between nodes 12.5 GB/s", IN_PLAN),
     ("32_experts", "attention takes 1 unit, experts 2, an all-to-all 1", "attention=1, experts=2, exchange=sent"),
-    ("32_experts", "a forward waits 20 ms, an all-to-all takes 20 ms", "attention=0.02, experts=0.02, exchange=0.02"),
+    ("32_experts", "a forward waits 20 ms; an all-to-all takes 20 ms", "attention=0.02, experts=0.02, exchange=0.02"),
     ("33_context", "waits 0.4 ms for each pair", "pair_seconds=0.4e-3"),
     ("34_convolution", "waits 2 ms for each output row", "row=0.002"),
     ("34_convolution", "(4 ms in the backward)", "labs/convolution/on_ranks.py: _taking(2 * ctx.seconds,"),
