@@ -48,7 +48,7 @@ class SpatialParallel(Mode):
         for name, layer in job.whole.named_modules():
             if is_known(layer) and (reason := unfit(layer)):
                 raise ValueError(
-                    f"{name} ({type(layer).__name__}) {reason}, and cannot be sharded so: leave h and w out"
+                    f"{name} ({type(layer).__name__}) {reason}, and h and w cannot shard this: leave both out"
                 )
         refuse_mixing(job, RULES, {name: not is_mean(layer) for name, layer in job.once(_known).items()}, KNOWN)
 
