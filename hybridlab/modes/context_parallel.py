@@ -169,8 +169,8 @@ def _kept(layer, attend, found: list, chunks: Chunks, *qkv):
     expected = functional.scaled_dot_product_attention(*qkv, attn_mask=seen_TS, enable_gqa=True)
     if found[-1].shape != expected.shape or not torch.allclose(found[-1], expected, rtol=1e-9, atol=1e-12):
         raise ValueError(
-            f"{type(layer).__name__}.attend does not compute causal attention, softmax(q·k/√H)·v, which cp puts in its "
-            "place: change attend, or leave cp out"
+            f"{type(layer).__name__}.attend does not compute causal attention, softmax(q·k/√H)·v, and cp would replace "
+            "it: change attend, or leave cp out"
         )
     return found[-1]
 

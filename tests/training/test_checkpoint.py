@@ -332,7 +332,7 @@ def test_mutant_shards_swapped_on_load_are_seen(tmp_path, monkeypatch):
 def test_mutant_a_share_recorded_one_too_late_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(index, "_of_piece", off_by_one)
     with pytest.raises(
-        ValueError, match="is damaged \\(rank-003.safetensors has a piece of .* that lies outside of it"
+        ValueError, match=r"is damaged \(rank-003.safetensors has a piece of .* that lies outside of it"
     ):
         equal_under(store(tmp_path, SHARED), ONE)
 

@@ -196,9 +196,7 @@ def _refuse_rules(graph, rules, mesh):
         if dim not in graph.dims:
             raise ValueError(f"no tensor has a dim {dim}: the dims of this program are {', '.join(graph.dims)}")
         if strange := [axis for axis in named if axis not in mesh.axes]:
-            raise ValueError(
-                f"{dim} cannot be sharded along {strange[0]}: the axes of {mesh} are {', '.join(mesh.axes)}"
-            )
+            raise ValueError(f"{dim} cannot be cut along {strange[0]}: the axes of {mesh} are {', '.join(mesh.axes)}")
         if named != [axis for axis in mesh.axes if axis in named]:
             raise ValueError(f"{dim} is sharded along {axes}: name each axis once, in the order of {mesh}")
     for axis, (name, dims) in itertools.product(mesh.axes, _tensors(graph)):

@@ -253,7 +253,7 @@ LISTED = ("skips", "breaks", "exchanges", "tied")
 FACTS = ("name", "chunks", "window", "dp", *LISTED)  # stored in addition to the program; the rest follows from it
 
 
-def refuse_version(what: str, version, read: int):
+def refuse_version(what: str, version: object, read: int) -> None:
     """Raise ValueError unless a file has the version that this hybridlab reads."""
     if version != read:
         newer = isinstance(version, int) and version > read

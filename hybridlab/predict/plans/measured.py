@@ -136,7 +136,7 @@ def by_sums(
     left = [took - own.price(hierarchical(nodes, kind.node, size).inside) for size, took in zip(sizes, seconds)]
     if min(left) <= 0:
         raise ValueError(
-            "the all-reduces took no longer than predicted inside a node alone: fit the link inside a node first, "
+            "the all-reduces took no longer than their part inside a node should take: measure that link first, "
             "with by_sums"
         )
     return _linked(

@@ -52,8 +52,8 @@ def _refuse_weight(name: str, weight):
         )
     if weight._backward_hooks or weight._post_accumulate_grad_hooks:
         raise ValueError(
-            f"the weight {name} has a hook on its gradient, which would be lost where weights are sharded: do its work "
-            "in the layer's forward (for a mask: weight * mask)"
+            f"the weight {name} has a hook on its gradient, which would be lost where weights are sharded: compute "
+            "the same in the layer's forward, such as weight * mask"
         )
 
 
