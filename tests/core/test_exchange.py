@@ -555,7 +555,7 @@ BAD = {
     "simulate --from {own} --ranks 4": "already contains the schedule: leave --ranks out",
     "simulate {own} --from {own}": "both name a schedule: give only one of them",
     "simulate {own} --pp 2": "already contains the schedule: leave --pp out",
-    "simulate --B 2 --I 3": "a backward of B=2.0 has no half of I=3.0: give a longer B, or both I and W",
+    "simulate --B 2 --I 3": "a backward of B=2.0 is shorter than its half I=3.0: give a longer B, or both I and W",
     "schedule --from {own} --schedule gpipe": "leave --schedule out",
     "schedule --from {own} --microbatches 8": "leave --microbatches out",
     "simulate --from {own} --dp 1": "leave --dp out",

@@ -122,8 +122,8 @@ def test_decimal_costs_stay_exact():
         (dict(bytes=8), "without a bandwidth"),
         (dict(bandwidth=0), "lets no message arrive"),
         (dict(B=float("nan")), "B=nan"),
-        (dict(B=2, W=3), "no half of W=3: give a longer B"),
-        (dict(B=(4, 2), I=3), "no half of I=3"),
+        (dict(B=2, W=3), "shorter than its half W=3: give a longer B"),
+        (dict(B=(4, 2), I=3), "shorter than its half I=3"),
         (dict(B=(4, 2), I=(1, 1, 1)), r"the costs have different lengths, \{'I': 3, 'B': 2\}"),
     ],
 )  # fmt: skip
