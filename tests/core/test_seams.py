@@ -99,7 +99,10 @@ LACKING = {
         Own(attend=3, widths=WIDTHS),
         "its attend cannot be called as required: give it attend(q_BNTH,",
     ),
-    "other arguments": (Own(attend=lambda q, k: q, widths=WIDTHS), "as required: give it attend(q_BNTH, k_BKTH, v_BKTH)"),
+    "other arguments": (
+        Own(attend=lambda q, k: q, widths=WIDTHS),
+        "required: give it attend(q_BNTH, k_BKTH, v_BKTH)",
+    ),
     "a submodule": (Own(attend=nn.Tanh(), widths=WIDTHS), "its attend is a submodule, where a mode puts a function"),
     "no widths": (
         Own(attend=ATTEND),
