@@ -91,7 +91,8 @@ def add(one, name: str, argument: Argument, otherwise="", **how):
         how = {"metavar": "|".join(re.findall(r"'(\w+)'", kind))} | how
     usual = how.get("default", argument.usual)
     told = re.sub(r"\bwith (\w+)(?=:|$)", lambda found: f"with --{found[1].replace('_', '-')}", argument.meaning)
-    told += "" if usual is None or usual is False else f" (default {usual})"
+    typed = ",".join(map(str, usual)) if isinstance(usual, tuple) else usual
+    told += "" if usual is None or usual is False else f" (default {typed})"
     told = told.replace("None: ", "if not given: ")
     one.flag(f"--{name.replace('_', '-')}", otherwise=otherwise, **{"default": usual, "help": told} | how)
 

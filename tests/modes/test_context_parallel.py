@@ -429,7 +429,7 @@ def test_its_attention_can_be_done_again_alone(bench):
     "words, between",
     [
         ("a layer without a declared seam uses other positions", Shifted()),
-        ("OwnAttention.attend is not causal attention", OwnAttention(causal=False)),
+        ("OwnAttention.attend does not compute causal attention", OwnAttention(causal=False)),
     ],
 )
 def test_a_model_of_ones_own_that_cannot_be_cut_is_refused(words, between):
