@@ -34,11 +34,11 @@ def overlap(one: Span, other: Span) -> Span:
 
 
 class Sight(NamedTuple):
-    """The inputs that the outputs of a convolution or a pooling see along one dim.
+    """The inputs on which the outputs of a convolution or a pooling depend, along one dim.
 
-    kernel         positions that an output sees
+    kernel         positions on which an output depends
     stride         positions from one output to the next
-    dilation       positions from one that it sees to the next
+    dilation       positions from one of these to the next
     before, after  positions of padding
     """
 
@@ -121,7 +121,7 @@ class Repeat(NamedTuple):
 
 
 def wanted(spans: Sequence[Span], sight: "Sight") -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """(the outputs of each rank, the inputs that they see) of a dim cut into these spans; outputs are cut evenly.
+    """(the outputs of each rank, the inputs on which these depend) of a dim cut into these spans; outputs are cut evenly.
 
     spans  of the inputs, (from, to), one for each rank
     sight  what an output sees, a `Sight`

@@ -1,4 +1,4 @@
-"""FlexFlow's search: a random walk through the strategies, which always accepts a faster one and sometimes a slower one.
+"""FlexFlow's search: a random walk that always accepts a faster strategy, and sometimes a slower one.
 
 Begin with data parallelism. Draw an operator, draw one of its legal choices, and compute the time of the changed
 strategy. If it is faster, accept it; if it is slower by Δ, accept it with probability exp(−α·Δ). After every hundredth
