@@ -121,7 +121,7 @@ class Repeat(NamedTuple):
 
 
 def wanted(spans: Sequence[Span], sight: "Sight") -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """(the outputs of each rank, the inputs on which these depend) of a dim cut into these spans; outputs are cut evenly.
+    """(outputs of each rank, inputs on which they depend) of a dim cut into these spans; outputs are split evenly.
 
     spans  of the inputs, (from, to), one for each rank
     sight  what an output sees, a `Sight`
