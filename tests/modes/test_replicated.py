@@ -98,7 +98,7 @@ def test_a_backward_with_another_version_than_its_forward_is_not_valid():
     wrong = [
         [one._replace(version=0) if str(one) == "0B4#1" else one for one in program] for program in schedule.program
     ]
-    with pytest.raises(Invalid, match="0B4#0 takes the saved tensors of 0F4, which nobody makes"):
+    with pytest.raises(Invalid, match="0B4#0 takes the saved tensors of 0F4, which no action makes"):
         validate(schedule.with_programs(wrong))
 
 

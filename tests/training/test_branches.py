@@ -84,7 +84,7 @@ def test_a_schedule_that_forgets_a_branch_is_refused():
     without = lambda cells: DIAMOND.with_programs([[a for a in one if str(a) not in cells] for one in DIAMOND.program])
     with pytest.raises(Invalid, match="rank 2 never makes the weight gradient of stage 2 for microbatch 0: add 2B0"):
         hl.validate(without({"2F0", "2B0"}))
-    with pytest.raises(Invalid, match="2B0 takes the saved tensors of 2F0, which nobody makes"):
+    with pytest.raises(Invalid, match="2B0 takes the saved tensors of 2F0, which no action makes"):
         hl.validate(without({"2F0"}))
 
 
