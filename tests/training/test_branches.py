@@ -76,7 +76,7 @@ def test_a_branch_that_takes_from_its_neighbour_is_refused_by_name():
     programs[1].insert(2, "1SEND_F0")
     programs[2].insert(1, "2RECV_F0")
     wrong = DIAMOND.with_programs([[hl.Action.parse(cell) for cell in program] for program in programs])
-    with pytest.raises(Invalid, match="1SEND_F0 takes the activation of stage 1 for microbatch 0, which nobody"):
+    with pytest.raises(Invalid, match="1SEND_F0 takes the activation of stage 1 for microbatch 0, which no action"):
         hl.validate(wrong)
 
 
