@@ -95,7 +95,7 @@ def schedule(
     window         microbatches between updates; of pipedream_2bw (usually the ranks)
     vertical_sync  one weight version for a microbatch in all stages; of pipedream
     backward       the order of backwards, 'fifo' or 'lifo'; of gpipe
-    recompute      forwards that are computed twice, 'never' or more; of gpipe
+    recompute      forwards run twice: 'never', 'except_last' or 'always'; of gpipe
     branches       branches between the first stage and the last; of subgraph (usually 2)
     shared         the first stage and the last share a rank; of subgraph
 
@@ -187,7 +187,7 @@ def run(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a GPT a
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT, a
                    text file
     shape          sizes of the transformer to train when no model is given
     skips          skip connections, {layer: earlier layer whose output it also takes}
@@ -223,7 +223,7 @@ def run(
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, bytes, or a fraction such as 0.5 of what
+    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
@@ -314,7 +314,7 @@ def check(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a GPT a
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT, a
                    text file
     shape          sizes of the transformer to train when no model is given
     skips          skip connections, {layer: earlier layer whose output it also takes}
@@ -350,7 +350,7 @@ def check(
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, bytes, or a fraction such as 0.5 of what
+    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
@@ -442,7 +442,7 @@ def train(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a GPT a
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT, a
                    text file
     shape          sizes of the transformer to train when no model is given
     skips          skip connections, {layer: earlier layer whose output it also takes}
@@ -478,16 +478,16 @@ def train(
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, bytes, or a fraction such as 0.5 of what
+    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
     checkpoint     a folder: the run is saved there at its end, also if Ctrl-C, SIGTERM, a closed terminal or an
                    exception in on_event ends it
-    every          also save every this many steps; the two newest checkpoints in the folder are kept
+    every          number of steps between saves, 0: only at the end; the two newest checkpoints are kept
     resume         continue from the newest checkpoint in the folder, under any layout, with its batch size if none is
                    given
-    async_save     training continues while files are written; meanwhile each rank holds a copy of its part
+    async_save     continue training while files are written; until then each rank holds a copy of its part
     log            a folder for TensorBoard event files: loss, learning rate and tokens per second of each step
     progress       show a line that counts steps
     on_event       instead of that line: on_event(rank, event) after every step, with its number, loss and
@@ -582,7 +582,7 @@ def dry_run(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a GPT a
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT, a
                    text file
     shape          sizes of the transformer to train when no model is given
     skips          skip connections, {layer: earlier layer whose output it also takes}
@@ -618,7 +618,7 @@ def dry_run(
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, bytes, or a fraction such as 0.5 of what
+    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
@@ -676,10 +676,10 @@ def plan(
     fit        the three fitted numbers of a machine; None: those that published runs show, see `plans.usual`
     software   overlap and fusion of the program: a name in SOFTWARE, or its terms; None: that of the machine's time
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
-    grids      search AxoNN's grids too: x ways of sharding the width, z copies that shard; implied if x or z is given
-    contexts   search context parallelism too: cp and its method of attention; implied if cp, attend or zigzag is given
-    experts    search expert parallelism too: ep and its dispatch; implied if one is given
-    stages     search also numbers of stages that do not divide the layers; implied if uneven is given
+    grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied if x or z is given
+    contexts   also search context parallelism: cp and its method of attention; implied if cp, attend or zigzag is given
+    experts    also search expert parallelism: ep and its dispatch; implied if one is given
+    stages     also search numbers of stages that do not divide the layers; implied if uneven is given
 
     Fields of a plan that are given are fixed; the others are searched:
 
@@ -705,7 +705,7 @@ def plan(
     redone     the fraction of the layers that `recompute` applies to
     offload    saved activations are stored on the host
 
-    raises  ValueError for an unknown name, or if no plan is legal or none fits: names what is missing
+    raises  ValueError for an unknown name, or if no plan is legal or none fits; it says what is missing
 
     >>> import hybridlab as hl
     >>> planned = hl.plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full")

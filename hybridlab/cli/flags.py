@@ -41,7 +41,9 @@ def _copies(text):
     try:
         return tuple(map(int, text.split(",")))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of copies: give numbers, such as 3,1") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of whole numbers: give one for each stage, such as 3,1"
+        ) from None
 
 
 def add_modes(one):
@@ -51,10 +53,12 @@ def add_modes(one):
 
     for mode in modes():
         for axis in (one for one in mode.axes if one not in PLAYED):
-            add(one, axis, Argument("int", 1, f"ranks of {mode.name}"), otherwise=ADDED)
+            told = f"ranks of {mode.name}" + f" along {axis}" * (len(axis) == 1)
+            add(one, axis, Argument("int", 1, told), otherwise=ADDED)
+    named = {"device_memory": {"metavar": "SIZE"}}
     for name, argument in of_modes().items():
         kind = {} if options()[name].kind is bool else {"type": reader(options()[name].kind)}
-        add(one, name, argument, otherwise=ADDED, **kind)
+        add(one, name, argument, otherwise=ADDED, **kind, **named.get(name, {}))
 
 
 def read_modes(chosen) -> dict:
@@ -194,7 +198,7 @@ def _betas(text: str) -> tuple[float, ...]:
     try:
         return tuple(map(float, text.split(",")))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} are no betas: give two numbers, as 0.9,0.95") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a pair of numbers: give two, such as 0.9,0.95") from None
 
 
 def _cut(text: str):
@@ -254,8 +258,9 @@ def _read_model(chosen):
 def add_learning(one, **usual):
     from hybridlab.training.asked import TRAINING
 
+    typed = TRAINING | {"rate": TRAINING["rate"]._replace(meaning="the learning rate")}  # no function can be typed
     for name in LEARNING:
-        add(one, name, TRAINING[name], default=usual.get(name, TRAINING[name].usual))
+        add(one, name, typed[name], default=usual.get(name, TRAINING[name].usual))
 
 
 def read_learning(chosen) -> dict:

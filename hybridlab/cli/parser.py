@@ -90,7 +90,9 @@ def add(one, name: str, argument: Argument, otherwise="", **how):
     elif kind.startswith("Literal"):
         how = {"metavar": "|".join(re.findall(r"'(\w+)'", kind))} | how
     usual = how.get("default", argument.usual)
-    told = argument.meaning if usual is None or usual is False else f"{argument.meaning} (default {usual})"
+    told = re.sub(r"\bwith (\w+)(?=:|$)", lambda found: f"with --{found[1].replace('_', '-')}", argument.meaning)
+    typed = ",".join(map(str, usual)) if isinstance(usual, tuple) else usual
+    told += "" if usual is None or usual is False else f" (default {typed})"
     told = told.replace("None: ", "if not given: ")
     one.flag(f"--{name.replace('_', '-')}", otherwise=otherwise, **{"default": usual, "help": told} | how)
 

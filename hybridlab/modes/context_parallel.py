@@ -156,8 +156,8 @@ def _refuse_mixing(job):
             torch.testing.assert_close(job.model.through(part, inputs[:, here]), output[:, here], rtol=1e-9, atol=1e-12)
         except Exception as error:
             raise ValueError(
-                f"cp={job.mesh['cp']} cuts positions, and a layer that declares neither Attends nor Positions looks at "
-                "others than its own, or asks where it is: declare it, class YourAttention(nn.Module, "
+                f"cp={job.mesh['cp']} shards positions, but a layer without a declared seam uses other positions or "
+                "position numbers: declare Attends or Positions, as in class YourAttention(nn.Module, "
                 "hl.seams.Attends), or leave cp out"
             ) from error
 
@@ -169,8 +169,8 @@ def _kept(layer, attend, found: list, chunks: Chunks, *qkv):
     expected = functional.scaled_dot_product_attention(*qkv, attn_mask=seen_TS, enable_gqa=True)
     if found[-1].shape != expected.shape or not torch.allclose(found[-1], expected, rtol=1e-9, atol=1e-12):
         raise ValueError(
-            f"{type(layer).__name__}.attend is not causal attention, softmax(q·k/√H), which cp would replace it with: "
-            "make it that, or leave cp out"
+            f"{type(layer).__name__}.attend does not compute causal attention, softmax(q·k/√H)·v, and cp would replace "
+            "it: change attend, or leave cp out"
         )
     return found[-1]
 

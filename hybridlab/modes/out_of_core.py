@@ -160,7 +160,7 @@ class OutOfCore(Mode):
     options = {
         "device_memory": Option(
             None,
-            "memory for saved activations on a device: 64MiB, bytes, or a fraction such as 0.5 of what they need",
+            "memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what they need",
             room_of,
         ),
         "make_room": Option(
@@ -202,7 +202,7 @@ class OutOfCore(Mode):
                 "make_room='recompute'"
             )
         if job["sequence"]:
-            raise ValueError("sequence=True already manages the saved activations: leave it, or device_memory, out")
+            raise ValueError("sequence=True already manages the saved activations: leave out sequence or device_memory")
 
 
 MODE = OutOfCore()

@@ -108,7 +108,7 @@ class Recomputation(Mode):
         kinds = {part.kind for program in job.schedule.program for action in program for part in action.each}
         if not job.flushes:
             raise ValueError(
-                f"{job.schedule.name} has updated its weights before the backward runs: choose a schedule with one "
+                f"{job.schedule.name} updates its weights before the recomputation: choose a schedule with one "
                 "update per step"
             )
         if kinds & {"I", "W"}:

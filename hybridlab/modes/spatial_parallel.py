@@ -1,6 +1,6 @@
-"""Spatial parallelism: pictures are sharded into strips (h shards their rows, w their columns), or by both into tiles.
+"""Spatial parallelism: images are sharded into strips (h shards their rows, w their columns), or by both into tiles.
 
-One picture may be too large for one device. Here each rank saves its part of all activations. Weights are the same
+One image may be too large for one device. Here each rank saves its part of all activations. Weights are the same
 everywhere, and a rank's pixels are one more part of the batch, so gradients are added over h and w as over replicas
 (the layout's record says so: `core.where.rules`). Most layers treat each pixel separately and need no message. The
 others are in `cut_layers`. A test run finds any further ones before training starts (`pixelwise`).
@@ -48,7 +48,7 @@ class SpatialParallel(Mode):
         for name, layer in job.whole.named_modules():
             if is_known(layer) and (reason := unfit(layer)):
                 raise ValueError(
-                    f"{name} ({type(layer).__name__}) {reason}, and cannot be sharded so: leave h and w out"
+                    f"{name} ({type(layer).__name__}) {reason}, and h and w cannot shard this: leave both out"
                 )
         refuse_mixing(job, RULES, {name: not is_mean(layer) for name, layer in job.once(_known).items()}, KNOWN)
 

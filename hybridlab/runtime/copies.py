@@ -36,7 +36,7 @@ def engines(device: torch.device) -> "Threads | Streams":
 
 
 class Leaving:
-    """The load of a swap to the host.
+    """The activations that a swap moves to the host.
 
     kept  the saved tensors of the forward
     """
@@ -61,7 +61,7 @@ class Leaving:
 
 
 class Coming:
-    """The load of a swap back to the device: the activations that a forward has saved.
+    """The activations that a swap moves back to the device, as a forward saved them.
 
     kept    the saved tensors of the forward
     device  the destination

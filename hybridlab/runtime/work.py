@@ -159,7 +159,7 @@ class ModelWork:
             return [(loss,)]
         edges = [one if isinstance(one, tuple) else (one,) for one in (y if isinstance(y, tuple) else (y,))]
         for x in (one for edge in edges for one in edge):
-            self.nans.made(lambda: f"what leaves stage {stage} in the forward of microbatch {microbatch}", x)
+            self.nans.made(lambda: f"the output of stage {stage} in the forward of microbatch {microbatch}", x)
         return edges
 
 

@@ -55,7 +55,7 @@ OPTIONS = {  # of some of the families
     "window": Argument("int | None", None, "microbatches between updates; of pipedream_2bw (usually the ranks)"),
     "vertical_sync": Argument("bool | None", None, "one weight version for a microbatch in all stages; of pipedream"),
     "backward": Argument("str | None", None, "the order of backwards, 'fifo' or 'lifo'; of gpipe"),
-    "recompute": Argument("str | None", None, "forwards that are computed twice, 'never' or more; of gpipe"),
+    "recompute": Argument("str | None", None, "forwards run twice: 'never', 'except_last' or 'always'; of gpipe"),
     "branches": Argument("int | None", None, "branches between the first stage and the last; of subgraph (usually 2)"),
     "shared": Argument("bool | None", None, "the first stage and the last share a rank; of subgraph"),
 }

@@ -137,7 +137,7 @@ def _why_missing(flow, action, value):
     if name in VERSIONED and flow.where(name, value)[-1]:
         out, back = (_swap(kind, flow, name, value) for kind in ("SWAP_OUT", "SWAP_IN"))
         return f"{what}, but {out} comes before it: put {back} between them"
-    return f"{what}, which nobody makes"
+    return f"{what}, which no action makes"
 
 
 def _swap(kind, flow, name, value):

@@ -74,7 +74,7 @@ MODEL = {
     "data": Argument(
         "Any",
         None,
-        "data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a GPT a text file",
+        "data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT, a text file",
     ),
     "shape": Argument("Shape | None", None, "sizes of the transformer to train when no model is given"),
     "skips": Argument(

@@ -155,8 +155,8 @@ def _fitted(job: Job, active: int) -> Schedule:
     tied = tuple(sorted({home for home in job.homes.values() if len(home) > 1}))
     for a, b in sorted(set(schedule.breaks) - set(breaks)):
         raise ValueError(
-            f"{schedule.name} has stages {a} and {b} in different branches, and in this model, cut so, stage {b} takes "
-            f"from stage {a}: cut it between its branches, or choose another schedule"
+            f"{schedule.name} has stages {a} and {b} in different branches, but with this cut stage {b} of the model "
+            f"takes from stage {a}: cut the model between its branches, or choose another schedule"
         )
     if schedule.lowered and (schedule.skips, schedule.breaks, schedule.tied) != (skips, breaks, tied):
         raise ValueError(
@@ -191,17 +191,22 @@ def _refuse_other_order(mesh: Mesh, schedule: Schedule):
 
 
 def _refuse_numbers(of: dict):
-    for name, does in (("steps", "trains"), ("accumulate", "plays"), ("rows", "reads")):
+    for name in ("steps", "accumulate", "rows"):
         if of[name] < 1:
-            raise ValueError(f"{name}={of[name]} {does} nothing: give 1 or more")
+            raise ValueError(f"{name}={of[name]} is not positive: give 1 or more")
     refuse_rate(of["steps"], of["rate"])
     for name in ("decay", "seed"):
         if not 0 <= of[name] < LARGEST:
-            raise ValueError(f"{name}={of[name]} is not possible: give a number from 0 to below {LARGEST:.2g}")
+            raise ValueError(
+                f"{name}={of[name]} is not possible: give a number, at least 0 and less than {LARGEST:.2g}"
+            )
     if of["warmup"] < 0:
-        raise ValueError(f"warmup={of['warmup']} are no steps: give 0 or more")
+        raise ValueError(f"warmup={of['warmup']} is not a number of steps: give 0 or more")
     if len(of["betas"]) != 2 or not all(0 <= beta < 1 for beta in of["betas"]):
-        raise ValueError(f"betas={of['betas']} are no two shares: give two numbers from 0 to below 1, as (0.9, 0.999)")
+        raise ValueError(
+            f"betas={of['betas']} is not a valid pair: give two numbers, at least 0 and less than 1, such as "
+            "(0.9, 0.999)"
+        )
     if of["optimizer"] != "adamw" and of["betas"] != asked.TRAINING["betas"].usual:
         raise ValueError(f"betas belong to adamw, and the optimizer is {of['optimizer']}: leave them out")
     if of["clip"] is not None and not of["clip"] > 0:

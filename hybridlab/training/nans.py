@@ -41,7 +41,7 @@ def turned_nan(trainer, step: int, losses: list[float], saver) -> bool:
         what = first.what if first else "the loss"
         how = ", though all that ranks had put into it was," if first and first.came else ""
         raise FloatingPointError(
-            f"step {step}: {what}{how} is not a number, the first such tensor; {_kept(saver, step)}"
+            f"step {step}: {what}{how} is not a number (the first such tensor); {_kept(saver, step)}"
         )
     return True
 

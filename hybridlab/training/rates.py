@@ -29,7 +29,9 @@ def rate_at(step: int, steps: int, rate: float | Callable, warmup: int = 0, anne
     """
     full = rate(step) if callable(rate) else rate
     if not isinstance(full, Real) or not 0 <= full < LARGEST:
-        raise ValueError(f"rate({step})={full!r} is not possible: return a number from 0 to below {LARGEST:.2g}")
+        raise ValueError(
+            f"rate({step})={full!r} is not possible: return a number, at least 0 and less than {LARGEST:.2g}"
+        )
     if step < warmup:
         return float(full) * (step + 1) / warmup
     return float(full) * ANNEALED[anneal](min(1.0, (step - warmup) / max(1, steps - warmup)))
@@ -53,7 +55,7 @@ def refuse_rate(steps: int, rate: float | Callable):
     """
     if not callable(rate):
         if not 0 <= rate < LARGEST:
-            raise ValueError(f"rate={rate} is not possible: give a number from 0 to below {LARGEST:.2g}")
+            raise ValueError(f"rate={rate} is not possible: give a number, at least 0 and less than {LARGEST:.2g}")
         return
     for step in (0, steps - 1):
         try:

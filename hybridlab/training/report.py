@@ -1,4 +1,4 @@
-"""The report of a check: every gap, every byte, and the parts without proof, in words and as numbers."""
+"""The report of a check: every difference, every byte sent, and each part that was not checked."""
 
 import textwrap
 from dataclasses import dataclass, field

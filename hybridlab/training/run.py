@@ -216,10 +216,10 @@ def train(
     {arguments}
     checkpoint     a folder: the run is saved there at its end, also if Ctrl-C, SIGTERM, a closed terminal or an
                    exception in on_event ends it
-    every          also save every this many steps; the two newest checkpoints in the folder are kept
+    every          number of steps between saves, 0: only at the end; the two newest checkpoints are kept
     resume         continue from the newest checkpoint in the folder, under any layout, with its batch size if none is
                    given
-    async_save     training continues while files are written; meanwhile each rank holds a copy of its part
+    async_save     continue training while files are written; until then each rank holds a copy of its part
     log            a folder for TensorBoard event files: loss, learning rate and tokens per second of each step
     progress       show a line that counts steps
     on_event       instead of that line: on_event(rank, event) after every step, with its number, loss and

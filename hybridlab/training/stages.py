@@ -80,8 +80,8 @@ def _as_said(bounds, stages, layers) -> tuple[range, ...]:
     if len(bounds) != stages or not all(bounds) or [layer for one in bounds for layer in one] != list(range(layers)):
         said = ", ".join(f"{one.start} to {one.stop}" for one in bounds)
         raise ValueError(
-            f"cut={said} are not {stages} stages that cover the layers 0 to {layers}: let each range begin where "
-            "another ends"
+            f"cut={said} does not divide {layers} layers into {stages} stages: let the first range begin at 0, each "
+            f"other one where the previous one ends, and the last end at {layers}"
         )
     return bounds
 

@@ -34,6 +34,15 @@ def test_help_shows_what_is_often_used_and_help_all_the_rest(command, capsys):
     assert "--query-latent" in whole and len(short.splitlines()) < 92
 
 
+@pytest.mark.parametrize("command", WITH_A_JOB)
+def test_help_says_what_can_be_typed(command, capsys):
+    """The meanings are those of Python's arguments; there, a rate may be a function, and names have underscores."""
+    assert main([command, "--help-all"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "with --tp: shard norms" in told and "with --device-memory: time to copy" in told
+    assert "(default 0.9,0.999)" in told and "function" not in told and "device_memory" not in told
+
+
 @pytest.mark.parametrize(
     "words, right",
     [

@@ -239,7 +239,7 @@ W = Param("w", (6, 4), partial=("dp",))
 @pytest.mark.parametrize(
     "mesh, params, message",
     [
-        (Mesh(tp=2), [replace(W, shard={"tp": Cut(0, ((0, 3),))})], "w has 1 spans along tp=2: give one each"),
+        (Mesh(tp=2), [replace(W, shard={"tp": Cut(0, ((0, 3),))})], "w has 1 spans along tp=2: give 2 of them"),
         (
             Mesh(tp=2),
             [replace(W, shard={"tp": Cut(0, ((0, 3), (4, 6)))})],

@@ -32,7 +32,7 @@ REFUSED = {
     "0F0,0SWAP_IN0,0SWAP_OUT0,0B0": "0SWAP_IN0 takes .* on the host, which is empty",
     "0C0,0SWAP_OUT0,0R0,0SWAP_IN0,0B0": "0SWAP_OUT0 waits for the saved tensors of 0F0, which 0R0 on rank 0 makes",
     "0F0,0SWAP_OUT0,0R0,0B0": "0F0 and 0R0 both make the saved tensors",
-    "0F0#0,0SWAP_OUT0#1,0SWAP_IN0#1,0B0#0": "0SWAP_OUT0#1 takes the saved tensors of 0F0#1, which nobody makes",
+    "0F0#0,0SWAP_OUT0#1,0SWAP_IN0#1,0B0#0": "0SWAP_OUT0#1 takes the saved tensors of 0F0#1, which no action makes",
 }
 
 
@@ -114,7 +114,7 @@ def test_what_cannot_fit_is_refused_and_the_sentence_says_what_to_do():
         Invalid, match="chain is not valid: 4F0 needs 1 more than the 4 that fit on rank 0: swap something out before"
     ):
         hl.validate(chain(6), hl.Room(4))
-    with pytest.raises(Stuck, match="4F0 waits for the room on the device, which nobody makes"):
+    with pytest.raises(Stuck, match="4F0 waits for the room on the device, which no action makes"):
         hl.simulate(chain(6), room=hl.Room(4))
     assert hl.validate(chain(6), hl.Room(6)) and hl.validate(hl.recomputed(chain(6)), hl.Room(1))
     with pytest.raises(ValueError, match="give bytes, or activations"):

@@ -79,7 +79,9 @@ def test_what_is_illegal_is_said():
         sizes_of([W, Param("v", (9,), dims="F")], {})
     with pytest.raises(ValueError, match="v has shape \\(9,\\), but its dims 'F D' name 2 dimensions"):
         sizes_of([Param("v", (9,), dims="F D")], {})
-    with pytest.raises(ValueError, match="q has a dimension NH of N groups: give the size of N"):
+    with pytest.raises(
+        ValueError, match="q has a dimension NH, whose number of groups N is not known: give the size of N"
+    ):
         sizes_of([Param("q", (9,), dims="NH")], {})
 
 

@@ -97,9 +97,12 @@ LACKING = {
     "nothing there": (Own(widths=WIDTHS), "1 (Own) declares Attends and has no attend: give it attend(q_BNTH, k_BKTH"),
     "a number": (
         Own(attend=3, widths=WIDTHS),
-        "its attend cannot be called so: give it attend(q_BNTH,",
+        "its attend cannot be called as required: give it attend(q_BNTH,",
     ),
-    "other arguments": (Own(attend=lambda q, k: q, widths=WIDTHS), "so: give it attend(q_BNTH, k_BKTH, v_BKTH)"),
+    "other arguments": (
+        Own(attend=lambda q, k: q, widths=WIDTHS),
+        "required: give it attend(q_BNTH, k_BKTH, v_BKTH)",
+    ),
     "a submodule": (Own(attend=nn.Tanh(), widths=WIDTHS), "its attend is a submodule, where a mode puts a function"),
     "no widths": (
         Own(attend=ATTEND),

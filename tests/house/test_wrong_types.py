@@ -63,8 +63,10 @@ WRONG = {
     "1.2.3 is not an amount of memory: give bytes, such as 64MiB or 2e6, or": lambda: hl.train(device_memory="1.2.3"),
     "zero=4 is not possible: give a number from 0 to 3": lambda: hl.plan("gpt3-175b", "a100", 64, 64, zero=4),
     "redone=2 is not possible: give a number from 0 to 1": lambda: hl.plan("gpt3-175b", "a100", 64, 64, redone=2),
-    "rate=1e+30 is not possible: give a number from 0 to below 9.2e+18": lambda: hl.dry_run(rate=1e30),
-    "seed=1180591620717411303424 is not possible: give a number from 0 to below 9.2e": lambda: hl.dry_run(seed=2**70),
+    "rate=1e+30 is not possible: give a number, at least 0 and less than 9.2e+18": lambda: hl.dry_run(rate=1e30),
+    "seed=1180591620717411303424 is not possible: give a number, at least 0 and less than 9.2e": lambda: hl.dry_run(
+        seed=2**70
+    ),
     "layers=1000000000000 is not a valid size: give a whole number from 1 to 1e+09": lambda: hl.Shape(layers=10**12),
     "terms=0 is not a valid number of loss terms: give the number in one row": lambda: hl.dry_run(terms=0, **LINEAR),
     "terms=-1 is not a valid number of loss terms": lambda: hl.train(terms=-1, **LINEAR),

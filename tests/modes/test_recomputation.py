@@ -85,7 +85,7 @@ def test_less_is_kept():
 REFUSED = [
     ({"schedule": "zb_h1", "recompute": "full"}, "choose 1f1b"),
     ({"schedule": hl.schedule("gpipe", 2, 4, recompute="always"), "recompute": "full"}, "leave recompute out"),
-    ({"schedule": "pipedream", "recompute": "full"}, "has updated its weights before the backward runs"),
+    ({"schedule": "pipedream", "recompute": "full"}, "updates its weights before the recomputation"),
     ({"model": "conv", "recompute": "selective"}, "choose 'full'"),
     (
         {"schedule": dispatched(hl.schedule("1f1b", 2, 4)), "model": replace(ROUTED, layers=2), "recompute": "full"},

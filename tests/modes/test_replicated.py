@@ -98,7 +98,7 @@ def test_a_backward_with_another_version_than_its_forward_is_not_valid():
     wrong = [
         [one._replace(version=0) if str(one) == "0B4#1" else one for one in program] for program in schedule.program
     ]
-    with pytest.raises(Invalid, match="0B4#0 takes the saved tensors of 0F4, which nobody makes"):
+    with pytest.raises(Invalid, match="0B4#0 takes the saved tensors of 0F4, which no action makes"):
         validate(schedule.with_programs(wrong))
 
 
@@ -262,7 +262,7 @@ def test_levels_of_the_network_are_flattened_where_they_can_be():
 def test_a_cut_is_also_said_as_ranges():
     assert cut(SMALL, 2, by=[range(0, 5), range(5, 6)]) == (range(0, 5), range(5, 6))
     for wrong in ([range(0, 5)], [range(0, 5), range(4, 6)], [range(0, 6), range(6, 6)]):
-        with pytest.raises(ValueError, match="are not 2 stages that cover the layers 0 to 6"):
+        with pytest.raises(ValueError, match="does not divide 6 layers into 2 stages: let the first range begin at 0"):
             cut(SMALL, 2, by=wrong)
 
 

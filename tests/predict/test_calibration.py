@@ -81,12 +81,12 @@ def linked(kind, inside, across):
 
 ONE = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)
 BAD = [
-    (lambda: by_step("gpt-145.6b", "a100", ONE, 2304, 5.0), "faster than a100 can be: 19.9"),
+    (lambda: by_step("gpt-145.6b", "a100", ONE, 2304, 5.0), "is not possible: a100 needs at least 19.9"),
     (lambda: by_step("gpt-145.6b", "a100", ONE, 2300, 24.8), "a batch of 2300 is not a multiple of b·d = 48 sequences"),
-    (lambda: by_step("gpt-145.6b", "a100", ONE, 2304, float("nan")), "a step of nan s is faster than a100 can be"),
+    (lambda: by_step("gpt-145.6b", "a100", ONE, 2304, float("nan")), "a step of nan s is not possible: a100 needs"),
     (lambda: by_step("gpt-145.6b", "a100", ONE._replace(p=0), 2304, 24.8), "p=0 is not possible"),
     (lambda: by_products("a100", [(4096, 4096, 4096, 1e-5)]), "a100 needs 0.000441 s at its peak"),
-    (lambda: by_sums("a100", 8, [1e6], [1e-4]), "1 sizes over 8 ranks in 1 times do not determine a link"),
+    (lambda: by_sums("a100", 8, [1e6], [1e-4]), "1 sizes with 1 times on 8 ranks do not determine a link"),
     (lambda: by_sums("a100", 12, [1e6, 1e8], [1e-4, 1e-3]), "12 ranks do not fill nodes of 8"),
     (lambda: by_sums("a100", 16, [1e6, 1e9], [1e-9, 1e-9]), "measure that link first"),
     (lambda: by_sums("a100", 8, [1e6, 1e9], [1e-3, 1e-3 / 2]), "larger tensors took no longer, so the bandwidth"),

@@ -195,7 +195,7 @@ def test_a_config_is_a_dict_a_text_a_file_or_a_folder(tmp_path):
         ({"model_type": "mamba"}, "model_type='mamba' is not known: choose one of gpt2, llama"),
         ({"model_type": "llama", "hidden_size": 8}, "the config lacks num_attention_heads: add it"),
         (LLAMA | {"num_key_value_heads": 0}, "num_key_value_heads=0 in the config is not valid: give a whole number"),
-        (LLAMA | {"head_dim": 0}, "head_dim=0 in the config is not valid: give a whole number from 1"),
+        (LLAMA | {"head_dim": 0}, "head_dim=0 in the config is not valid: give a whole number, 1 or more"),
         (DEEPSEEK | {"moe_layer_freq": [1]}, "moe_layer_freq has 1 entries for 61 layers: give one for each"),
         (QWEN | {"mlp_only_layers": "all"}, "mlp_only_layers='all' in the config is not valid: give a list of whole"),
         ([1, 2], "the config is a list: give a dict, a text, or the path of a config.json"),

@@ -120,10 +120,10 @@ def test_decimal_costs_stay_exact():
     [
         (dict(F=-1), "F=-1 is not a valid duration"),
         (dict(bytes=8), "without a bandwidth"),
-        (dict(bandwidth=0), "lets no message through"),
+        (dict(bandwidth=0), "lets no message arrive"),
         (dict(B=float("nan")), "B=nan"),
-        (dict(B=2, W=3), "no half of W=3: give a longer B"),
-        (dict(B=(4, 2), I=3), "no half of I=3"),
+        (dict(B=2, W=3), "shorter than its half W=3: give a longer B"),
+        (dict(B=(4, 2), I=3), "shorter than its half I=3"),
         (dict(B=(4, 2), I=(1, 1, 1)), r"the costs have different lengths, \{'I': 3, 'B': 2\}"),
     ],
 )  # fmt: skip
@@ -180,9 +180,9 @@ def test_loading_something_else_says_so(tmp_path, content):
 @pytest.mark.parametrize(
     "change, says",
     [
-        ({"version": 99}, "format version 99, not 2: update hybridlab"),
-        ({"version": 1}, "format version 1, not 2: save it again"),
-        ({"version": None}, "format version None, not 2"),
+        ({"version": 99}, "format version 99, but this hybridlab reads 2: update hybridlab"),
+        ({"version": 1}, "format version 1, but this hybridlab reads 2: save it again"),
+        ({"version": None}, "format version None, but this hybridlab reads 2"),
         ({"schedule": None}, "this JSON is not a saved hybridlab schedule"),
         ({"schedule": {"format": "hybridlab.schedule", "version": 1}}, "no lists of actions under 'program'"),
         ({"begin": None}, "timeline is damaged at 'begin'"),

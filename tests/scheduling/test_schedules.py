@@ -146,7 +146,7 @@ def test_bad_arguments_end_in_one_sentence(arguments, says):
         ("0F0,0B0\n1B0,1F0", "waits on itself"),
         ("0F0,0F0,0B0", "occurs twice"),
         ("0F0,0B0,0I0,0W0", "both make"),
-        ("0F0,0W0", "nobody makes"),
+        ("0F0,0W0", "no action makes"),
     ],
 )
 def test_broken_schedules_name_the_fault_and_mark_the_spot(text, says):

@@ -160,7 +160,7 @@ def test_few_controls_are_open_and_nothing_moves_unless_asked():
     first = explore("gpipe", ranks=4, microbatches=4, controls="two", play=True).get_state()
     assert [first[name] for name in ("controls", "play", "ranks", "microbatches")] == ["two", True, 4, 4]
     assert first["picture"]["timelines"][0]["measures"][0]["value"] == "42.9%"  # 3 of 7, the large number
-    with pytest.raises(ValueError, match="controls='many' opens nothing: give 'two' or 'few' or 'all'"):
+    with pytest.raises(ValueError, match="controls='many' is not known: choose 'two' or 'few' or 'all'"):
         explore(controls="many")
 
 

@@ -76,7 +76,7 @@ def test_a_branch_that_takes_from_its_neighbour_is_refused_by_name():
     programs[1].insert(2, "1SEND_F0")
     programs[2].insert(1, "2RECV_F0")
     wrong = DIAMOND.with_programs([[hl.Action.parse(cell) for cell in program] for program in programs])
-    with pytest.raises(Invalid, match="1SEND_F0 takes the activation of stage 1 for microbatch 0, which nobody"):
+    with pytest.raises(Invalid, match="1SEND_F0 takes the activation of stage 1 for microbatch 0, which no action"):
         hl.validate(wrong)
 
 
@@ -84,7 +84,7 @@ def test_a_schedule_that_forgets_a_branch_is_refused():
     without = lambda cells: DIAMOND.with_programs([[a for a in one if str(a) not in cells] for one in DIAMOND.program])
     with pytest.raises(Invalid, match="rank 2 never makes the weight gradient of stage 2 for microbatch 0: add 2B0"):
         hl.validate(without({"2F0", "2B0"}))
-    with pytest.raises(Invalid, match="2B0 takes the saved tensors of 2F0, which nobody makes"):
+    with pytest.raises(Invalid, match="2B0 takes the saved tensors of 2F0, which no action makes"):
         hl.validate(without({"2F0"}))
 
 
@@ -374,7 +374,7 @@ def test_a_model_is_cut_at_its_branches():
 def test_a_model_without_branches_is_refused_by_a_schedule_that_has_some():
     assert "stages, but this model cannot be divided into" in refused(schedule="subgraph", shape=hl.Shape(layers=4))
     said = refused(schedule="subgraph", shape=BLOCKS, cut=[2, 1, 1, 2])
-    assert "stages 1 and 2 in different branches, and in this model, cut so, stage 2 takes from stage 1" in said
+    assert "stages 1 and 2 in different branches, but with this cut stage 2 of the model takes from stage 1" in said
     assert "into 4 stages in too many ways" in refused(schedule="subgraph", shape=hl.Shape(layers=40, parallel=True))
 
 

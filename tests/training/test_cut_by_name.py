@@ -144,9 +144,9 @@ def test_the_page_on_own_models_is_right():
 @pytest.mark.parametrize(
     "cuts, said",
     [
-        (["nowhere"], "nothing of nowhere follows the cuts before it: .* such as enter, middle, leave"),
-        (["leave", "middle"], "nothing of middle follows the cuts before it"),
-        (["enter"], "nothing is done before enter: leave it out"),
+        (["nowhere"], "nowhere is not called after the cuts before it: .* such as enter, middle, leave"),
+        (["leave", "middle"], "middle is not called after the cuts before it"),
+        (["enter"], "no operation comes before enter: leave it out"),
     ],
 )
 def test_cuts_that_do_not_fit_are_refused(cuts, said):
@@ -167,9 +167,9 @@ class Looks(nn.Sequential):
 @pytest.mark.parametrize(
     "net, said",
     [
-        (Fixed(nn.Linear(4, 4), nn.Linear(4, 4)), "holds for 3 rows only|cannot trace Fixed"),
-        (Looks(nn.Linear(4, 4), nn.Linear(4, 4)), r"torch cannot trace Looks \(.*list its layers by a method layers"),
-        (nn.Sequential(nn.Linear(4, 4), BatchNorm(4)), "1 is a BatchNorm, which parallel runs reach into"),
+        (Fixed(nn.Linear(4, 4), nn.Linear(4, 4)), "is valid only for 3 rows|cannot trace Fixed"),
+        (Looks(nn.Linear(4, 4), nn.Linear(4, 4)), r"torch cannot trace Looks \(.*give it a method layers"),
+        (nn.Sequential(nn.Linear(4, 4), BatchNorm(4)), "1 is a BatchNorm, which a parallel run must find as a layer"),
     ],
     ids=["rows", "branch", "seam"],
 )

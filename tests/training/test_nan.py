@@ -95,8 +95,8 @@ def _poisoned(comm, where, job, saving):
 
 
 FIRST = {  # where: what is told, of rank 5: dp=1, pp=0, tp=1
-    "forward": "what leaves stage 0 in the forward of microbatch 2",
-    "backward": r"this rank's summand of the gradient of blocks.\d.mlp.up.weight",
+    "forward": "the output of stage 0 in the forward of microbatch 2",
+    "backward": r"this rank's partial gradient of blocks.\d.mlp.up.weight",
     "inside": r"the tensor of all_reduce \(.*\) along tp, for inside",
     "sums": "the gradient of .*",
     "optimizer": ".* after the update",
@@ -119,7 +119,7 @@ def test_the_rank_the_step_and_the_tensor_are_named_and_what_was_saved_stays(poo
         pool.run(_poisoned, where, job, saving)
     error = caught.value
     assert (error.rank, error.kind) == (SICK, "FloatingPointError"), error
-    said = f"step {STEP}: {FIRST[where]} is not a number, the first such tensor; "
+    said = rf"step {STEP}: {FIRST[where]} is not a number \(the first such tensor\); "
     assert re.match(said, error.message), error.message
     bad, good = tmp_path / "step-000002", tmp_path / "step-000001"
     kept = f"{bad} holds the weights that led to it: delete it to go on from {good}, the last good one"

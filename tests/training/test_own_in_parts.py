@@ -98,7 +98,7 @@ def test_a_layer_that_does_more_than_torchs_is_not_cut(case):
     """Its part was made from weight and bias alone: trained without a word, and another function."""
     changed, said = NOT_PLAIN[case]
     model = hl.Model(functools.partial(net, **changed), loss, words, dims=DIMS)
-    with pytest.raises(ValueError, match=said + ".*make that a separate layer after it"):
+    with pytest.raises(ValueError, match=said + ".*move its work into a separate layer"):
         hl.train(hl.Mesh(tp=2), model=model, batch=8, steps=1, progress=False)
 
 

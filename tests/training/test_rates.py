@@ -90,10 +90,10 @@ def test_a_run_goes_on_with_the_rate_of_its_step_under_another_layout(kept, tmp_
         ({"rate": lambda step: 0.1 - step}, r"rate\(2\)=-1.9 is not possible: return a number"),
         ({"rate": lambda: 0.1}, r"rate\(0\) raised TypeError"),
         ({"rate": lambda step: next(DRAWN)}, "let it depend only on the step"),
-        ({"warmup": -1}, "warmup=-1 are no steps"),
+        ({"warmup": -1}, "warmup=-1 is not a number of steps"),
         ({"anneal": "slowly"}, "there is no anneal 'slowly': choose one of constant, cosine, linear"),
-        ({"betas": (0.9,), "optimizer": "adamw"}, r"betas=\(0.9,\) are no two shares"),
-        ({"betas": (0.9, 1.0), "optimizer": "adamw"}, "are no two shares"),
+        ({"betas": (0.9,), "optimizer": "adamw"}, r"betas=\(0.9,\) is not a valid pair"),
+        ({"betas": (0.9, 1.0), "optimizer": "adamw"}, "is not a valid pair"),
         ({"betas": (0.8, 0.9)}, "betas belong to adamw, and the optimizer is sgd"),
     ],
 )

@@ -108,7 +108,7 @@ def test_without_the_optimizers_state_the_losses_differ(stopped, kept, tmp_path)
             {"shape": replace(SHAPE, dropout=0.2)},
             r"saved with dropout=0.1, but this run has dropout=0.2: make them equal$",
         ),
-        ({"shape": hl.Shape(layers=5, width=16, heads=4, context=8)}, "without the parameter blocks.4"),
+        ({"shape": hl.Shape(layers=5, width=16, heads=4, context=8)}, "it has no parameter blocks.4"),
     ],
 )
 def test_another_run_is_refused(stopped, kept, tmp_path, more, says):

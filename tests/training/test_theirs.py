@@ -199,7 +199,7 @@ REFUSED = {
     "a sampler that draws": (
         lambda: DataLoader(ALL, ROWS, sampler=Forgetful()),
         {},
-        "DataLoader draws another order each time",
+        "DataLoader has a new order each time",
     ),
     "a share for each rank": (
         lambda: DataLoader(ALL, ROWS, sampler=DistributedSampler(ALL, 2, 0)),

@@ -262,7 +262,7 @@ def opens_backwards(comm):
     [
         (lambda comm: comm.all_gather(torch.ones(3), sizes=(1, 2)), "with 3 at position"),
         (lambda comm: comm.reduce_scatter(torch.ones(3)), "pad it to a multiple of 2, or give the length of each part"),
-        (lambda comm: comm.all_to_all(torch.ones(3), sent=(1, 2)), "give both sent= and received="),
+        (lambda comm: comm.all_to_all(torch.ones(3), sent=(1, 2)), "only one of sent= and received=: give both"),
         (lambda comm: comm.all_to_all(torch.ones(3), sent=(1, 2), received=(1,)), "give 2 lengths"),
         (lambda comm: comm.all_to_all(torch.ones(3), cut=1), "is not possible for shape"),
         (lambda comm: comm.iall_reduce(torch.ones(3), op="mean"), "choose one of sum"),

@@ -34,11 +34,11 @@ class Machine:
     memory            bytes of one device
     bandwidth         bytes/s between a device and its memory
     inside            bytes/s that a device sends to others of its node, one direction
-    across            bytes/s that a device sends to other nodes, one direction, when all of its node do
+    across            bytes/s that a device sends to other nodes, one direction, when all devices of its node send
     latency           (s inside, s across): before the first byte of a message arrives
     sources           {field: the source of its number}
     eight, four       FLOP/s of one device, dense, in 8 and 4 bits; 0: not supported
-    host              bytes/s between a device and its host, one direction, when all of its node do
+    host              bytes/s between a device and its host, one direction, when all devices of its node send
     pod               devices that are connected without the spine network, at the full speed of their links; 0: all of
                       them
     oversubscription  the pod's aggregate bandwidth divided by the bandwidth of its uplinks

@@ -18,8 +18,8 @@ class Routing:
     balance     how the load is balanced: "none"; "loss", a term of the loss that grows with the load of an expert and
                 with its scores; "bias", a number for each expert that is added to its scores only for the choice
     pace        the factor of that loss, or the step by which biases move
-    capacity    None: an expert takes every token that chose it. A number, the capacity factor: of one sequence an
-                expert takes at most this factor times its even load, and drops the rest
+    capacity    None: an expert takes every token that chose it. A number, the capacity factor: from one sequence
+                an expert takes at most this many times its equal share of the choices, and drops the rest
 
     raises  ValueError for an unknown name, or a number that is not positive
 

@@ -194,7 +194,7 @@ def refuse(module: Any) -> None:
 
 
 def declared(layer: object) -> list[type[Seam]]:
-    """The seams that a layer declares, directly or through a base class.
+    """The seams that a layer declares as its base classes, directly or through another base class.
 
     >>> class Turned(Positions, list):
     ...     first = 0
@@ -218,7 +218,7 @@ def _refuse(called: str, layer, seam: str, attribute: str, asked):
     elif attribute in dict(layer.named_children()):
         wrong = f"its {attribute} is a submodule, where a mode puts a function"
     else:
-        wrong = "" if _takes(value, asked) else f"its {attribute} cannot be called so"
+        wrong = "" if _takes(value, asked) else f"its {attribute} cannot be called as required"
     if wrong:
         raise ValueError(f"{called} declares {seam} and {wrong}: give it {wanted}, or leave {seam} out of its bases")
 

@@ -67,7 +67,7 @@ class Shape:
     context     positions in one sequence (s in papers)
     vocabulary  256: one token per byte
     kv_heads    heads of keys and values, each used by an equal number of query heads; None: the same number as heads
-    dropout     the fraction of a residual branch's elements that is dropped in training, from 0 to below 1
+    dropout     the fraction of a residual branch's elements that is dropped in training: at least 0, less than 1
     tied        the head uses the weights of the token embedding
     skips       U-shaped: the output of block i is also added to the input of block layers-1-i
     parallel    attention and MLP of a block both take the block's input, instead of one after the other
@@ -80,11 +80,11 @@ class Shape:
     style       "gpt": biases, layer norms, learned positions; "llama": no biases, RMS norms, rotary positions, and an
                 MLP of three matrices, one of them a gate
     experts     expert MLPs in a block;  chosen  experts per token
-    shared      further MLPs of the same size that every token passes
+    shared      further MLPs of the same size, through which every token passes
     routing     how tokens choose their experts
     documents   lengths of the documents that are packed into each sequence, in order: positions begin again in each,
-                and attention does not cross a border; empty: a sequence is one document. FLOPs and bytes are predicted
-                as for one document
+                and attention does not cross a boundary; empty: a sequence is one document. FLOPs and bytes are
+                predicted as for one document
 
     raises  ValueError when a size is not positive, or heads do not divide width, or kv_heads not heads, or documents do
             not fill the context

@@ -37,7 +37,7 @@ class Action(NamedTuple):
 
     kind        "F", "B", "SEND_F" …, one of `core.when.action.KINDS`
     stage       of the model, from 0
-    microbatch  from 0; -1: the action has none, as an optimizer step
+    microbatch  from 0; -1: the action has none, such as an optimizer step
     replica     of the model, from 0
     version     of the weights, from 0; -1: not stated
     peer        the other stage of a message; -1: the neighbour
@@ -112,10 +112,10 @@ class Action(NamedTuple):
             raise ValueError(_no_action(text))
         stage, kind, microbatch, peer, replica, version = spelled.groups("-1")
         if microbatch != "-1" and kind in WITHOUT_MICROBATCH:
-            raise ValueError(f"{_cut(text)} is not an action, {kind} takes no microbatch: write {stage}{kind}")
+            raise ValueError(f"{_cut(text)} is not an action, because {kind} takes no microbatch: write {stage}{kind}")
         if microbatch == "-1" and kind not in WITHOUT_MICROBATCH:
             raise ValueError(
-                f"{_cut(text)} is not an action, {kind} needs a microbatch: write for example {stage}{kind}0"
+                f"{_cut(text)} is not an action, because {kind} needs a microbatch: write for example {stage}{kind}0"
             )
         if peer != "-1" and kind not in MESSAGES:
             raise ValueError(f"{_cut(text)} is not an action: write > only with {', '.join(MESSAGES)}")

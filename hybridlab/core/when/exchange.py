@@ -253,6 +253,14 @@ LISTED = ("skips", "breaks", "exchanges", "tied")
 FACTS = ("name", "chunks", "window", "dp", *LISTED)  # stored in addition to the program; the rest follows from it
 
 
+def refuse_version(what: str, version: object, read: int) -> None:
+    """Raise ValueError unless a file has the version that this hybridlab reads."""
+    if version != read:
+        newer = isinstance(version, int) and version > read
+        remedy = "update hybridlab" if newer else "save it again with this hybridlab"
+        raise ValueError(f"this {what} has format version {version!r}, but this hybridlab reads {read}: {remedy}")
+
+
 def from_dict(saved: dict) -> dict:
     """The facts stored by `to_dict`.
 
@@ -263,8 +271,7 @@ def from_dict(saved: dict) -> dict:
         is_timeline = kept == "hybridlab.timeline"
         hint = "take it from Timeline.load(path).schedule" if is_timeline else "save one with schedule.save(path)"
         raise ValueError(f"this JSON is not a saved hybridlab schedule: {hint}")
-    if saved.get("version") != VERSION:
-        raise ValueError(f"this schedule's format version is not {VERSION}: update hybridlab")
+    refuse_version("schedule", saved.get("version"), VERSION)
     saved = {"exchanges": [], "breaks": []} | saved  # older files have none
     program = saved.get("program")
     if not _is_lists(program, str):

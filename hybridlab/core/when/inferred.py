@@ -103,8 +103,8 @@ def _window(sums, place, total):
     windows = (1 + last.version) * copies
     if total % windows:
         raise ValueError(
-            f"REDUCE_GRAD#{last.version} asks for {windows} equal windows, which do not divide {total} microbatches: "
-            "give a divisor"
+            f"REDUCE_GRAD#{last.version} asks for {windows} equal windows, but {total} microbatches cannot be divided "
+            "equally into them: give a divisor"
         )
     return total // windows
 

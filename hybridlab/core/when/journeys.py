@@ -1,10 +1,10 @@
-"""Count the journeys of saved activations: their copies to the host and back before each action of a program.
+"""Count the journeys of saved activations: each is a copy to the host or back, before an action of a program.
 
     0F0 0SWAP_OUT0 1F0 1B0 0SWAP_IN0 0B0
      0       0                  1     2
 
-After an even number of journeys it is on the device, after an odd number on the host. F and R make it, before all
-journeys.
+After an even number of journeys the activation is on the device, after an odd number on the host. F and R make it,
+before all journeys.
 """
 
 import numpy as np

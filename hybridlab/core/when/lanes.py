@@ -10,7 +10,7 @@ COMPUTE, SEND, RECEIVE, REDUCE, OUT, IN = range(len(LANES))
 
 
 def lanes(flow: Flow) -> np.ndarray:
-    """The lane of every action of a schedule, as numbers into `LANES`."""
+    """The lane of every action of a schedule, as indices of `LANES`."""
     of_kind = np.array([LANES.index(kind.lane) for kind in KIND.values()])
     return of_kind[flow.schedule.rows[flow.first_row, 0]]
 

@@ -95,8 +95,8 @@ def _stuck(flow: Flow, made: bytearray, position: list[int], unfinished: list[in
         else:
             missing = next(value for value in flow.takes[action] if not made[value])
             by = int(flow.maker[missing])
-            whence = f", which {flow.action(by)} on rank {flow.rank[by]} makes" if by >= 0 else ", which nobody makes"
-            what = f"the {flow.describe(missing)}{whence}"
+            maker = f"{flow.action(by)} on rank {flow.rank[by]}" if by >= 0 else "no action"
+            what = f"the {flow.describe(missing)}, which {maker} makes"
         waiting[rank] = (str(flow.action(action)), what)
     first = int(flow.first_row[position[unfinished[0]]])
     return Stuck(flow.schedule.name, waiting, flow.schedule.grid(mark=first))

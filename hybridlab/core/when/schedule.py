@@ -57,11 +57,11 @@ class Schedule:
     chunks        v, stages per rank
     skips         extra edges (from stage, to stage), besides the chain
     breaks        missing edges of the chain, (stage, the next one): one branch ends and another one begins
-    exchanges     edges inside a rank over which it exchanges tokens with the other ranks along ep, an all-to-all: in
-                  lowered form they have a SEND and a RECV of this rank
+    exchanges     edges between two stages of a rank that stand for an all-to-all of tokens with the other ranks along
+                  ep; in lowered form each has a SEND and a RECV of this rank
     window        microbatches that each copy of a stage has between two optimizer steps; 0: all of them
     tied          groups of stages that share weights, so that their gradients are summed
-    fused         rows that run as one with the row after them
+    fused         rows that run as one action with the next row
     dp            data-parallel copies of the whole pipeline
 
     >>> import hybridlab as hl
@@ -200,7 +200,7 @@ class Schedule:
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """The stage graph's edges (from stage, to stage): the chain, its last edge leading out; the skips.
+        """The edges (from stage, to stage) of the stage graph: the chain, whose last edge leads out, then the skips.
 
         Breaks keep their place, so that edge i leads from stage i; `inside` leaves them out.
         """

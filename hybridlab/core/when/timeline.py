@@ -44,9 +44,9 @@ class Span(NamedTuple):
 class Timeline:
     """When every action of a schedule was ready, began and ended.
 
-    schedule           that was run or simulated
+    schedule           the one that was run or simulated
     ready, begin, end  (steps, actions) integer ticks from the start of each step, actions rank after rank
-    lane               (actions,) numbers into `LANES`
+    lane               (actions,) indices of `LANES`
     tick               length of one tick in `unit`s
     unit               "units" of the cost table, or "s"
     costs              of a prediction: the fields of its `Costs`
@@ -75,7 +75,7 @@ class Timeline:
 
     @cached_property
     def flow(self) -> Flow:
-        """The law applied to the schedule: the values that each action takes and makes, within `room`."""
+        """The values that each action of the schedule takes and makes, within `room`."""
         return flow_of(self.schedule, self.room)
 
     @cached_property
@@ -120,13 +120,13 @@ class Timeline:
 
     @property
     def bubble_fraction(self) -> float:
-        """Idle over total: the fraction of all rank-time from start to end in no compute action. (p-1)/(m+p-1)."""
+        """Idle over total: the fraction of all rank-time without a compute action; (p-1)/(m+p-1) for GPipe and 1F1B."""
         total = self.schedule.ranks * int(self.end[self.typical].max(initial=0))
         return 1 - int(self._busy_ticks.sum()) / total if total else 0.0
 
     @property
     def bubble_overhead(self) -> float:
-        """Idle over ideal: idle rank-time over compute time. (p-1)/m, in lectures *the* bubble."""
+        """Idle over ideal: idle rank-time over compute time; (p-1)/m for GPipe and 1F1B, *the* bubble of lectures."""
         total = self.schedule.ranks * int(self.end[self.typical].max(initial=0))
         busy = int(self._busy_ticks.sum())
         return (total - busy) / busy if busy else 0.0
@@ -269,7 +269,7 @@ class Timeline:
 
         rank    only this one, as torch's profiler writes it: HolisticTraceAnalysis reads such a file for each rank
 
-        raises  ValueError for a rank that there is not
+        raises  ValueError for a rank that does not exist
         """
         trace = chrome.chrome(self) if rank is None else chrome.chrome_of(self, rank)
         Path(path).write_text(json.dumps(trace), encoding="utf-8")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridlab.core.files import content
+from hybridlab.core.when.exchange import refuse_version
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.lanes import lanes
 from hybridlab.core.when.schedule import Schedule
@@ -50,11 +51,7 @@ def facts(saved: dict) -> dict:
     """
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise ValueError("this is not a saved hybridlab timeline: save one with timeline.save(path)")
-    version = saved.get("version")
-    if version != VERSION:
-        newer = isinstance(version, int) and version > VERSION
-        remedy = "update hybridlab" if newer else "save it again with this hybridlab"
-        raise ValueError(f"this timeline has format version {version!r}, not {VERSION}: {remedy}")
+    refuse_version("timeline", saved.get("version"), VERSION)
     schedule = Schedule.from_dict(saved.get("schedule", {}))
     columns = {name: _column(saved.get(name)) for name in COLUMNS}
     steps = sorted(map(len, columns.values()))[1]  # at least two of three agree, unless more than one is damaged

@@ -299,7 +299,7 @@ class Layout:
 
     def _refuse_holes(self, param, axis, cut):
         if len(cut.spans) != (length := self.mesh.length(axis)):
-            raise ValueError(f"{param.name} has {len(cut.spans)} spans along {axis}={length}: give one each")
+            raise ValueError(f"{param.name} has {len(cut.spans)} spans along {axis}={length}: give {length} of them")
         at = 0
         for low, high in sorted({span for span in cut.spans if span[1] > span[0]}):
             if low != at:

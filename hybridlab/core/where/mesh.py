@@ -15,7 +15,7 @@ class Mesh:
     """Ranks 0 … size-1 laid out on named axes; keyword order is rank order, the first axis varies slowest.
 
     axes     the number of ranks along each axis, as in dp=3, pp=2. The course's axes are dp (data), pp (pipeline),
-             tp (tensor), cp (context) and ep (expert), but any name will do
+             tp (tensor), cp (context) and ep (expert), but any name is allowed
     unnamed  numbers without a name, which raise an error that shows the right form
 
     raises  ValueError if an axis has fewer than one coordinate, or a number has no name

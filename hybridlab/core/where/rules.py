@@ -148,7 +148,8 @@ def sizes_of(params: Iterable[Param], said: dict[str, int]) -> dict[str, int]:
         for letter, length in zip(letters, param.shape):
             if len(letter) > 1 and letter[0] not in said:
                 raise ValueError(
-                    f"{param.name} has a dimension {letter} of {letter[0]} groups: give the size of {letter[0]}"
+                    f"{param.name} has a dimension {letter}, whose number of groups {letter[0]} is not known: give the "
+                    f"size of {letter[0]}, sizes={{{letter[0]!r}: …}}"
                 )
             if len(letter) > 1 or letter == ".":
                 continue

@@ -1,4 +1,4 @@
-"""Spans of a dim, (from, to): the overlap of two spans, and the inputs that some outputs see.
+"""Spans of a dim, (from, to): the overlap of two spans, and the inputs on which some outputs depend.
 
 A layer that sees neighbouring positions, such as a convolution, has a *sight* along each dim: its outputs `low` to
 `high` see a span of inputs, which may reach into the padding.
@@ -34,11 +34,11 @@ def overlap(one: Span, other: Span) -> Span:
 
 
 class Sight(NamedTuple):
-    """The inputs that the outputs of a convolution or a pooling see along one dim.
+    """The inputs on which the outputs of a convolution or a pooling depend, along one dim.
 
-    kernel         positions that an output sees
+    kernel         positions on which an output depends
     stride         positions from one output to the next
-    dilation       positions from one that it sees to the next
+    dilation       positions from one of these to the next
     before, after  positions of padding
     """
 
@@ -62,7 +62,7 @@ class Sight(NamedTuple):
         return max(0, (length + self.before + self.after - self.reach) // self.stride + 1)
 
     def seen(self, outputs: Span) -> Span:
-        """The inputs that some outputs see, beyond the borders too.
+        """The inputs on which some outputs depend, including positions beyond the borders.
 
         >>> Sight(3, stride=2, before=1, after=1).seen((0, 2))
         (-1, 4)
@@ -72,7 +72,7 @@ class Sight(NamedTuple):
         return first, first + (high - 1 - low) * self.stride + self.reach if high > low else first
 
     def within(self, inputs: Span) -> Span:
-        """The outputs that see none but these inputs, and no padding.
+        """The outputs that depend on these inputs only, and on no padding.
 
         >>> Sight(3, before=1, after=1).within((4, 8))
         (5, 7)
@@ -82,7 +82,7 @@ class Sight(NamedTuple):
         return first, max(first, (high - self.reach + self.before) // self.stride + 1)
 
     def beyond(self, outputs: Span, length: int) -> Span:
-        """How many places of padding some outputs see, before and after the inputs.
+        """The number of padding places on which some outputs depend, before and after the inputs.
 
         >>> Sight(3, before=1, after=1).beyond((0, 4), 8), Sight(3, before=1, after=1).beyond((0, 8), 8)
         ((1, 0), (1, 1))
@@ -111,7 +111,7 @@ class Repeat(NamedTuple):
         return length * self.times
 
     def seen(self, outputs: Span) -> Span:
-        """The inputs that some outputs see.
+        """The inputs on which some outputs depend.
 
         >>> Repeat(2).seen((3, 6))
         (1, 3)
@@ -121,7 +121,7 @@ class Repeat(NamedTuple):
 
 
 def wanted(spans: Sequence[Span], sight: "Sight") -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """(the outputs of each rank, the inputs that they see) of a dim cut into these spans; outputs are cut evenly.
+    """(outputs of each rank, inputs on which they depend) of a dim cut into these spans; outputs are split evenly.
 
     spans  of the inputs, (from, to), one for each rank
     sight  what an output sees, a `Sight`

@@ -1,4 +1,4 @@
-"""Solutions of notebook 50, the capstone; with the page the rubric."""
+"""Solutions of notebook 50, the capstone, and the rubric for its page."""
 
 from hybridlab.labs.capstone.rubric import told
 from hybridlab.labs.exercises.solution import Solution

@@ -59,7 +59,7 @@ def bill(one: Plan) -> tuple[float, float]:
     if one.devices != SCENARIO["devices"]:
         raise ValueError(f"p·t·d = {one.devices}, but there are {SCENARIO['devices']} devices: make them equal")
     if one.zero not in range(4):
-        raise ValueError(f"zero={one.zero} is not a stage of ZeRO: give 0 to 3")
+        raise ValueError(f"zero={one.zero} is not a stage of ZeRO: choose 0, 1, 2 or 3")
     check_plan(one, shape, batch)
     return float(step(shape, one, batch, A100).total), float(footprint(shape, one, batch).total)
 

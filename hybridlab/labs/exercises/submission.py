@@ -60,9 +60,7 @@ def load(path: Path) -> dict:
         raise ValueError("not a submission written by labs.export: export it again")
     student = found.get("student")
     if isinstance(student, bool) or not isinstance(student, str | int | None):
-        raise ValueError(
-            "not a submission written by labs.export, its student is neither a name nor a number: export it again"
-        )
+        raise ValueError("its student is neither a name nor a number, so labs.export did not write it: export it again")
     if found.get("seed") != seed_of(student):
         raise ValueError("its seed does not belong to its student: export it again")
     return found

@@ -1,6 +1,6 @@
 """Notebook 32, experts: a published model in numbers (`sizes`); which experts real tokens choose in training (`loads`);
 a layer of experts on real ranks, compared with one device and timed (`on_ranks`); the cost of one hot expert
-(`uneven`); `pictures` of loads and of the way of the tokens.
+(`uneven`); `pictures` of loads and of the route of the tokens.
 
 Its exercises are in `tasks`, their solutions in `solutions`; `trial` runs the code of students; `clinic` has the broken
 program.

@@ -1,4 +1,4 @@
-"""Notebook 32, pictures: loads of experts, rank by rank; the way of the tokens; the busiest expert over the steps."""
+"""Notebook 32, pictures: loads of experts, rank by rank; the route of the tokens; the busiest expert over the steps."""
 
 from collections.abc import Sequence
 

@@ -112,7 +112,7 @@ def picture(mine: Speeds, others: Speeds) -> Figure:
 
 
 def sizes(shape: hl.Shape, batch: int, ranks: int = 2) -> dict[int, hl.Timeline]:
-    """{sequences in a microbatch: its fastest step}: one batch in larger and larger pieces, a real model."""
+    """{sequences in a microbatch: timeline of a real model}, with one batch cut into ever larger pieces."""
     cuts = [b for b in range(1, batch + 1) if batch % b == 0]
     schedules = {b: hl.schedule("gpipe", ranks=ranks, microbatches=batch // b) for b in cuts}
     real = {b: hl.run(s, work="model", model=shape, batch=batch, steps=4) for b, s in schedules.items()}

@@ -1,4 +1,4 @@
-"""Layers that see neighbouring pixels, for pictures that are sharded.
+"""Layers that use neighbouring pixels, for images that are sharded.
 
   layer                          needs from other ranks                           forward, and the same backward
   convolution, pooling           a halo: rows, then columns                       messages between neighbours

@@ -1,8 +1,8 @@
-"""Halos: layers that see neighbouring pixels, on pictures that are sharded into strips or tiles.
+"""Halos: layers that use neighbouring pixels, on images that are sharded into strips or tiles.
 
-A rank's outputs determine the inputs that it must see (`core.where.spans`). Its *halo* is the part of them that it does
+A rank's outputs determine the inputs that it needs (`core.where.spans`). Its *halo* is the part of them that it does
 not hold: rows and columns of its neighbours, beyond its border. Halos are fetched one dim after another. So pixels
-across a corner arrive through a neighbour, without a separate message. Only the outer border of a picture has padding.
+across a corner arrive through a neighbour, without a separate message. Only the outer border of an image has padding.
 
     h cuts rows, w cuts columns     first rows, from above and below; then columns of all rows that are here by then
 

@@ -63,8 +63,8 @@ def _try(job, inputs, whole, known, cut, words):
     except Exception as error:
         number = len(passed)
         raise ValueError(
-            f"layer {number} ({type(job.layers[number]).__name__}) mixes pixels outside of {words}, and h and w can "
-            "shard only these: build it of them, or leave h and w out"
+            f"layer {number} ({type(job.layers[number]).__name__}) mixes pixels outside of {words}, the only "
+            "layers that h and w can shard: use these layers for it, or leave h and w out"
         ) from error
 
 
@@ -96,8 +96,8 @@ def _refuse_other_sum(job, output, targets, parts):
         _same(sum(job.model.loss(*pair) for pair in pairs), job.model.loss(output, targets))
     except Exception as error:
         raise ValueError(
-            "the losses of the parts of an image do not add up to the loss of the image: make it a sum over pixels, "
-            "and name the dimensions of targets, targets='B C Y X'"
+            "the losses of the parts of an image do not add up to the loss of the image: make the loss a sum over "
+            "pixels, and name the dimensions of targets, targets='B C Y X'"
         ) from error
 
 

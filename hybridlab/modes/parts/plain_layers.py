@@ -28,8 +28,8 @@ def refuse_more(module: nn.Module, layout, axis: str):
     for name in dict.fromkeys(name.rpartition(".")[0] for name, param in layout.named.items() if axis in param.shard):
         if why := _more(module.get_submodule(name)):
             raise ValueError(
-                f"{name} is sharded along {axis}, but {why}, which a shard cannot do: make that a separate layer "
-                "after it, or leave the dimensions of its weights without names"
+                f"{name} is sharded along {axis}, but {why}, which cannot be sharded: move its work into a separate "
+                "layer, or leave the dimensions of its weights without names"
             )
 
 

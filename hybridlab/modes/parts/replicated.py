@@ -169,7 +169,7 @@ class Replicated:
             names = self.layout.packs[pack]
             gradients = {name: self._gradient(name) for name in names}
             for name, gradient in gradients.items():
-                self.nans.made(lambda name=name: f"this rank's summand of the gradient of {name}", gradient)
+                self.nans.made(lambda name=name: f"this rank's partial gradient of {name}", gradient)
             flat = torch.cat([one.reshape(-1) for one in gradients.values()] + self._padding(pack))
             self.sent[pack] = self._started(pack, names, flat)
 

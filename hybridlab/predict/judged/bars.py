@@ -1,4 +1,4 @@
-"""Bars: how far off the prediction of a plan may be, from the errors of published runs that are like it.
+"""Bars: how far off the prediction of a plan may be, from the errors of similar published runs.
 
 Every error is that of a row whose own source was left out. Rows of one family of machines and one kind are a group.
 Where there are fewer than twenty, all rows of the kind and all of the family count too, and the largest figure is

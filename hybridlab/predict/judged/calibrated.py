@@ -1,4 +1,4 @@
-"""Fit the fraction of a machine's peak that its GEMMs reach on some sources, to predict another source.
+"""Fit the fraction of peak of a machine's GEMMs to the runs of some sources, and predict the runs of another source.
 
 `rates.Fit` has three fitted numbers. Two of them, the fraction of the memory bandwidth and the launch time, are always
 those of table 1 of SC'21. The third differs between machines, by power limit and library. For one source it is the

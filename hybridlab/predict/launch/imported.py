@@ -97,7 +97,7 @@ def _read(config) -> dict:
         size = said.get(name)
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < (name in SIZES)):
             raise ValueError(
-                f"{name}={size!r} in the config is not valid: give a whole number{' from 1' * (name in SIZES)}"
+                f"{name}={size!r} in the config is not valid: give a whole number, {int(name in SIZES)} or more"
             )
     for name in LISTS:
         told = said.get(name)

@@ -101,11 +101,11 @@ def _read(path: Path) -> dict:
         said = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     except (OSError, EOFError, ValueError) as error:
         raise ValueError(
-            f"{path} is not a profiler's trace, {str(error)[:100]}: give one that torch.profiler wrote"
+            f"{path} is not a profiler's trace ({str(error)[:100]}): give one that torch.profiler wrote"
         ) from None
     if not isinstance(said, dict) or not isinstance(said.get("traceEvents"), list):
         raise ValueError(
-            f"{path} is not a profiler's trace, it has no list of traceEvents: give one that torch.profiler wrote"
+            f"{path} is not a profiler's trace (it has no list of traceEvents): give one that torch.profiler wrote"
         )
     return said
 

@@ -25,7 +25,7 @@ BACKWARD = 2  # forwards that a backward takes
 
 
 def speedup(branches: Sequence[float], stem: float = 0, join: float = 0) -> float:
-    """The speed-up of a microbatch with one rank for each branch: at most as many as there are.
+    """The speed-up of a microbatch with one rank for each branch; it is at most the number of branches.
 
     branches, stem, join  forward durations, or multiplications, or anything else that adds up
 

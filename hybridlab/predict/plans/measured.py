@@ -68,9 +68,9 @@ def by_step(
     least, rest = took(MOST), took(math.inf)
     if not rest < seconds < math.inf:
         raise ValueError(
-            f"a step of {seconds:g} s is faster than {kind.name} can be: {least:.3g} s at its full peak, {rest:.3g} s "
-            f"of it outside of matmuls: give the time of one step of all {batch} sequences, and the machine "
-            "and software that it ran on"
+            f"a step of {seconds:g} s is not possible: {kind.name} needs at least {least:.3g} s at its full peak, "
+            f"{rest:.3g} s of it outside of matmuls; give the time of one step of all {batch} sequences, and the "
+            "machine and software that it ran on"
         )
     return FITTED._replace(multiply=at_zero(lambda share: seconds / took(share) - 1))
 
@@ -124,8 +124,8 @@ def by_sums(
     runs = programs(software or usual(kind).software)
     if ranks < 2 or len(set(sizes)) < 2 or len(sizes) != len(seconds):
         raise ValueError(
-            f"{len(sizes)} sizes over {ranks} ranks in {len(seconds)} times do not determine a link: give two sizes "
-            "or more"
+            f"{len(sizes)} sizes with {len(seconds)} times on {ranks} ranks do not determine a link: give two sizes or "
+            "more, one time for each, and two ranks or more"
         )
     if ranks <= kind.node:
         link = Link.fit("all_reduce", ranks, sizes, seconds)
@@ -136,7 +136,8 @@ def by_sums(
     left = [took - own.price(hierarchical(nodes, kind.node, size).inside) for size, took in zip(sizes, seconds)]
     if min(left) <= 0:
         raise ValueError(
-            "the all-reduces took no longer than their part inside a node: measure that link first, with by_sums"
+            "the all-reduces took no longer than their part inside a node should take: measure that link first, "
+            "with by_sums"
         )
     return _linked(
         kind, "across", Link.fit("all_reduce", nodes, [size / kind.node for size in sizes], left), runs.network

@@ -253,16 +253,16 @@ def plan(
     fit        the three fitted numbers of a machine; None: those that published runs show, see `plans.usual`
     software   overlap and fusion of the program: a name in SOFTWARE, or its terms; None: that of the machine's time
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
-    grids      search AxoNN's grids too: x ways of sharding the width, z copies that shard; implied if x or z is given
-    contexts   search context parallelism too: cp and its method of attention; implied if cp, attend or zigzag is given
-    experts    search expert parallelism too: ep and its dispatch; implied if one is given
-    stages     search also numbers of stages that do not divide the layers; implied if uneven is given
+    grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied if x or z is given
+    contexts   also search context parallelism: cp and its method of attention; implied if cp, attend or zigzag is given
+    experts    also search expert parallelism: ep and its dispatch; implied if one is given
+    stages     also search numbers of stages that do not divide the layers; implied if uneven is given
 
     Fields of a plan that are given are fixed; the others are searched:
 
     {arguments}
 
-    raises  ValueError for an unknown name, or if no plan is legal or none fits: names what is missing
+    raises  ValueError for an unknown name, or if no plan is legal or none fits; it says what is missing
 
     >>> import hybridlab as hl
     >>> planned = hl.plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full")

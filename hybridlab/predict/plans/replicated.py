@@ -76,8 +76,8 @@ Stage(layers=range(1, 2), replicas=1, inside=())))
     """
     if not layers or not levels or any(machines < 1 or bandwidth <= 0 for machines, bandwidth in levels):
         raise ValueError(
-            "a plan needs layers and a network: give at least one layer, and levels of 1 machine or more and more "
-            "than 0 bytes per second"
+            "a plan needs layers and a network: give at least one layer and one level, each level with at least 1 "
+            "machine and a bandwidth above 0"
         )
     until = [0, *accumulate(layer.seconds for layer in layers)]
 

@@ -1,4 +1,4 @@
-"""FlexFlow's search: a random walk through the strategies, which always goes downhill and sometimes uphill.
+"""FlexFlow's search: a random walk that always accepts a faster strategy, and sometimes a slower one.
 
 Begin with data parallelism. Draw an operator, draw one of its legal choices, and compute the time of the changed
 strategy. If it is faster, accept it; if it is slower by Δ, accept it with probability exp(−α·Δ). After every hundredth
@@ -43,7 +43,7 @@ def mcmc(
     problem  a graph on a mesh, with a profile
     budget   proposals
     seed     of the walk
-    alpha    per second of a step;  start  a strategy to begin with, instead of data parallelism
+    alpha    α, per second of a step;  start  a strategy to begin with, instead of data parallelism
     back     whether the walk returns to the best known strategy at intervals
 
     raises  ValueError if the walk found no strategy that fits

@@ -33,7 +33,9 @@ def terms(problem: Problem) -> list[Term]:
     raises  ValueError where sums of gradients overlap: then a step is no sum of terms
     """
     if problem.overlap:
-        raise ValueError("what overlaps is no sum of parts: search with overlap=False, or by mcmc or exhaustive")
+        raise ValueError(
+            "with overlap, the step time is not a sum of terms: search with overlap=False, or by mcmc or exhaustive"
+        )
     graph = problem.graph
     found = [_of_operator(problem, one) for one in graph.operators]
     users: dict[str, list[tuple[Operator, int]]] = {}

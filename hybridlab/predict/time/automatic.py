@@ -51,7 +51,7 @@ FEWEST = 100  # swaps; for a schedule so large that only fewer are possible, the
 def automatic(
     ranks: int, microbatches: int, costs: Costs | None = None, limit: float | None = None, until_w: float = 1.0
 ) -> Schedule:
-    """The best schedule found for one stage per rank: the longest span of a rank is minimal.
+    """The best schedule found with one stage per rank: the longest span of any rank is as short as possible.
 
     ranks         p, with one stage each
     microbatches  m

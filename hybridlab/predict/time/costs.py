@@ -32,7 +32,7 @@ class Costs:
     optimizer    OPT;  reduce  REDUCE_GRAD;  gather  UNSHARD;  swap  SWAP_OUT, and SWAP_IN
     latency      of a message between ranks, to which bytes / bandwidth is added
     bandwidth    of a link, in bytes per unit; None: bytes take no time
-    post         time of a rank to post one SEND or RECV of a lowered schedule (the o of LogP)
+    post         time that a rank takes to post one SEND or RECV of a lowered schedule (the o of LogP)
     bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1, the last one out)
     unit         the unit of the durations: "units", or "s"
 
@@ -76,12 +76,12 @@ class Costs:
             )
         for half, other in OTHER_HALF.items():
             if min(self._of_all_stages(half)) < 0:
-                said = f"a backward of B={self.B} has no half of {other}={getattr(self, other)}"
+                said = f"a backward of B={self.B} is shorter than its half {other}={getattr(self, other)}"
                 raise ValueError(f"{said}: give a longer B, or both I and W")
         if self.bandwidth is None and np.any(np.atleast_1d(self.bytes)):
             raise ValueError("bytes have no effect without a bandwidth: give bandwidth= too (bytes per unit of time)")
         if self.bandwidth == 0:
-            raise ValueError("bandwidth=0 lets no message through: give more, or None for one that costs nothing")
+            raise ValueError("bandwidth=0 lets no message arrive: give more than 0, or None if bytes cost no time")
 
     def _numeric(self):
         return [one for one in fields(self) if one.name != "unit"]

@@ -139,7 +139,7 @@ def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: in
     0.9523809523809523
     """
     if min(steps, ranks, every) < 1:
-        raise ValueError(f"steps={steps}, ranks={ranks}, every={every}: give 1 or more of each")
+        raise ValueError(f"steps={steps}, ranks={ranks}, every={every} are not all positive: give 1 or more of each")
     draw = np.random.default_rng(seed)
     times = _steps(draw, seconds, ranks, troubles)
     between = troubles.between_failures(ranks)

@@ -72,10 +72,10 @@ def explore(
              the costs; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
     ranks    of the pipeline;  microbatches  of one step;  latency  of a message
     chunks   stages per rank v, for the schedules that take it
-    F, I, W  durations of forward, input half, weight half (a full backward takes I + W) through all that a rank owns:
-             one model, however it is cut, so that with v chunks each stage takes 1/v
-    controls  not folded away: "two" sliders and Play; "few": schedules and steps too; "all"
-    play     once by itself as soon as it is in sight, unless the reader has asked for less motion
+    F, I, W  durations of forward, input half, weight half (a full backward takes I + W) of all stages of a rank
+             together, so that with v chunks each stage takes 1/v of them
+    controls  shown at first: "two" sliders and Play; "few": schedules and steps too; "all"
+    play     play the timelines once when they become visible, unless the browser asks for reduced motion
     run      runs a schedule on real processes; `hl.explore` hands in `hl.run`
 
     raises  ValueError in one sentence for a schedule or a number that is not possible
@@ -87,7 +87,7 @@ def explore(
     """
     flat = [one for item in shown for one in (item if isinstance(item, list | tuple) else [item])] or ["1f1b"]
     if controls not in CONTROLS:
-        raise ValueError(f"controls={controls!r} opens nothing: give {' or '.join(map(repr, CONTROLS))}")
+        raise ValueError(f"controls={controls!r} is not known: choose {' or '.join(map(repr, CONTROLS))}")
     for one in flat:
         if not isinstance(one, str | Schedule | Timeline):
             raise ValueError(f"a {type(one).__name__} cannot be explored: give names, schedules or timelines")

@@ -15,7 +15,7 @@ from hybridlab.show.live.module import module, stylesheet
 def box_of_ranks(mesh: Mesh, rank: int = 0, per_node: int = 8) -> "RankBox":
     """The box of a mesh's stages, copies and parts; the groups of a rank are lines through it.
 
-    rank      whose groups are lit at first
+    rank      whose groups are highlighted at first
     per_node  ranks of one node, neighbours by number: there is a wall between nodes, red where a group crosses it
 
     raises    ValueError for a mesh with other axes or more than 64 ranks, and for a rank that is not in it

@@ -1,3 +1,3 @@
-"""Plans: which p and t are quick (`plan_map`), what the time of each goes into (`shares`), the parts of one training
-step, predicted and measured (`step_parts`), and how a search for a strategy went (`search_trace`).
+"""Plans: the speed of every p and t (`plan_map`), the parts of each plan's time (`shares`), the parts of one training
+step, predicted and measured (`step_parts`), and the course of a search for a strategy (`search_trace`).
 """

@@ -129,7 +129,9 @@ def refuse_unshared(comm, folder: Path):
         (folder / name).unlink()
     if blind:
         told = f"rank{'s' * (len(blind) > 1)} {', '.join(map(str, blind))}"
-        raise ValueError(f"checkpoint={folder} is another folder on the hosts of {told}: give one that all hosts share")
+        raise ValueError(
+            f"checkpoint={folder} is a different folder on the hosts of {told}: give one that all hosts share"
+        )
 
 
 def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:

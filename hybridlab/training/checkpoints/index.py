@@ -56,27 +56,26 @@ def read(folder: Path) -> dict:
     """The record of a checkpoint.
 
     raises  ValueError if there is none, or it cannot be read, is not ours, is damaged, has a later version, or belongs
-            to
-            another step than the folder's name says
+            to another step than the folder's name says
     """
     file = folder / NAME
     if not is_file(file):
-        raise ValueError(f"{folder} is not a checkpoint, it has no {NAME}: name a folder that hl.train saved")
+        raise ValueError(f"{folder} is not a checkpoint, because it has no {NAME}: give a folder that hl.train saved")
     text = content(file, "the record")
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError(f"{file} is damaged, it is not JSON: load another checkpoint") from None
+        raise ValueError(f"{file} is damaged (it is not JSON): load another checkpoint") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ValueError(f"{file} is not of the format {FORMAT!r}: load a checkpoint that hybridlab saved")
     if not _whole(record.get("version")):
-        raise ValueError(f"{file} is damaged, its version is not a number: load another checkpoint")
+        raise ValueError(f"{file} is damaged (its version is not a number): load another checkpoint")
     if record["version"] > VERSION:
         raise ValueError(
             f"{file} has version {record['version']}, but this hybridlab reads {VERSION}: install a newer hybridlab"
         )
     if record.pop("sha256", None) != _signature(record):
-        raise ValueError(f"{file} is damaged, its checksum (SHA-256) is not the saved one: load another checkpoint")
+        raise ValueError(f"{file} is damaged (it does not match its SHA-256 checksum): load another checkpoint")
     refuse_nonsense(file, record)
     named, step = folder.name.removeprefix("step-"), record["notes"]["step"]
     if folder.name.startswith("step-") and named.isdecimal() and int(named) != step:
@@ -92,7 +91,7 @@ def refuse_nonsense(file: Path, record: dict):
             pieces = [told["pieces"][name] for told in record["files"].values() if name in told["pieces"]]
             _refuse_holes(name, shape, pieces)
     except _Nonsense as error:
-        raise ValueError(f"{file} is damaged, {error}: load another checkpoint") from None
+        raise ValueError(f"{file} is damaged ({error}): load another checkpoint") from None
 
 
 class _Nonsense(Exception):
@@ -167,19 +166,19 @@ def refuse_another_model(folder: Path, record: dict, layout: Layout):
     for name in [*layout.named, *shapes]:
         if name not in shapes:
             raise ValueError(
-                f"{folder} is a checkpoint of another model, without the parameter {name}: give the model that it was "
-                "saved from"
+                f"{folder} is a checkpoint of another model (it has no parameter {name}): give the model that it "
+                "was saved from"
             )
         if name not in layout.named:
             raise ValueError(
-                f"{folder} is a checkpoint of another model, with a parameter {name}: give the model that it was "
-                "saved from"
+                f"{folder} is a checkpoint of another model (it has a parameter {name}, which this one lacks): "
+                "give the model that it was saved from"
             )
         there, here = tuple(shapes[name]), layout[name].shape
         if there != here:
             raise ValueError(
-                f"{folder} is a checkpoint of another model, {name} has shape {there}, here {here}: give the model "
-                "that it was saved from"
+                f"{folder} is a checkpoint of another model ({name} has shape {there} there and {here} here): "
+                "give the model that it was saved from"
             )
 
 
@@ -199,8 +198,8 @@ def refuse_damage(folder: Path, record: dict, rank: int = 0, ranks: int = 1):
             )
         if number % ranks == rank and _digest(file) != told["sha256"]:
             raise ValueError(
-                f"{file} is damaged, its SHA-256 is not the saved one, and {holds}: copy it again, or load another "
-                "checkpoint"
+                f"{file} is damaged (it does not match its SHA-256 checksum), and {holds}: copy it again, or load "
+                "another checkpoint"
             )
 
 

@@ -46,8 +46,8 @@ def weights(folder: str | Path) -> dict[str, torch.Tensor]:
 
     folder  the `checkpoint` of `train`, of which the newest checkpoint is read; or one checkpoint in it, such as
             "run/step-000012". Or weights of other programs: a folder or a file of safetensors, as from Hugging Face, or
-            a
-            folder of torch.distributed.checkpoint, whose metadata PyTorch unpickles: read it only from people you trust
+            a folder of torch.distributed.checkpoint, whose metadata PyTorch unpickles: read it only from people whom
+            you trust
 
     returns {name: tensor} on the CPU, with buffers such as averages: `module.load_state_dict(weights)`
     raises  ValueError in one sentence if there are no weights, or they are damaged

@@ -1,4 +1,4 @@
-"""Rows of tokens for a language model of any vocabulary, from the course's text. Relatives: `text`, of bytes."""
+"""Rows of tokens for a language model of any vocabulary, from the course's text; `text` has its bytes."""
 
 from dataclasses import dataclass
 

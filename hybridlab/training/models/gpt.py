@@ -36,7 +36,7 @@ class Dropout(nn.Module, Positions, Features, DrawsByPlace):
     the result is the same on one device, on any rank of any layout, and in a recomputed forward. In a tensor that is
     not (B, T, D) all elements of a row are features of one position.
 
-    rate            the fraction, from 0 to below 1
+    rate            the fraction, at least 0 and less than 1
     first, feature  the first position and feature of the input: not 0 if that dim is sharded; if positions are not
                     consecutive, one for each position
     """

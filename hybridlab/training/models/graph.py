@@ -61,5 +61,5 @@ def refuse_lost(takes: dict[int, tuple[int, ...]], layers: int):
     taken = {source for sources in takes.values() for source in sources}
     for lost in sorted(set(range(layers - 1)) - taken):
         raise ValueError(
-            f"no layer takes the output of layer {lost}: name it in takes={{layer: ({lost}, …)}} of a later layer"
+            f"no layer takes the output of layer {lost}: give it to a later layer, takes={{layer: ({lost}, …)}}"
         )

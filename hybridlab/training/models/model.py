@@ -42,7 +42,7 @@ class Model:
             and joins, see `training.models.graph`
     dims    {parameter: the names of its dims, "F D"}, see `core.where.rules`;  sizes  {letter: length} of joined dims
     terms   number of terms of the loss in one row: a training step divides by rows × terms
-    enters, targets  the names of the dims of the first layer's input, and of targets; of pictures "B C Y X"
+    enters, targets  the names of the dims of the first layer's input, and of targets; for images "B C Y X"
     layers  layers(module) -> its layers in sequence, for a module that does not list them
     call    call(module, inputs) -> its output as the loss takes it, if its owner does more than module(inputs)
     uncut   why no dims are named, for the error about tensor parallelism
@@ -228,8 +228,8 @@ class Model:
             raise ValueError("the model has no layers: give an nn.Sequential with at least one")
         raise ValueError(
             f"{type(module).__name__} does not list its layers: make it an nn.Sequential, or give it a method layers() "
-            "that returns them in order, or cut it by name, hl.Model.traced(module, loss, data, cuts=[…]); without a "
-            "pipeline nn.Sequential(module) will do"
+            "that returns them in order, or cut it by name, hl.Model.traced(module, loss, data, cuts=[…]); if you "
+            "need no pipeline, nn.Sequential(module) is enough"
         )
 
     def takes(self, module: nn.Module) -> dict[int, tuple[int, ...]]:

@@ -152,7 +152,7 @@ def calls_of(module: nn.Module, blocks: str, inputs) -> tuple:
     kind, every = type(module).__name__, getattr(module.base_model, blocks)
     calls = heard(module.base_model, blocks, len(every), inputs)
     if len(calls) != len(every):
-        raise ValueError(f"{kind} has {len(every)} {blocks} and calls {len(calls)}: give as many as it calls")
+        raise ValueError(f"{kind} has {len(every)} {blocks}, but calls {len(calls)}: make the numbers equal")
     for number, ((*_, left), (enters, *_)) in enumerate(zip(calls, calls[1:])):
         if left is not enters:
             raise ValueError(

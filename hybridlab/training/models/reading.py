@@ -52,8 +52,8 @@ def _refuse_weight(name: str, weight):
         )
     if weight._backward_hooks or weight._post_accumulate_grad_hooks:
         raise ValueError(
-            f"the weight {name} has a hook on its gradient, which would be lost where weights are shared out: compute "
-            "it in the layer's forward (of a mask, weight * mask)"
+            f"the weight {name} has a hook on its gradient, which would be lost where weights are sharded: compute "
+            "the same in the layer's forward, such as weight * mask"
         )
 
 
@@ -64,8 +64,8 @@ def refuse_shared_memory(module: nn.Module):
     for (_, end, other), (begin, _, name) in zip(in_memory, in_memory[1:]):
         if begin < end:
             raise ValueError(
-                f"{name} and {other} are two parameters in the same memory, but would be trained separately: tie "
-                f"them, {name} = {other}, or copy one"
+                f"{name} and {other} are two parameters in the same memory, but would be trained separately: "
+                f"tie them with {name} = {other}, or copy one"
             )
 
 

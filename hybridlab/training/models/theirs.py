@@ -86,7 +86,9 @@ class Dealt(Batches):
         self.single = loader.batch_sampler is None  # then each of its rows is a batch already
         order = self.drawn.of(0)
         if not order:
-            raise ValueError("data=DataLoader has no batches: it has too few rows; give more, or drop_last=False")
+            raise ValueError(
+                "data=DataLoader has no batches, because it has too few rows: give more, or drop_last=False"
+            )
         self.rows = length(self._fetched(order[0])) if self.single else even(order, list(map(len, order)))[1]
 
     def read(self, step, rows):
@@ -115,8 +117,8 @@ class _Orders:
         self.last, self.kept, self.states = -1, {}, self.begun
         if first != self.of(0):
             raise ValueError(
-                "data=DataLoader draws another order each time it is read, and every rank reads it: give the "
-                "DataLoader generator=torch.Generator().manual_seed(0), or a sampler with a seed"
+                "data=DataLoader has a new order each time it is read, and every rank reads it: create it with "
+                "generator=torch.Generator().manual_seed(0), or with a sampler that has a seed"
             )
 
     def of(self, number: int) -> list:
@@ -216,7 +218,7 @@ def _of_loader(loader: DataLoader) -> Batches:
         )
     if getattr(sampler, "generator", loader) is None:  # torch's samplers that draw have one
         raise ValueError(
-            f"data has a {type(sampler).__name__} without a generator: every rank would read other rows; give "
+            f"data has a {type(sampler).__name__} without a generator: every rank would read different rows; give "
             "DataLoader(…, generator=torch.Generator().manual_seed(0))"
         )
     return Dealt(loader)

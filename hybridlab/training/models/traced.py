@@ -91,8 +91,8 @@ def _refuse_seams(module: nn.Module):
     for name, one in module.named_modules():
         if any(kind.__module__ == seams.__name__ for kind in type(one).__mro__):
             raise ValueError(
-                f"{name or 'the model'} is a {type(one).__name__}, which parallel runs reach into, and a traced graph "
-                "has operations only: list the layers by a method layers()"
+                f"{name or 'the model'} is a {type(one).__name__}, which a parallel run must find as a layer, but a "
+                "traced graph has only operations: give the model a method layers() that lists its layers"
             )
 
 
@@ -135,7 +135,7 @@ def _refuse_fixed(module, pieces: list, fewer):
             functools.reduce(lambda x, piece: piece(x), pieces, fewer)
     except RuntimeError as error:
         raise ValueError(
-            f"what torch traces of {type(module).__name__} holds for {ROWS} rows only, and microbatches have others: "
+            f"torch's trace of {type(module).__name__} is valid only for {ROWS} rows, not for smaller microbatches: "
             "take the number of rows from the shape of the inputs"
         ) from error
 
@@ -151,8 +151,8 @@ def _exported(module: nn.Module, inputs, names) -> fx.GraphModule:
     except Exception as error:
         told = str(error).strip().splitlines()
         raise ValueError(
-            f"torch cannot trace {type(module).__name__} ({type(error).__name__}: {told[0] if told else ''}): list its "
-            "layers by a method layers()"
+            f"torch cannot trace {type(module).__name__} ({type(error).__name__}: {told[0] if told else ''}): give it "
+            "a method layers() that lists its layers"
         ) from error
     return graph
 
@@ -190,13 +190,13 @@ def _places(does: list[fx.Node], cuts: tuple[str, ...]) -> list[int]:
             waiting.pop(0)
             if not places or (waiting and waiting[0] in within):
                 before = cuts[0] if not places else waiting[0]
-                raise ValueError(f"cuts={list(cuts)}: nothing is done before {before}: leave it out")
+                raise ValueError(f"cuts={list(cuts)}: no operation comes before {before}: leave it out")
         places.append(len(cuts) - len(waiting))
     if waiting:
         there = dict.fromkeys(name for node in does for name in _modules(node))
         raise ValueError(
-            f"cuts={list(cuts)}: nothing of {waiting[0]} follows the cuts before it: name modules in the order in "
-            f"which they are called, such as {', '.join(list(there)[:FEW])}"
+            f"cuts={list(cuts)}: {waiting[0]} is not called after the cuts before it: name modules in the order of "
+            f"their calls, such as {', '.join(list(there)[:FEW])}"
         )
     return places
 

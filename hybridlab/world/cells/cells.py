@@ -100,7 +100,7 @@ class Cells:
         missing = [name for name in names if name not in self._shell.user_ns]
         if missing:
             raise ValueError(
-                f"this notebook has no variable {missing[0]}: give %ranks push the name of an existing one"
+                f"this notebook has no variable {missing[0]}: write the name of an existing one after `%ranks push`"
             )
         self._pool = self._pool or self.start(str(DEFAULT))
         self._run(namespace.store, {name: self._shell.user_ns[name] for name in names})
@@ -140,7 +140,7 @@ def _size(text: str) -> int | Mesh:
         return int(text)
     if not all(axes):
         raise ValueError(
-            f"%ranks {text} is not understood: write a number of ranks, %ranks 4, or a mesh, %ranks dp=2 pp=2; or "
+            f"%ranks {text} is not understood: write a number of ranks (%ranks 4), a mesh (%ranks dp=2 pp=2), "
             "%ranks push NAME …, or %ranks stop"
         )
     return Mesh(**{axis[1]: int(axis[2]) for axis in axes})

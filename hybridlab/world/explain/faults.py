@@ -34,7 +34,7 @@ class RankError(RuntimeError):
                     "unmatched", "hang"
     message         of the exception
     where           "file:line" in the user's code, or ""
-    traceback_text  the lines of its traceback that belong to the user
+    traceback_text  the lines of its traceback that are in the user's code
 
     >>> error = RankError("rank 1 divides by zero", rank=1, kind="ZeroDivisionError")
     >>> error.rank, str(error)

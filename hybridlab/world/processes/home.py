@@ -1,7 +1,7 @@
 """The connection from a rank to the kernel: output becomes frames, and a request for user input raises an error.
 
-A child that a rank has forked does not send frames: it prints on descriptor 1, as C code and other programs do, and the
-rank passes its output on (`Aside`).
+A child that a rank has forked does not send frames: it prints on file descriptor 1, as C code and other programs
+do, and the rank passes its output on (`Aside`).
 
 Output is limited, so that a loop that prints cannot flood a notebook: to `FLOOD` characters per second, where every
 line counts as at least `LINE`. A notice reports how much was cut.
@@ -126,7 +126,7 @@ class Lines(io.TextIOBase):
 
 
 class Aside:
-    """Output of C code, other programs and forked children on this process's descriptor 1, as lines like the others.
+    """Output of C code, other programs and forked children on file descriptor 1 (stdout), as lines like all others.
 
     fd  readable when there is output to pass on
     """

@@ -45,8 +45,7 @@ def ranks(
 
     n_or_mesh  a mesh, or a number n, which means Mesh(world=n)
     timeout    seconds in which at least one rank must report something (operation, event, output, result); otherwise
-               the
-               run ends. Ten seconds more for each GPU that is initialised and each connection that NCCL makes
+               the run ends. Ten seconds more for each GPU that is initialised and each connection that NCCL makes
     hang_s     seconds that a rank may wait in one operation for a rank that has not reached it; None: 10, and more if
                more than 4 ranks share a core; under torchrun the timeout
     on_event   called as on_event(rank, event) for every `comm.emit(…)`, while the ranks run
@@ -114,8 +113,7 @@ class Ranks:
         """Run `function(comm, *args, **kwargs)` on every rank; returns their results in rank order.
 
         raises  RankError if a rank fails, if the ranks' operations do not match or deadlock, or if all are silent for
-                the
-                timeout; TypeError if the call cannot be sent; RuntimeError if another run is in progress
+                the timeout; TypeError if the call cannot be sent; RuntimeError if another run is in progress
         """
         call = pack(function, args, kwargs, self.size)
         if not self._turn.acquire(blocking=False):

@@ -51,8 +51,8 @@ class TorchrunRanks:
         self.rank, self.started = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         if mesh.size not in (1, self.started):
             raise ValueError(
-                f"torchrun has started {self.started} processes, but {mesh} has {mesh.size} ranks: make --nnodes "
-                f"times --nproc-per-node {mesh.size}"
+                f"torchrun has started {self.started} processes, but {mesh} has {mesh.size} ranks: choose --nnodes "
+                f"and --nproc-per-node whose product is {mesh.size}"
             )
         self.mesh, self.size, self.timeout = mesh, mesh.size, timeout
         self._on_event, self._groups = on_event, tuple(map(tuple, groups))

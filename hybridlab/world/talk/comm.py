@@ -123,7 +123,7 @@ class Comm(Door):
         group = self.group(axis)
         cut, join = dimension("all_to_all", x, cut), dimension("all_to_all", x, join)
         if cut == join and (sent is None) != (received is None):
-            raise ValueError("all_to_all needs both sets of lengths: give both sent= and received=, or neither")
+            raise ValueError("all_to_all got only one of sent= and received=: give both, or neither")
         here = group.ranks.index(self.rank)
         sent = lengths("all_to_all", x.shape[cut], cut, group.size, sent)
         each = sent[here] if cut == join else x.shape[join]
