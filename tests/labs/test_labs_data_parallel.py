@@ -281,7 +281,7 @@ def test_numbers_in_the_text_are_those_of_the_package():
         f"in one piece, takes {1e3 * whole[1]:.1f} ms",
         f"{len(one.gradients)} gradients",
         f"2(*p*−1) = {cost('all_reduce', pictures.RANKS, 1).messages} times",
-        f"for {pytorch[0]} all-reduces only",
+        f"only {pytorch[0]} all-reduces",
         f"{pictures.SHAPE.layers} layers on eight GPUs",
         f"{pictures.SEQUENCES} sequences of {pictures.SHAPE.context} tokens",
         f"{pictures.SEQUENCES * pictures.SHAPE.context} tokens of a GPU",
