@@ -284,7 +284,7 @@ def test_numbers_in_the_text_are_those_of_the_package():
         f"only {pytorch[0]} all-reduces",
         f"{pictures.SHAPE.layers} layers on eight GPUs",
         f"{pictures.SEQUENCES} sequences of {pictures.SHAPE.context} tokens",
-        f"{pictures.SEQUENCES * pictures.SHAPE.context} tokens of a GPU",
+        f"each of a GPU's {pictures.SEQUENCES * pictures.SHAPE.context} tokens",
     ):
         assert said in text, said
     assert 2.5 < each[1] / backward < 3, "nearly three times"
