@@ -155,9 +155,9 @@ def test_the_sweep_stands_beside_the_formula_and_beside_what_was_published():
 def test_the_bottom_of_a_valley_is_told_from_its_ends():
     cuts = {b: hl.schedule("gpipe", ranks=2, microbatches=8 // b) for b in (1, 2, 4)}
     real = {b: hl.simulate(schedule, hl.Costs(F=9)) for b, schedule in cuts.items()}
-    assert gpipe.bottom(real) == "the shortest step lies at an end"
+    assert gpipe.bottom(real) == "the shortest step is at an end"
     real[2] = hl.simulate(cuts[2], hl.Costs(F=1))
-    assert gpipe.bottom(real) == "the shortest step lies between the ends"
+    assert gpipe.bottom(real) == "the shortest step is between the ends"
 
 
 def test_two_runs_are_apart_by_their_largest_gap():

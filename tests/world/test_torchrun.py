@@ -285,7 +285,7 @@ def test_what_a_process_sees_can_be_said(monkeypatch):
 
 
 def test_a_mesh_of_another_size_is_refused(started):
-    with pytest.raises(ValueError, match="started 4 processes, but Mesh.* has 8 ranks: make .* 8"):
+    with pytest.raises(ValueError, match="started 4 processes, but Mesh.* has 8 ranks: choose .* 8"):
         torchrun.TorchrunRanks(Mesh(dp=8))
 
 

@@ -49,7 +49,7 @@ def refuse_lost(takes: dict[int, tuple[int, ...]], layers: int):
     >>> refuse_lost({0: (-1,), 1: (0,), 2: (0,)}, 3)
     Traceback (most recent call last):
     ...
-    ValueError: no layer takes the output of layer 1: name it in takes={layer: (1, …)} of a later layer
+    ValueError: no layer takes the output of layer 1: give it to a later layer, takes={layer: (1, …)}
     """
     for there, sources in takes.items():
         earlier = range(there) if there else (-1,)
