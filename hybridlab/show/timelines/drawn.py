@@ -138,7 +138,7 @@ class Boxes:
 
     @property
     def legend(self) -> list[tuple[str, Look]]:
-        """(name, look) of every visible kind, in the order of the style; predicted looks of first chunks are preferred."""
+        """(name, look) of every visible kind, in the order of the style: if possible predicted, of a first chunk."""
         order = list(STYLE["kinds"])
         seen = [self.looks[number] for number in np.unique(self.look[self.x1 > self.x0])]
         looks = sorted(seen, key=lambda one: (one.measured, one.chunk, order.index(one.kind)))
@@ -156,7 +156,7 @@ class Boxes:
     def label(self, box: int, wide: bool) -> str:
         """The text in one box: its microbatch; in a wide box the kind comes before it.
 
-        If every rank has several stages and a single microbatch, the text is the stage, since the microbatch says nothing.
+        If every rank has several stages and a single microbatch, it is the stage, since the microbatch says nothing.
         """
         letter, microbatch = self.looks[self.look[box]].letter, self.microbatch[box]
         if not letter:
