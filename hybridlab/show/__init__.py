@@ -1,5 +1,6 @@
-"""Pictures: each is made from a timeline, a layout or plans; each has its words, and a static twin.
+"""Pictures of timelines, layouts and plans, each with a description in words and a static twin.
 
-`timelines` draws what happens when, bubbles too; `layouts` what lives where; `plans` how good divisions of a model are;
-`charts` curves over axes. `live` holds what answers to a click. `paper` is below all of them: colours, text, sheets.
+`timelines` draws actions and bubbles over time, `layouts` tensors on ranks, `plans` the speed of each division of a
+model, and `charts` curves over axes. `live` holds the interactive pictures. `paper` is below all of them, with colours,
+text and sheets.
 """

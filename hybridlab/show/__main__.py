@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def pictures() -> dict[str, str]:
-    """Every picture by its file name: one idea after the other on one time axis, and 1F1B in motion."""
+    """Every picture by its file name: the schedules one below the other on one time axis, and 1F1B in motion."""
     costs = Costs(F=1, B=2)
     three = [simulate(schedule(name, ranks=4, microbatches=4), costs) for name in ("naive", "gpipe", "1f1b")]
     moving = simulate(schedule("1f1b", ranks=4, microbatches=8), costs)

@@ -1,7 +1,7 @@
 """Line charts: curves over two axes, plain or logarithmic, with their static twin.
 
-`chart` is a whole chart. What stands on axes of its own beside other things takes their parts: `Frame`, `legend`,
-`drawn`, and `layout` for plotly.
+`chart` makes a complete chart. A picture in which a chart is only one part uses its pieces: `Frame`, `legend`, `drawn`,
+and `layout` for plotly.
 """
 
 import math
@@ -18,9 +18,9 @@ WIDTH, LEFT, RIGHT, TOP, TALL, ROW = 960, 84, 30, 24, 340, 26
 PX = STYLE["pixels"]
 LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
 FONT = {"family": STYLE["font"], "size": PX["axis"], "color": STYLE["ink"]}
-HALO = {"stroke": STYLE["paper"], "stroke-width": "3", "paint-order": "stroke"}  # a line behind a label spares it
-USUAL = 2.5  # pixels: a line
-SMALLEST = 11  # pixels: a mark; on a wide line it is larger than the line
+HALO = {"stroke": STYLE["paper"], "stroke-width": "3", "paint-order": "stroke"}  # around a label on a line
+USUAL = 2.5  # pixels: the width of a line
+SMALLEST = 11  # pixels: the size of a mark; on a wide line the mark is larger
 
 
 class Curve(NamedTuple):
@@ -28,9 +28,9 @@ class Curve(NamedTuple):
 
     name    in the legend, or "" to stay out of it;  x, y  of equal length
     colour  a number into STYLE["curves"];  dash  one of plotly's names in DASHES, or "" for no line
-    marker  one of MARKS, with "-open" behind it for an outline, or "" for none
-    labels  one text per point, or none;  left, below  the labels that stand to the left of their points, or under them
-    wide    the line, in pixels;  hover  plotly's template of what a pointer is told, if not its own
+    marker  one of MARKS, with the suffix "-open" for an outline, or "" for none
+    labels  one text per point, or none;  left, below  the labels to the left of their points, or under them
+    wide    width of the line, in pixels;  hover  plotly's template for the text at the pointer; None: plotly's default
     """
 
     name: str
@@ -47,10 +47,10 @@ class Curve(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """One axis: what it is, its ends, how a number on it is written.
+    """One axis: its name, its ends, and the format of its numbers.
 
-    marks  its ticks, if not round numbers;  log  whether equal factors are equally long;  whole  only whole numbers
-    most   of the round numbers
+    marks  its ticks, if they are not round numbers;  log  whether it is logarithmic;  whole  only integers
+    most   the largest number of round numbers
     """
 
     name: str
@@ -64,7 +64,7 @@ class Axis(NamedTuple):
 
     @property
     def ticks(self) -> dict[float, str]:
-        """{value: how it is written}.
+        """{value: its text}.
 
         >>> Axis("step", 0, 3, whole=True).ticks
         {0: '0', 1: '1', 2: '2', 3: '3'}
@@ -82,7 +82,7 @@ class Axis(NamedTuple):
         return (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
 
     def at(self, value: float) -> float:
-        """How far along the axis a value stands, from 0 to 1.
+        """The position of a value along the axis, from 0 to 1.
 
         >>> Axis("bytes", 1, 100, log=True).at(10)
         0.5
@@ -92,7 +92,7 @@ class Axis(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Where a plot stands on the page, in pixels; `inset`: from its left and right edge to the ends of its x axis."""
+    """The position of a plot on the page, in pixels; `inset`: from its left and right edges to the ends of x."""
 
     x: Axis
     y: Axis
@@ -108,7 +108,7 @@ class Frame(NamedTuple):
         return self.top + self.tall
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point lies."""
+        """The position of a point on the page, in pixels."""
         across = (self.right - self.left - 2 * self.inset) * self.x.at(x)
         return self.left + self.inset + across, self.bottom - self.tall * self.y.at(y)
 
@@ -202,7 +202,7 @@ def _svg(curves, x, y, title, told):
 
 
 def legend(curves: Iterable[Curve], y: float) -> tuple[list[str], float]:
-    """(its elements, where its last row stands): as many rows as the names need, the first one at y."""
+    """(its elements, the height of its last row): as many rows as the names need, the first one at y."""
     out, x = [], LEFT
     for curve in curves:
         if not curve.name:

@@ -38,19 +38,19 @@ def curves(losses: dict[str, list[float]], title: str = "Loss over steps") -> Fi
 
 
 def summary(series: dict[str, list[float]]) -> str:
-    """The curves in one line: where each begins and ends, and how far apart any two come."""
+    """The curves in one line: the first and last value of each, and the largest gap between any two."""
     told = [
         f"{name} {values[0]:.4g} to {values[-1]:.4g} in {len(values)} step{'s' * (len(values) != 1)}"
         for name, values in series.items()
     ]
     if len(series) > 1:
-        columns = list(zip(*series.values()))  # as far as the shortest goes
+        columns = list(zip(*series.values()))  # as many steps as the shortest has
         told.append(f"largest gap between two curves {max(max(c) - min(c) for c in columns):.2g}")
     return "loss: " + "; ".join(told)
 
 
 def _curve(i, count, name, values):
-    """Wide ones first, so that later ones leave them visible."""
+    """Wide curves first, so that they stay visible under later ones."""
     wide = WIDEST - (WIDEST - USUAL) * (i / (count - 1) if count > 1 else 1)
     pen = (choices[i % len(choices)] for choices in PENS)
     return Curve(name, range(len(values)), values, *pen, wide=wide, hover=HOVER)

@@ -1,7 +1,8 @@
 """Memory over time: the memory of one rank during a step, stacked by kind, with the lane of the rank below.
 
-Each action is as wide as it is predicted to last and as high as its highest moment; between actions stands what was
-left. After the schedule come the reductions and the update, not to scale.
+The width of an action is its predicted duration, its height the most memory in use during it. Between actions the
+height is the memory that the last action left in use. After the schedule come the reductions and the update, not to
+scale.
 """
 
 from collections.abc import Iterator
@@ -18,9 +19,9 @@ from hybridlab.show.paper.sheet import captioned, heading, ticks, words
 from hybridlab.show.paper.style import STYLE, Look, dashed, look, mix
 
 TALL, LANE, GAP = 320, STYLE["pixels"]["lane"], 22
-BEHIND = 0.025  # of the schedule's length: the width of what comes behind it
+BEHIND = 0.025  # of the schedule's length: the width of each reduction and of the update after it
 ROOM = "memory of the device"
-WIDE = 20  # pixels of a box that holds the number of its microbatch
+WIDE = 20  # pixels: a box of this width has space for the number of its microbatch
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": GB, "TB": 1e12}
 FILLS = STYLE["kinds"]
 COLOURS = {
@@ -35,7 +36,7 @@ COLOURS = {
 
 
 class Box(NamedTuple):
-    """One action in the lane: its time, its look, and the number that it bears."""
+    """One action in the lane: its time, its look, and the number in it."""
 
     begin: float
     end: float
@@ -74,7 +75,7 @@ def _told(dry, unit):
 
 
 def _times(dry) -> tuple[np.ndarray, np.ndarray]:
-    """Begins and ends, with some width for what comes behind the schedule."""
+    """Begins and ends, with some width for the reductions and the update after the schedule."""
     begin, end, wide = dry.begin.astype(float), dry.end.astype(float), BEHIND * dry.end[-1]
     behind = np.cumsum([name in ("sums", "update") for name in dry.actions])
     return begin + wide * np.maximum(behind - 1, 0), end + wide * behind
@@ -90,7 +91,7 @@ def _steps(dry) -> _Steps:
 
 
 def _gradients(dry):
-    """What of the last step's end is let go when a step begins."""
+    """The bytes of gradients left from the last step, which are freed when a step begins."""
     return np.where(np.array(list(KINDS)) == "gradients", dry.kept[-1], 0)
 
 
@@ -144,12 +145,12 @@ def _lane(boxes):
 
 
 def _room(dry):
-    """The bytes of the device where the picture can show them: 0 for none, or far above the peak."""
+    """The device's memory in bytes; 0 if it is not known, or so far above the peak that the picture cannot show it."""
     return dry.room if dry.room and dry.room < 3 * dry.peak_bytes else 0
 
 
 def _highest(dry):
-    """The bytes at the picture's upper edge: the line of the device's memory bears words."""
+    """The bytes at the picture's upper edge, with space for the label on the line of the device's memory."""
     return max(dry.peak_bytes * 1.04, _room(dry) * 1.1)
 
 
@@ -207,7 +208,7 @@ def _legend(y):
 
 
 def _stacked(steps, frame):
-    """Areas one on the other, the last kind on top."""
+    """Stacked areas, the last kind on top."""
     edges = np.cumsum(steps.y, axis=1)
     bottom = np.zeros(len(steps.x))
     for colour, edge in zip(COLOURS.values(), edges.T):

@@ -15,7 +15,7 @@ from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.style import STYLE, dashed
 
 LEFT, RIGHT, TALL, GAP = 96, 18, 84, 18
-ABOVE = 1.15  # of the highest value: the line of the capacity has a label
+ABOVE = 1.15  # of the highest value: space for the label on the line of the capacity
 FILL = COLOURS["activations"]
 
 

@@ -8,8 +8,8 @@ from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.style import MARKS, STYLE
 
-POINTS = 60  # of a line
-BEYOND = 1.2  # how far the axis of bytes goes on behind the last point, as a factor
+POINTS = 60  # of the formula's line
+BEYOND = 1.2  # how far the axis of bytes extends after the last point, as a factor
 UNITS = ((1e-6, "µs"), (1e-3, "ms"), (1, "s"))
 SIZES = ((1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"))
 HOVER = "%{x} bytes: %{y:.3s}s<extra>%{fullData.name}</extra>"
@@ -32,7 +32,7 @@ class Series(NamedTuple):
 
 
 def scaling(*series: Series) -> Figure:
-    """A chart of series: points where it was measured, a line for the formula, in one colour and one marker each.
+    """A chart of series: measurements as points, the formula as a line; each series has its own colour and marker.
 
     >>> scaling(Series("send", [1024, 1 << 20], [1e-4, 1e-3], lambda size: 1e-4 + 1e-9 * size))
     <figure send: 100 µs at 1 KiB, 1 ms at 1 MiB; the formula gives 101 µs and 1.15 ms>
@@ -54,7 +54,7 @@ def scaling(*series: Series) -> Figure:
 
 
 def amount(value: float, units) -> str:
-    """A number of bytes or seconds with the unit that suits it.
+    """A number of bytes or seconds in a suitable unit.
 
     >>> amount(4096, SIZES), amount(0.00123, UNITS)
     ('4 KiB', '1.23 ms')

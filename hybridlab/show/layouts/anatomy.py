@@ -14,7 +14,7 @@ from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, dashed, mix
 
-WIDTH, LEFT, LABELS, RIGHT = 960, 24, 236, 96  # pixels; the room of the names on the left, of the sums on the right
+WIDTH, LEFT, LABELS, RIGHT = 960, 24, 236, 96  # pixels; the space for names on the left and for sums on the right
 BAR, ROW, TOP = 34, 66, 110
 PX, PAPER = STYLE["pixels"], STYLE["paper"]
 LOOKS = {name: (colour, path) for name, colour, path in PARTS.values()}
@@ -34,7 +34,7 @@ def anatomy(
 ) -> Still:
     """Bars of bytes below each other on one scale.
 
-    card     bytes that a card has: a line, and an outline around every bar that is longer
+    card     memory of one card in bytes: a line, and an outline around every bar that is longer
     longest  bytes at which a bar is cut off, with a mark; None: all are drawn to their ends
     told     the picture in words
 
@@ -99,7 +99,7 @@ def _bar(bar, y, scale, card):
 
 
 def _card(card, x, ground):
-    """The line that says how much a card has."""
+    """The line that marks the memory of one card."""
     pen = f'stroke="{STYLE["ink"]}" stroke-width="2" {dashed("limit")}'
     name = f"one card: {size(card)}"
     side, anchor = (-6, "end") if x > WIDTH - RIGHT - 100 else (0, "middle") if x > LABELS + 70 else (6, "start")

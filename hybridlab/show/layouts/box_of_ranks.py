@@ -13,8 +13,8 @@ from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE
 
 WIDTH, MARGIN, TOP, RADIUS = 760, 60, 52, 17  # pixels
-MOST, LONGEST = 64, 170  # ranks; pixels from a stage to the next
-STEPS = {"pp": (1.0, 0.16), "dp": (0.5, -0.34), "tp": (0.0, 0.62)}  # of an axis, in distances between two stages
+MOST, LONGEST = 64, 170  # the most ranks; the most pixels from a stage to the next
+STEPS = {"pp": (1.0, 0.16), "dp": (0.5, -0.34), "tp": (0.0, 0.62)}  # right, down; 1: from stage to stage
 PLACE = {"pp": "stage", "dp": "copy", "tp": "part"}
 PX, INK, ERROR, CHOSEN = STYLE["pixels"], STYLE["ink"], STYLE["error"], STYLE["curves"][0]
 
@@ -30,10 +30,10 @@ def box_still(mesh: Mesh, rank: int, per_node: int) -> Still:
 
 
 def box_svg(mesh: Mesh, rank: int, per_node: int) -> str:
-    """The same box without words below, as SVG text: each group, ring and rank says whose it is.
+    """The same box without words below, as SVG text; each group, ring and rank is marked for the page.
 
-    data-of     the ranks of whose choice this is a part: shown where the chosen one is among them
-    data-rank   the rank that this part stands for
+    data-of     ranks; the part is visible while the chosen rank is one of them
+    data-rank   the rank that this part represents
     """
     body, bottom = _body(mesh, rank, per_node)
     return sheet(WIDTH, bottom, _title(mesh), told(mesh, rank, per_node), body)
@@ -117,7 +117,7 @@ def _line(a, b, colour, wide, dash=""):
 
 
 def _cased(a, b, colour, dash):
-    """A group's line, with an edge in the colour of paper: it is seen on a dark page too."""
+    """A group's line, with an edge in the colour of paper, so that it is visible on a dark page too."""
     return [_line(a, b, STYLE["paper"], 8), _line(a, b, colour, 5, dash)]
 
 

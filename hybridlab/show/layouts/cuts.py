@@ -1,7 +1,7 @@
 """Cuts: matrices in a row, drawn to scale, with the slices on the ranks, and signs between them.
 
-A slice bears the numbers of its ranks and a shade of its own; what is the same on every rank has one shade; what every
-rank has a summand of is a pile of cards. A sign is green and filled where something is sent.
+A slice has its own shade and shows the numbers of its ranks. A replicated matrix has one shade. A matrix of which
+every rank holds a partial sum is a pile of cards. A sign is green and filled where something is sent.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from hybridlab.show.paper.style import BLACK, STYLE, WEIGHT, dashed, ink_on, loo
 
 WIDTH, SIDE, TOP, TALLEST = 960, 24, 118, 320
 BETWEEN = 74  # from one line to the next
-CARD = (6, 14)  # how far each card of a pile lies from the one before it: right, up
-TIGHT, SPACE = 26, 10  # the width of "·" and "=", with air on both sides; the space beside another sign
-SLOT = 50  # the least that a matrix takes
+CARD = (6, 14)  # pixels from one card of a pile to the next: right, up
+TIGHT, SPACE = 26, 10  # the width of "·" and "=", with space on both sides; the space on each side of another sign
+SLOT = 50  # the least width of a matrix
 PX = STYLE["pixels"]
-NARROW = 0.53 * PX["smallest"]  # of a letter below a sign
+NARROW = 0.53 * PX["smallest"]  # width of a letter below a sign
 GREEN, MUTED, PAPER = STYLE["kinds"]["message"]["fill"], STYLE["muted"], STYLE["paper"]
 FILLS = {"weight": WEIGHT, "forward": look("F").fill, "backward": look("B").fill}
 LIGHTEST, DARKEST = 0.82, 0.15  # how far the shades of the first and of the last rank move towards white
@@ -34,8 +34,8 @@ class Slice(NamedTuple):
 class Matrix(NamedTuple):
     """A matrix of so many rows and columns, cut in slices; with `piled`, every rank has a partial sum of all of it.
 
-    kind   "weight", or for what flows, "forward" or "backward"
-    lines  columns at which a tick is drawn: where heads end
+    kind   "weight"; for activations "forward", for gradients "backward"
+    lines  columns at which a tick is drawn: the boundaries of heads
     """
 
     name: str
@@ -48,7 +48,7 @@ class Matrix(NamedTuple):
 
 
 class Sign(NamedTuple):
-    """What stands between two matrices: "·", "=", or a name in a frame, lit where something is sent; `note` below."""
+    """A sign between two matrices: "·", "=", or a name in a frame, filled where something is sent; `note` is below."""
 
     text: str
     note: str = ""
@@ -56,7 +56,7 @@ class Sign(NamedTuple):
 
     @property
     def framed(self) -> bool:
-        """Whether it is more than a sign of arithmetic."""
+        """Whether it is in a frame: any sign but one of arithmetic."""
         return self.text not in "·=,"
 
 
@@ -84,7 +84,7 @@ def _line(parts, middle, scale, ranks):
 
 
 def in_words(ranks: Sequence[int]) -> str:
-    """Ranks by their numbers, neighbours drawn together.
+    """Ranks by their numbers, neighbours as one range.
 
     >>> in_words((3,)), in_words((0, 1, 2, 3)), in_words((0, 2))
     ('3', '0–3', '0 2')
@@ -95,7 +95,7 @@ def in_words(ranks: Sequence[int]) -> str:
 
 
 def shade(kind: str, rank: int, ranks: int) -> str:
-    """The fill of what one rank holds: the first rank's is the lightest.
+    """The fill of one rank's slice; the first rank has the lightest.
 
     >>> shade("weight", 0, 2), shade("weight", 1, 2)
     ('#DEDEDE', '#656565')
@@ -105,7 +105,7 @@ def shade(kind: str, rank: int, ranks: int) -> str:
 
 
 def _scale(parts, ranks):
-    """Pixels per element: the most, by halving, with which all parts fit; none becomes taller than a page can bear."""
+    """Pixels per element: the first scale, by halving, at which all parts fit, none of them too tall for a page."""
     low, high = 0.0, TALLEST / max(part.rows for part in parts if isinstance(part, Matrix))
     for _ in range(30):
         middle = (low + high) / 2
@@ -135,7 +135,7 @@ def _frame_width(sign):
 
 
 def _way(backward):
-    """The long arrow under the title: what flows. Lines are read from left to right, backward too."""
+    """The long arrow under the title names the pass. Lines are read from left to right, in the backward too."""
     colour, name = FILLS["backward" if backward else "forward"], "backward: gradients" if backward else "forward"
     left, right = SIDE, WIDTH - SIDE
     yield f'<path d="M{left} 64H{right}m-9 -6l9 6l-9 6" fill="none" stroke="{colour}" stroke-width="3"/>'
@@ -172,7 +172,7 @@ def _matrix(matrix, x, middle, scale, ranks):
 
 
 def _slices(matrix, x, y, scale, ranks):
-    """The slices, ticks where heads end, and the numbers of the ranks where they fit."""
+    """The slices, ticks at the boundaries of heads, and the numbers of the ranks where they fit."""
     fit, tall = _fit(matrix, scale, ranks), scale * matrix.rows
     for one in matrix.slices:
         (left, right), (top, bottom) = ([scale * end for end in ends] for ends in (one.columns, one.rows))
@@ -197,13 +197,13 @@ def _fit(matrix, scale, ranks):
 
 
 def _in_short(slices):
-    """Whose the slices are, in order, where there is no room in them."""
+    """The ranks of the slices in order, for slices too small to show them."""
     held = [in_words(one.ranks) for one in slices]
     return " ".join(held) if len(held) < 4 else f"{held[0]} … {held[-1]}"
 
 
 def _pile(matrix, x, y, scale, ranks):
-    """A card for each rank, the first on top: of the others a strip is seen, with their number."""
+    """A card for each rank, the first on top; of each other card only a strip with its rank is visible."""
     wide, tall = scale * matrix.columns, scale * matrix.rows
     for rank in reversed(range(ranks)):
         fill = shade(matrix.kind, rank, ranks)

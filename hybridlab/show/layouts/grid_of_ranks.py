@@ -15,11 +15,11 @@ from hybridlab.show.paper.sheet import captioned, sheet, words, wrap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import DASHES, STYLE
 
-WIDTH, MARGIN, MIDDLE, TOP = 960, 24, 356, 92  # nodes begin right of the middle
+WIDTH, MARGIN, MIDDLE, TOP = 960, 24, 356, 92  # nodes begin to the right of the middle
 BRICK, ACROSS, GAP, PAD = (128, 74), 4, 10, 12  # a brick in pixels; how many side by side
-SHEETS = 330  # sheets that would be taller together are drawn smaller
+SHEETS = 330  # pixels; sheets that would be taller together are drawn smaller
 PX, INK, PAPER, ERROR = STYLE["pixels"], STYLE["ink"], STYLE["paper"], STYLE["error"]
-LABEL, RIM = PX["smallest"] + 1, 4  # of bricks and sheets; how much blue stays beside black
+LABEL, RIM = PX["smallest"] + 1, 4  # of bricks and sheets; width of the blue rim around black
 BOX = STYLE["curves"][0]
 AXES = {  # the name of a group, its outline's colour and dashes
     "tp": ("tensor group", STYLE["curves"][5], ""),
@@ -66,7 +66,7 @@ def grid_of_ranks(
 
 
 def refusal(sentence: str) -> Still:
-    """The picture of a layout that cannot be: the sentence that says what to change."""
+    """The picture of an impossible layout: the sentence that says what to change."""
     lines = wrap(sentence, 0.85 * (WIDTH - 120), PX["heading"])
     frame = f'<rect x="24" y="24" width="{WIDTH - 48}" height="{40 + 26 * len(lines)}" fill="none" stroke="{ERROR}" '
     body = [frame + 'stroke-width="3"/>', words(44, 62, "✕", PX["heading"], fill=ERROR)]
@@ -75,7 +75,7 @@ def refusal(sentence: str) -> Still:
 
 
 def telling(layout: Layout) -> str:
-    """The first parameter of those that most axes cut, of which the first has most dims."""
+    """The parameter that most axes cut; of several, the one with most dims, and of these the first."""
     return max(layout.params, key=lambda param: (len(param.shard), len(param.shape))).name
 
 

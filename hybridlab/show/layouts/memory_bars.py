@@ -13,9 +13,9 @@ from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import DASHES, HATCH_ON_LIGHT, STYLE, mix
 
 WIDTH, LEFT, TOP, TALL = 960, 40, 104, 300
-TRAFFIC, SPLIT = 352, 28  # the room on the right for what is sent, and the gap before it
+TRAFFIC, SPLIT = 352, 28  # the space on the right for the bytes sent, and the gap before it
 BOLD_DIGIT = 0.7  # its width, in heights of its letters
-MOST = 8  # columns that are drawn; of more, the first and the last ones
+MOST = 8  # columns that are drawn; if there are more, the first and the last ones
 PX, KINDS = STYLE["pixels"], STYLE["kinds"]
 PARTS = {  # (name, colour, stripes)
     "value": ("weights", KINDS["F"]["fill"], ""),
@@ -27,8 +27,10 @@ UNITS = ((1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 
 
 class Column(NamedTuple):
-    """One bar: kept  {"value", "gradient", "optimizer": bytes};  below  a second line under its name
-    whole  bytes of weights that are there for a while only, drawn as a dotted outline on top
+    """One bar: its name and the bytes that a rank keeps.
+
+    kept   {"value", "gradient", "optimizer": bytes};  below  a second line under its name
+    whole  bytes of weights that are gathered and soon freed, drawn as a dotted outline on top
     """
 
     name: str
@@ -143,7 +145,7 @@ def _bars(columns, full, room):
 
 
 def _sizes(labels, crowded):
-    """The size over each bar; where they would touch and are all alike, one for all, else every second one higher."""
+    """The size over each bar. Sizes that would touch: one for all if they are equal, else every second one higher."""
     halo = {"font-weight": "600", "stroke": STYLE["paper"], "stroke-width": "4", "paint-order": "stroke"}
     if crowded and len({(above, label) for _, above, label, _ in labels}) == 1:
         middle = (labels[0][0] + labels[-1][0]) / 2
@@ -153,7 +155,7 @@ def _sizes(labels, crowded):
 
 
 def _label(column, wide, full, ground):
-    """(what a column comes to, where that is written, how high the letters are)."""
+    """(the total of a column, its position, the height of its letters)."""
     told, small = size(sum(column.kept.values())), PX["smallest" if wide < 58 or column.whole else "caption"]
     told += f" + {size(column.whole)}" if column.whole and wide >= 110 else ""
     y = ground - (sum(column.kept.get(what, 0) for what in PARTS) + column.whole) * TALL / full
@@ -173,7 +175,7 @@ def _bar(column, x, wide, full, ground):
 
 
 def _sent(carried, most, x):
-    """What a rank sends: a green bar for each operation, one after another, and their sum."""
+    """The bytes that a rank sends: a green bar for each operation, one after another, and their sum."""
     out = [words(x, TOP - 8, "sent by a rank in a step", PX["caption"], **{"font-weight": "600"})]
     y, at, scale = TOP + 6, 0.0, TRAFFIC / most
     for one in carried:

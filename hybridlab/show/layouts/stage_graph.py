@@ -12,7 +12,7 @@ from hybridlab.show.paper.sheet import captioned, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE
 
-WIDTH, LEFT, TOP = 960, 40, 40  # of the sheet, at least
+WIDTH, LEFT, TOP = 960, 40, 40  # pixels of the sheet; the width is the least
 BOX, TALL, ROW, APART = 116, 56, 84, (40, 96)  # pixels; two columns are so far apart, at least and at most
 PX = STYLE["pixels"]
 GREEN, GREY = STYLE["kinds"]["message"]["fill"], STYLE["muted"]
@@ -42,14 +42,14 @@ def stage_graph(schedule: Schedule, names: Sequence[str] = ()) -> Still:
     summary = _summary(edges, ranks, names)
     bottom = max(y for _, y in places.values()) + TALL + 34
     width = max(WIDTH, LEFT + BOX + max(x for x, _ in places.values()))
-    fill = (WIDTH - 2 * LEFT) / (width - 2 * LEFT)  # as wide as a page, however long the graph
+    fill = (WIDTH - 2 * LEFT) / (width - 2 * LEFT)  # as wide as a page, whatever the length of the graph
     return captioned(width, bottom, f"{schedule.name}: its stages", summary, out, LEFT, fill=fill)
 
 
 def _placed(stages, edges) -> dict:
-    """{stage, or (edge, column) where an edge goes through a column: (x, y) of the upper left corner of its room}.
+    """{stage, or (edge, column) where an edge goes through a column: (x, y) of the upper left corner of its place}.
 
-    In a column everyone stands by how high those stand that it takes from.
+    The order in a column is that of the mean height of each entry's sources.
     """
     before = [0] * stages
     for a, b in edges:
@@ -74,7 +74,7 @@ def _placed(stages, edges) -> dict:
 
 
 def _arrow(places, edge, message) -> str:
-    """From the right side of one box to the left side of another, through the rooms that are kept for it."""
+    """From the right side of one box to the left side of another, through the places that are kept for it."""
     through = sorted(places[one] for one in places if isinstance(one, tuple) and one[0] == edge)
     way, (x, y) = "", places[edge[0]]
     for to_x, to_y in (*through, places[edge[1]]):
@@ -88,7 +88,7 @@ def _arrow(places, edge, message) -> str:
 
 
 def _summary(edges, ranks, names) -> str:
-    """Every stage with its rank, and who takes from it."""
+    """Every stage with its rank, and the stages that take its output."""
     said = []
     for stage, rank in enumerate(ranks):
         to = ", ".join(str(b) for a, b in edges if a == stage)

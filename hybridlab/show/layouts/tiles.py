@@ -1,6 +1,6 @@
 """Tiles: small images on ranks, one row per rank, in columns before and after an operation.
 
-A pixel is as dark as its number is large. An image that is a part of the whole is drawn at its place in it.
+A pixel with a larger number is darker. A slice of an image is drawn at its place in the full image.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from hybridlab.show.paper.style import STYLE, mix
 
 PIXEL, GAP, LEFT, TOP = 8, 14, 84, 52
 WIDTH = 960  # at least; a narrower sheet would be blown up to the width of the page
-ARROW = 110  # between two columns, with the name of what happens there
+ARROW = 110  # between two columns, with the name of the operation
 PX = STYLE["pixels"]
 GREEN = STYLE["kinds"]["message"]["fill"]
 
@@ -21,7 +21,7 @@ GREEN = STYLE["kinds"]["message"]["fill"]
 def tiles(
     columns: Sequence[Sequence[np.ndarray]], steps: Sequence[str], names: Sequence[str], summary: str, most: int = 0
 ) -> Still:
-    """Columns of images, `columns[i][rank]`, two-dimensional; between columns i and i + 1 stands `steps[i]`.
+    """Columns of images, `columns[i][rank]`, two-dimensional; `steps[i]` is written between columns i and i + 1.
 
     names  above the columns
     most   the number that is black, with a scale below that says so; 0: the largest that occurs, and no scale
@@ -61,7 +61,7 @@ def _shade(value, darkest):
 
 
 def _scale(most, y):
-    """What the shades mean: a square for every whole number."""
+    """The meaning of the shades: a square for every integer."""
     for value in range(most + 1):
         x = LEFT + 56 * value
         edge = f'stroke="{STYLE["grid"]}"'
@@ -82,7 +82,7 @@ def _image(image, rank, x, y, side, darkest):
         at = np.argwhere(image == value).tolist()
         d = "".join(f"M{here + PIXEL * j:g} {y + PIXEL * i:g}h{PIXEL}v{PIXEL}h-{PIXEL}z" for i, j in at)
         out.append(f'<path fill="{_shade(value, darkest)}" d="{d}"/>')
-    if columns > side:  # several whole images side by side
+    if columns > side:  # several full images side by side
         cuts = range(side, columns, side)
         out += [
             f'<path d="M{here + PIXEL * c} {y}v{PIXEL * rows}" stroke="{STYLE["paper"]}" stroke-width="2"/>'

@@ -13,14 +13,14 @@ from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
 from hybridlab.scheduling.lower import lower
 
-SHORTEST = 0.02  # seconds: a shorter wait drowns in the clock's own jitter
+SHORTEST = 0.02  # seconds: the clock's jitter would hide a shorter wait
 STEP = 1.5  # seconds that one step should last at least
-STEPS = 2  # that ranks play: one to warm up, one that is measured
+STEPS = 2  # that ranks run: one to warm up, one that is measured
 PAUSE = 0.1  # seconds between two pictures of a run
 
 
 class Growing:
-    """The timeline of a run that still goes on: what its ranks have told so far of the step they are in."""
+    """The timeline of a run that still goes on: the actions that its ranks have reported of the present step."""
 
     def __init__(self, schedule: Schedule):
         self.schedule = lower(schedule)
@@ -30,7 +30,7 @@ class Growing:
         self.step = -1
 
     def add(self, rank: int, event: dict) -> bool:
-        """Take in what a rank tells; True when it was an action of the present step."""
+        """Record an event that a rank reports; True when it was an action of the present step."""
         if "index" not in event or event["step"] < self.step:
             return False
         if event["step"] > self.step:
@@ -54,7 +54,7 @@ class Growing:
         return f"step {self.step + 1} of {STEPS}{warm}: {self.done} of {self.actions} actions"
 
     def timeline(self) -> Timeline:
-        """What has happened so far; an action that has not ended has no length."""
+        """The timeline so far; an action that has not ended has no length."""
         over = self.end > 0
         start = self.begin[over].min()
         begin, end = (np.where(over, column - start, 0) for column in (self.begin, self.end))
@@ -66,7 +66,7 @@ class Growing:
 def in_seconds(costs: Costs, length: float, chunks: int = 1) -> Costs:
     """The same costs in seconds, so that a step of `length` units lasts `STEP` or longer and no action is too short.
 
-    costs  of all that a rank owns, which is `chunks` stages
+    costs  of all `chunks` stages of a rank together
 
     >>> in_seconds(Costs(F=1, I=1, W=1), length=33).F
     0.05
@@ -81,9 +81,9 @@ def in_seconds(costs: Costs, length: float, chunks: int = 1) -> Costs:
 class Attempt:
     """One run on real ranks, in a separate thread, so that the kernel stays usable.
 
-    run    a function like `hybridlab.training.run.run`, which is handed in: pictures know no ranks
-    told   called as told(attempt) when there is more to see, at most every `PAUSE` seconds
-    ended  called as ended(attempt, timeline, why) once: the measured timeline, or None and why there is none
+    run    a function like `hybridlab.training.run.run`; the caller passes it, because pictures cannot import it
+    told   called as told(attempt) when there is news, at most once in `PAUSE` seconds
+    ended  called once as ended(attempt, timeline, why): the measured timeline, or None and the reason
     """
 
     def __init__(self, run, schedule: Schedule, costs: Costs, told, ended):
@@ -94,11 +94,11 @@ class Attempt:
 
     def start(self):
         """Begin; returns at once."""
-        here = contextvars.copy_context()  # a kernel keeps in it where messages to the browser belong
+        here = contextvars.copy_context()  # in it a kernel keeps the destination of messages to the browser
         threading.Thread(target=here.run, args=(self._play,), daemon=True).start()
 
     def stop(self):
-        """End the ranks when they tell the next thing, which is after one action at the latest."""
+        """End the ranks at their next report, after one action at the latest."""
         self._stopped = True
 
     def _play(self):
@@ -106,7 +106,7 @@ class Attempt:
             real = self._call()
         except _Stop:
             self._ended(self, None, "")
-        except Exception as error:  # whatever went wrong is told where it was asked for
+        except Exception as error:  # the caller shows any error
             self._ended(self, None, str(error) or type(error).__name__)
         else:
             self._ended(self, real, "")

@@ -14,11 +14,11 @@ INNER = re.compile(r"<desc>.*?</desc>\n(.*)</svg>", re.DOTALL)
 
 
 class Chooser(ipywidgets.VBox):
-    """A picture that `draw(**chosen)` makes, and a row of buttons for each thing to choose.
+    """A picture that `draw(**chosen)` makes, and a row of buttons for each choice.
 
-    choices  {name: (its label, what can be chosen, what is chosen first)}
+    choices  {name: (its label, the options, the first one chosen)}
     shown    the choices that the static twin shows, one picture for each
-    A choice that draw refuses, with a ValueError, is answered with its words in place of the picture.
+    If draw raises a ValueError, its sentence is shown instead of the picture.
 
     >>> one = Chooser(lambda n: Still("<svg/>", f"{n} boxes"), {"n": ("boxes", [1, 2], 1)}, [{}])
     >>> one.choose(n=2)
@@ -36,7 +36,7 @@ class Chooser(ipywidgets.VBox):
         self._show()
 
     def choose(self, **values):
-        """Choose as if with the buttons."""
+        """Choose, as the buttons do."""
         for name, value in values.items():
             self._buttons[name].value = value
 
@@ -49,7 +49,7 @@ class Chooser(ipywidgets.VBox):
 
     @property
     def twin(self) -> str:
-        """The pictures that are shown where no kernel runs, as SVG text."""
+        """The pictures shown where no kernel runs, as SVG text."""
         return below_each_other([self._draw(**one) for one in self._shown])
 
     def _repr_mimebundle_(self, **more):
@@ -63,7 +63,7 @@ def _buttons(label, options, value):
 
 
 def beside(wide: str) -> dict:
-    """How toggle buttons stand beside their label, which is so wide; by themselves they would stand below it."""
+    """The style that puts toggle buttons next to their label of this width; by default they are below it."""
     style = {"button_width": "auto", "description_width": wide}
     return {"style": style, "layout": {"display": "flex", "align_items": "baseline", "margin": "2px"}}
 

@@ -1,12 +1,12 @@
 """The explorer: live timelines. Choose schedules, move sliders, animate, type a schedule, run it; Python computes.
 
-Three parts, each of which knows only its own business:
+It has three parts:
 
     picture.py    timelines → a picture: plain columns, the same for widget, twin, page and text
-    view.js …     a picture → the canvas, with transport, zoom, hover, counters; no kernel, no law (see `module.py`)
-    this file     choices → timelines, for as long as a kernel runs; `explorer.js` holds its controls
+    view.js …     a picture → the canvas, with transport, zoom, hover, counters; needs no kernel (see `module.py`)
+    this file     choices → timelines, while a kernel runs; `explorer.js` holds its controls
 
-The browser gets the JavaScript as one module, joined by `module.module`. A page without a server takes the same files.
+The browser gets the JavaScript as one module, joined by `module.module`. A page without a server uses the same files.
 Without a kernel a reader sees the static twin of the first picture.
 """
 
@@ -48,7 +48,7 @@ SLIDERS = (  # trait, label, least, most, step
 )
 CONTROLS = ("two", "few", "all")
 MOST = {"ranks": 64, "microbatches": 4096, "chunks": 16}
-QUICK = 4_000  # actions from which on machine code is worth its import: sliders ask again and again
+QUICK = 4_000  # from this number of actions, machine code is worth its import: each move of a slider simulates again
 MOST_BOXES = 300_000  # of one schedule: about 3 for each rank, microbatch and chunk
 CHOSEN = ("schedules", "ranks", "microbatches", "chunks", "F", "I", "W", "latency", "typed")
 
@@ -76,7 +76,7 @@ def explore(
              together, so that with v chunks each stage takes 1/v of them
     controls  shown at first: "two" sliders and Play; "few": schedules and steps too; "all"
     play     play the timelines once when they become visible, unless the browser asks for reduced motion
-    run      runs a schedule on real processes; `hl.explore` hands in `hl.run`
+    run      runs a schedule on real processes; `hl.explore` passes `hl.run`
 
     raises  ValueError in one sentence for a schedule or a number that is not possible
 
@@ -101,9 +101,9 @@ class Explorer(anywidget.AnyWidget):
     """The widget of `explore`: its traits are the choices; `picture` and `problem` follow from them.
 
     timelines  those that are shown, from top to bottom
-    problem    why the present choice has no timeline, in a sentence, or ""; then the last picture stays
-    fault      what is wrong with the typed schedule: {"text", "begin", "end"}, or {}
-    running    {"can", "on", "text"}: whether ranks may be started, whether they play, how far they are
+    problem    a sentence that says why the present choice has no timeline, and the last picture stays; or ""
+    fault      the error in the typed schedule: {"text", "begin", "end"}, or {}
+    running    {"can", "on", "text"}: whether ranks may be started, whether they run, how far they are
     """
 
     _esm = module("explorer.js")
@@ -131,7 +131,7 @@ class Explorer(anywidget.AnyWidget):
 
     def __init__(self, given, run, **chosen):
         self._given, self._run, self._attempt, self._own = given, run, None, None
-        self._turn = threading.RLock()  # a run shows pictures too, from a thread of its own
+        self._turn = threading.RLock()  # a run shows pictures too, from a separate thread
         super().__init__(
             **chosen,
             choices={name: takes_chunks(name) for name in schedules()},
@@ -152,9 +152,9 @@ class Explorer(anywidget.AnyWidget):
         return Costs(F=self.F, I=self.I, W=self.W, latency=self.latency)
 
     def _predicted(self, costs) -> list[Timeline]:
-        """The stack from top to bottom: the typed schedule, what was given, what is chosen by name.
+        """The stack from top to bottom: the typed schedule, the arguments, the schedules chosen by name.
 
-        Where messages take time they are written out, so that they are seen.
+        If messages take time, they are explicit actions, so that they are visible.
         """
         plans = ([self._own] if self._own else []) + self._given + [self._made(name) for name in self.schedules]
         return [one if isinstance(one, Timeline) else simulated(one, costs) for one in plans]
@@ -166,9 +166,9 @@ class Explorer(anywidget.AnyWidget):
         return _schedule(name, **sizes)
 
     def _split_backward(self, change):
-        """The slider moves both halves of the backward, and keeps their proportion."""
+        """The slider changes both halves of the backward and keeps their ratio."""
         whole = self.I + self.W
-        if abs(change.new * self.F - whole) < 1e-9:  # it followed the halves
+        if abs(change.new * self.F - whole) < 1e-9:  # the slider followed the halves
             return
         share = self.I / whole if whole else 0.5
         with self.hold_trait_notifications():
@@ -180,12 +180,12 @@ class Explorer(anywidget.AnyWidget):
 
     def _follow(self):
         chosen = [getattr(self, name) for name in CHOSEN]
-        if chosen == self._computed:  # two halves moved at once are one change
+        if chosen == self._computed:  # both halves moved at once: one change
             return
         self._computed = chosen
         self._leave_run()
         own, self.fault = parsed(self.typed)
-        if own or not self.fault:  # beside a fault the last good one stays
+        if own or not self.fault:  # with a fault, the last valid one stays
             self._own = own
         try:
             self._show(self._predicted(self._costs))
@@ -213,13 +213,13 @@ class Explorer(anywidget.AnyWidget):
         self._attempt.start()
 
     def stop(self) -> None:
-        """End the run that goes on."""
+        """End the present run."""
         if self._attempt:
             self._attempt.stop()
             self._tell_running(on=True, text="stopping")
 
     def _leave_run(self):
-        """A new choice ends a run, and what it measured goes with the prediction that it belonged to."""
+        """A new choice ends a run; its measurement disappears together with its prediction."""
         if self._attempt:
             self._attempt.stop()
             self._attempt = None
@@ -253,7 +253,7 @@ class Explorer(anywidget.AnyWidget):
     def _tell_running(self, **now):
         self.running = self.running | now
 
-    # --- what is asked from the page -------------------------------------------------------------------------------
+    # --- calls from the page ---------------------------------------------------------------------------------------
 
     def _asked(self, _, content, buffers):
         if content.get("ask") == "run":
@@ -283,11 +283,11 @@ class Explorer(anywidget.AnyWidget):
 
 
 def simulated(plan: Schedule, costs: Costs) -> Timeline:
-    """The predicted timeline of a schedule for one and the same model, as fast as this machine can.
+    """The predicted timeline of a schedule, simulated in the fastest way for its size.
 
-    costs  of all that a rank owns: with v chunks per rank each stage takes 1/v of them
+    costs  of all stages of a rank together: with v chunks per rank each stage takes 1/v of them
 
-    Messages are written out where they take time.
+    If messages take time, they are explicit actions.
     """
     plan = lower(plan) if costs.latency else plan
     quick = len(plan.rows) >= QUICK and importlib.util.find_spec("numba")
@@ -295,18 +295,18 @@ def simulated(plan: Schedule, costs: Costs) -> Timeline:
 
 
 def per_stage(costs: Costs, plan: Schedule) -> Costs:
-    """The costs of one stage, from those of all that a rank owns."""
+    """The costs of one stage, from those of all stages of a rank together."""
     return replace(costs, **{kind: costs.of(kind, 0) / plan.chunks for kind in ("F", "I", "W")})
 
 
 @lru_cache(maxsize=16)
 def _schedule(name, **sizes):
-    """A schedule by name; while only costs move, it is made and checked once."""
+    """A schedule by name; while only costs change, it is made and checked once."""
     return make(name, **sizes)
 
 
 def takes_chunks(name: str) -> bool:
-    """Whether the schedule of this name lets one choose how many stages a rank has."""
+    """Whether the schedule of this name takes the number of stages per rank."""
     return name in GENERATORS and "chunks" in inspect.signature(GENERATORS[name]).parameters
 
 

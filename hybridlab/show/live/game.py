@@ -1,7 +1,7 @@
 """The scheduling game: choose the next action of each rank, and watch the idle time and the memory grow.
 
-Python keeps the game and says what is possible (`scheduling.by_hand`); `game.js` has a button for every rank and kind
-of action, and knows no rule. The picture under them is the explorer's.
+Python holds the rules and the state of the game (`scheduling.by_hand`); `game.js` has a button for every rank and kind
+of action, and no rule. The picture under the buttons is the explorer's.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from hybridlab.show.timelines.drawn import shown
 from hybridlab.show.timelines.picture import picture
 from hybridlab.show.timelines.twin import twin
 
-MOST = {"ranks": 8, "microbatches": 16}  # more would be no game
+MOST = {"ranks": 8, "microbatches": 16}  # more would take too long to play
 
 
 def play(
@@ -44,10 +44,10 @@ def play(
     ranks         p, with one stage each
     microbatches  m
     split         the backward is chosen in two halves, I and W
-    limit         the most activations that a rank may hold; None: as many as it likes
+    limit         the most activations that a rank may hold; None: no limit
     F, I, W       durations of forward, input half, weight half (a full backward takes I + W)
     latency       of a message, in the unit of the durations
-    run           runs a schedule on real processes; `hl.play` hands in `hl.run`
+    run           runs a schedule on real processes; `hl.play` passes `hl.run`
 
     raises  ValueError for numbers that are not possible
 
@@ -62,9 +62,9 @@ def play(
 
 
 class Game(anywidget.AnyWidget):
-    """The widget of `play`. `schedule` and `timeline` are what has been chosen so far.
+    """The widget of `play`. `schedule` and `timeline` hold the actions chosen so far.
 
-    told     what the last choice did, or why it is not possible
+    told     a sentence: the effect of the last choice, or why it is not possible
     running  {"can", "on"}: whether the schedule can be run on real ranks now, and whether it is running
     """
 
@@ -87,18 +87,18 @@ class Game(anywidget.AnyWidget):
 
     @property
     def schedule(self):
-        """The actions chosen so far, as a `Schedule`; a whole one when the game is finished."""
+        """The actions chosen so far, as a `Schedule`; it is complete when the game is finished."""
         return self.hand.schedule
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to be chosen."""
+        """Whether every action has been chosen."""
         return self.hand.finished
 
     def choose(self, rank: int, kind: str) -> None:
-        """Let a rank do its next action of a kind.
+        """Run a rank's next action of a kind.
 
-        raises  ValueError that says why that is not possible, and what comes first
+        raises  ValueError if that is not possible; it says why, and which action must come first
         """
         self._show(self.hand.choose(rank, kind))
 
@@ -128,7 +128,7 @@ class Game(anywidget.AnyWidget):
 
     def _drawn(self, *timelines):
         drawn = picture(*timelines)
-        return drawn | {"length": max(drawn["length"], self._least)}  # the axis stands still while boxes come
+        return drawn | {"length": max(drawn["length"], self._least)}  # a fixed axis while boxes appear
 
     # --- the run ---------------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Game(anywidget.AnyWidget):
         self._attempt.start()
 
     def stop(self) -> None:
-        """End the run that goes on."""
+        """End the present run."""
         if self._attempt:
             self._attempt.stop()
 
@@ -169,7 +169,7 @@ class Game(anywidget.AnyWidget):
         with self.hold_sync():
             self.picture, self.told, self.running = drawn, told, {"can": True, "on": False}
 
-    # --- what is asked from the page -------------------------------------------------------------------------------
+    # --- calls from the page ---------------------------------------------------------------------------------------
 
     def _asked(self, _, message, __):
         do = {"undo": self.undo, "restart": self.restart, "run": self.run, "stop": self.stop, "choose": self.choose}
@@ -198,7 +198,7 @@ def _goal(hand, costs):
 
 
 def _board(hand, timeline, costs):
-    """What `game.js` shows: a row of choices per rank, and a few numbers."""
+    """The state that `game.js` shows: a row of choices per rank, and a few numbers."""
     rows = [
         {
             "held": hand.held[r],
@@ -236,7 +236,7 @@ def lost(timeline: Timeline) -> float:
 
 
 def _when(timeline, rank):
-    """The last action of a rank: when it begins, and how long the rank waits for it."""
+    """The last action of a rank in words: its begin and end, and how long the rank waits for it."""
     a, b = timeline.flow.program[rank : rank + 2]
     last = timeline.span(timeline.typical, b - 1)
     free = float(timeline.end[timeline.typical, a : b - 1].max(initial=0) * timeline.tick)
@@ -258,14 +258,14 @@ def _overlaid(predicted, real):
 
 
 def _rivals(hand, costs):
-    """What a finished game is compared with: 1F1B, and the best that our scheduler finds with two halves."""
+    """The schedules to compare a finished game with: 1F1B, and the best that `automatic` finds with two halves."""
     chosen = [make("1f1b", ranks=hand.ranks, microbatches=hand.microbatches),
               automatic(hand.ranks, hand.microbatches, costs, limit=hand.limit)]  # fmt: skip
     return [simulate(one, costs) for one in chosen]
 
 
 def _verdict(mine, rivals, least, hand):
-    """A finished game in words: how long, how much idle time and memory, and how much better it could be."""
+    """A finished game in words: its length, its idle time and memory, and how much better it could be."""
     if not rivals:
         return ""
     fifo, found = rivals

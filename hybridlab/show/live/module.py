@@ -1,8 +1,9 @@
-"""The browser's program: small JavaScript files next to their Python files, joined into one text. No build step, no
+"""The browser's program: small JavaScript files next to their Python files, joined into one text, without build step or
 import.
 
-Each file says at its top what it holds; a file may use names of those before it. `module("explorer.js")` is what the
-widget loads; a page writes `module("page.js")` between <script type="module"> and </script> and asks no server.
+A comment at the top of each file says what it holds; a file may use names of those before it. The widget loads
+`module("explorer.js")`; a page writes `module("page.js")` between <script type="module"> and </script> and needs no
+server.
 """
 
 from pathlib import Path
@@ -14,7 +15,7 @@ VIEW = ("controls.js", "data.js", "paint.js", "mark.js", "counters.js", "transpo
 
 
 def module(*own: str) -> str:
-    """The view's files and then one's own, as one module; the last of one's own may export.
+    """The view's files and then `own`, as one module; the last file may export.
 
     >>> "function view(" in module()
     True
@@ -23,7 +24,7 @@ def module(*own: str) -> str:
 
 
 def stylesheet(*own: str) -> str:
-    """How the view and its controls look, and then one's own: ink and paper are taken from the page around them."""
+    """The style sheets of the view and its controls, and then `own`; ink and paper come from the page around them."""
     colours = {"error": STYLE["error"], "control": STYLE["control"], "still": STYLE["ink"], "sky": STYLE["curves"][0]}
     colours |= {"focus-light": look("F").fill, "focus-dark": look("F", chunk=1).fill}
     properties = "; ".join(f"--hl-{name}: {colour}" for name, colour in colours.items())

@@ -1,8 +1,7 @@
 """The page: one HTML file with the explorer's picture and a grid of precomputed schedules; it needs no server.
 
 `make page` writes it (`python -m hybridlab.show.live.page FILE`). It opens from the disk: no server, no install, no
-network. The JavaScript is the widgets' own (`module`), and so is the JSON of each picture (`picture`), all of them
-compressed.
+network. The JavaScript (`module`) and the JSON of each picture (`picture`) are those of the widgets, compressed.
 """
 
 import base64
@@ -22,7 +21,7 @@ from hybridlab.show.timelines.svg import svg
 
 FILE = Path("build/hybridlab.html")
 COMPARED = ("naive", "gpipe", "1f1b", "zb_h1")  # below each other on one time axis, as the first choice
-AXES = {  # what can be chosen beside the schedule: name, label, values
+AXES = {  # the choices besides the schedule: name, label, values
     "ranks": ("ranks p", (2, 3, 4, 6, 8)),
     "microbatches": ("microbatches m", (1, 2, 4, 8, 12, 16)),
     "ratio": ("backward ÷ forward", (1, 2, 3)),
@@ -63,7 +62,7 @@ def page(**axes) -> str:
 
 
 def _picture(names, ranks, microbatches, ratio):
-    """One picture of the grid as JSON; or, where there is no such schedule, {"problem": a sentence}."""
+    """One picture of the grid as JSON; if there is no such schedule, {"problem": a sentence}."""
     try:
         return to_json(picture(*_timelines(names, ranks, microbatches, ratio)))
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""The box of ranks, live: a rank under the pointer, clicked or in focus, lights its three groups.
+"""The box of ranks, live: a rank under the pointer, clicked or in focus, highlights its three groups.
 
-The browser needs no kernel for that: all groups are in the picture. Where it is stored, its static twin has the groups
-of the first chosen rank.
+The browser needs no kernel for that: all groups are in the picture. The stored static twin shows the groups of the
+first chosen rank.
 """
 
 import anywidget
@@ -15,7 +15,7 @@ from hybridlab.show.live.module import module, stylesheet
 def box_of_ranks(mesh: Mesh, rank: int = 0, per_node: int = 8) -> "RankBox":
     """The box of a mesh's stages, copies and parts; the groups of a rank are lines through it.
 
-    rank      whose groups are highlighted at first
+    rank      the rank whose groups are highlighted at first
     per_node  ranks of one node, neighbours by number: there is a wall between nodes, red where a group crosses it
 
     raises    ValueError for a mesh with other axes or more than 64 ranks, and for a rank that is not in it
@@ -29,7 +29,7 @@ def box_of_ranks(mesh: Mesh, rank: int = 0, per_node: int = 8) -> "RankBox":
 
 
 class RankBox(anywidget.AnyWidget):
-    """The widget of `box_of_ranks`: the picture, each rank in words, and the rank that is lit at first."""
+    """The widget of `box_of_ranks`: the picture, each rank in words, and the rank that is highlighted at first."""
 
     _esm = module("rank_box.js")
     _css = stylesheet("rank_box.css")
@@ -45,7 +45,7 @@ class RankBox(anywidget.AnyWidget):
 
     @property
     def summary(self) -> str:
-        """The rank that is lit at first, in words."""
+        """The rank that is highlighted at first, in words."""
         return self._still.summary
 
     def _repr_mimebundle_(self, **more):

@@ -1,7 +1,7 @@
 """A replay: a picture whose parts appear one after the other, with controls to animate, step and scrub.
 
-A part with data-at="7" is there from step 7 on; with data-until="9" too, it is gone at step 9. Where no kernel runs,
-the whole picture is its static twin.
+A part with data-at="7" appears at step 7; with data-until="9" it disappears at step 9. The static twin, for a reader
+without a kernel, is the complete picture.
 """
 
 import anywidget
@@ -12,7 +12,7 @@ from hybridlab.show.paper.still import Still
 
 
 class Replay(anywidget.AnyWidget):
-    """A picture, and what each of its steps is in words. It begins at the end, where all is seen.
+    """A picture, with each of its steps in words. It begins at the last step, where everything is visible.
 
     >>> replay = Replay(Still('<svg><g data-at="1"/></svg>', "two steps"), ["nothing yet", "a part"])
     >>> replay.summary
@@ -36,7 +36,7 @@ class Replay(anywidget.AnyWidget):
 
     @property
     def twin(self) -> str:
-        """The whole picture, as SVG text."""
+        """The complete picture, as SVG text."""
         return self._still.svg
 
     def _repr_mimebundle_(self, **more):

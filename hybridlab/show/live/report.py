@@ -1,6 +1,6 @@
 """A report: one self-contained HTML file, which fetches nothing.
 
-plotly's program stands in it once. On paper, and where scripts do not run, each figure's static twin stands in.
+It contains plotly's program once. On paper, and where scripts do not run, each figure's static twin is shown.
 """
 
 from html import escape
@@ -48,11 +48,11 @@ NO_SCRIPT = "<noscript><style>.live, figcaption { display: none } .twin { displa
 def report(path, title: str, sections: list[tuple]) -> Path:
     """One self-contained HTML file at `path`; the path is returned.
 
-    sections  (heading, text, things): paragraphs of text are parted by empty lines; a thing is a timeline, a figure of
-              `draw` or `curves` (its twin, which is printed, has its caption in it), or a table: a list of rows
+    sections  (heading, text, things): empty lines separate paragraphs of text; a thing is a timeline, a figure of
+              `draw` or `curves` (on paper its twin, which includes the caption), or a table: a list of rows
               {column: value}
 
-    raises  ValueError for a thing that is none of these
+    raises  ValueError for any other thing
     """
     numbers = iter(range(10**6))
     parts = [_section(heading, text, things, numbers) for heading, text, things in sections]

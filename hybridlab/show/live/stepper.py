@@ -1,7 +1,7 @@
 """A stepper: a sequence of pictures, with buttons for the first, the previous, the next and the last one.
 
-Nothing moves by itself. Every control is a button, so the keyboard reaches it: Tab, then Space or Enter. Where no
-kernel runs, the static twin shows all pictures, in two columns or below each other.
+Nothing moves by itself. Every control is a button, so it works from the keyboard: Tab, then Space or Enter. Where no
+kernel runs, the static twin shows all pictures, in columns or below each other.
 """
 
 import re
@@ -18,7 +18,7 @@ INNER = re.compile(r"<desc>.*?</desc>\n(.*)</svg>", re.DOTALL)
 
 
 class Stepper(ipywidgets.VBox):
-    """Stills to step through; `step` is the number of the one that is shown, `across` the columns of the static twin.
+    """Stills to step through; `step` is the number of the one shown, `across` the number of columns of the static twin.
 
     >>> steps = Stepper([Still("<svg/>", "before"), Still("<svg/>", "after")], start=1)
     >>> steps.step, steps.summary
@@ -39,7 +39,7 @@ class Stepper(ipywidgets.VBox):
         self.show(start)
 
     def show(self, step: int):
-        """Show the picture with this number, or the nearest there is."""
+        """Show the picture with this number, or the nearest one."""
         self.step = min(max(step, 0), len(self._stills) - 1)
         self._picture.value = self._stills[self.step].svg
         self._where.value = f"step {self.step} of {len(self._stills) - 1}"

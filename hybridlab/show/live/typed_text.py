@@ -1,6 +1,6 @@
 """A schedule typed by a student, with the place of an error in the text.
 
-Nothing is read here a second time: `Schedule.from_csv` and `validate` find the fault, this file finds its place.
+`Schedule.from_csv` and `validate` find the error; this file finds its place and does not parse the text again.
 """
 
 import re
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 def parsed(text: str, name: str = "mine") -> tuple[Schedule | None, dict]:
     """(the schedule, {}), or (None, its fault): {"text": one sentence, "begin", "end": the characters at fault}.
 
-    Without a spot, begin and end are 0. A text without any action is no fault: (None, {}).
+    If the place is unknown, begin and end are 0. A text without any action is not an error: (None, {}).
 
     >>> parsed("0F0 0B0\\n1F0 1Q0")[1]
     {'text': "line 2, cell 2: '1Q0' is not an action: ...", 'begin': 12, 'end': 15}
@@ -61,18 +61,18 @@ def cells(text: str) -> list[Cell]:
 
 
 def _as_text(text):
-    """A line that ends in .csv would be taken as a path; typed text never is one."""
+    """The text with a line break: `from_csv` would take a single line that ends in .csv as a path."""
     return text if "\n" in text else text + "\n"
 
 
 def _sentence(error):
-    """The first line of an error, and for ranks that wait for each other what the first of them waits for."""
+    """The first line of an error; for a deadlock, also the action that the first rank waits for."""
     lines = str(error).split("\n")
     return f"{lines[0]}; {lines[1].strip()}" if isinstance(error, Stuck) else lines[0]
 
 
 def _spot(text, error):
-    """The first and last character of what an error speaks of."""
+    """The first and last character of the text that an error is about."""
     typed = cells(text)
     if isinstance(error, Invalid):
         return _of_row(typed, error.row)

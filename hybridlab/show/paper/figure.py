@@ -6,15 +6,15 @@ import plotly.graph_objects as go
 
 
 class Figure(go.Figure):
-    """A plotly figure with a static twin (SVG) and a summary (text), all three in every notebook that stores it.
+    """A plotly figure with a static twin (SVG) and a summary (text); a notebook stores all three.
 
-    JupyterLab shows the chart; GitHub, nbconvert and a page without scripts show the twin. The twin shows what the
-    figure was when it was made: it does not follow later calls of update_layout and the like.
+    JupyterLab shows the chart; GitHub, nbconvert and a page without scripts show the twin. The twin shows the
+    figure as it was made: later calls such as update_layout do not change it.
     """
 
     _twin, _summary = "", ""
-    _ipython_display_ = None  # plotly's own would send its chart alone, past the bundle below
-    _repr_html_ = None  # else IPython adds plotly's HTML, with a random id, beside our bundle
+    _ipython_display_ = None  # plotly's would send its chart alone, without the bundle below
+    _repr_html_ = None  # else IPython adds plotly's HTML, with a random id, to our bundle
 
     @classmethod
     def of(cls, traces: list, layout: dict, twin: str, summary: str) -> "Figure":

@@ -38,7 +38,7 @@ def wrap(text: str, width: float, size: float) -> list[str]:
 
 
 def prose_width(text, size):
-    """Running text is narrower than labels, which are digits and capitals."""
+    """The width of running text, which is narrower than labels of digits and capitals."""
     return 0.5 * size * len(text)
 
 
@@ -56,10 +56,11 @@ def heading(x: float, y: float, text: str, size: float = PX["heading"]) -> str:
 def captioned(
     width: float, y: float, title: str, told: str, body: list[str], left: float = 24, fill: float = 1, foot: float = 0
 ) -> Still:
-    """A sheet with its words below what is drawn on it.
+    """A sheet with its words below the drawing.
 
-    y     of the first line of the words;  left  where the lines begin, and how far from the right edge they end
-    fill  how much of that length they may take at most;  foot  pixels below the last line, beside the usual ones
+    y     of the first line of the words;  left  margin of the lines, on the left and on the right
+    fill  the largest part of the width between the margins that a line may fill
+    foot  pixels below the last line, in addition to the usual ones
 
     >>> captioned(400, 60, "Two ranks", "rank 0 waits for rank 1", [])
     <picture rank 0 waits for rank 1>
@@ -70,9 +71,9 @@ def captioned(
 
 
 def sheet(width: float, height: float, title: str, summary: str, body: list[str]) -> str:
-    """A whole SVG: a light ground, a title and a description in words, and what is drawn on it.
+    """A complete SVG: a light ground, a title, a description in words, and the drawing.
 
-    It is as wide as its column, up to `width`: a page that shows it as an image would cut it off.
+    It is as wide as its column, up to `width`: at a fixed width, a narrow page would cut it off.
     """
     return "\n".join(
         [
@@ -89,5 +90,5 @@ def sheet(width: float, height: float, title: str, summary: str, body: list[str]
 
 
 def short(number):
-    """A coordinate in as few characters as a tenth of a pixel needs."""
+    """A coordinate to a tenth of a pixel, in the fewest characters."""
     return f"{number:.1f}".rstrip("0").rstrip(".")

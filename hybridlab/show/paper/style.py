@@ -1,10 +1,10 @@
 """Style: all colours, dashes, marks, fonts and sizes of pictures, defined once.
 
-JavaScript is handed STYLE as data, style sheets take its colours as custom properties (`live.module.stylesheet`).
+JavaScript gets STYLE as data; style sheets take its colours as custom properties (`live.module.stylesheet`).
 
-The colours of F, B and W stay apart for colour-blind readers and in grey (a test computes it). A microbatch is
-told by its number, never by a colour. The facts behind the choice: Okabe and Ito's set, and Paul Tol's wine for W,
-because blue, orange and green come too close under tritanopia.
+Colour-blind readers, and readers of a grey print, can distinguish the colours of F, B and W (a test computes it). A
+microbatch has a number, never a colour. The colours are Okabe and Ito's set; only W is Paul Tol's wine, because blue,
+orange and green are too similar under tritanopia.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ STYLE = {
     "muted": "#555555",
     "grid": "#D9D9D9",
     "error": "#D55E00",  # an outline, never a fill
-    "control": "#8A8A8A",  # edges of buttons and fields, seen on light and on dark
+    "control": "#8A8A8A",  # edges of buttons and fields, visible on light and on dark
     "light": {"ink": "#1A1A1A", "muted": "#555555", "grid": "#D9D9D9", "bubble": "#E5E5E5", "edge": "#FFFFFF"},
     "dark": {"ink": "#F0F0F0", "muted": "#B8B8B8", "grid": "#4A4A4A", "bubble": "#484848", "edge": "#1A1A1A"},
     "pixels": {"box": 14, "smallest": 12, "axis": 15, "caption": 15, "line": 21, "heading": 18, "lane": 34},
@@ -34,17 +34,17 @@ STYLE = {
         "arrived": {"name": "arrived, not yet used", "fill": "#009E73"},  # a thin line
         "bubble": {"name": "bubble (idle)", "fill": "#E5E5E5"},
     },
-    # Curves are told apart by width, dash and marker as well; the first of each list is drawn first, widest.
+    # Curves differ in width, dash and marker as well; the first of each list is drawn first, widest.
     "curves": ["#56B4E9", "#882255", "#E69F00", "#1A1A1A", "#009E73", "#0072B2"],
-    "held": [[1, ""], [2.5, "7 4"], [2, "2 3"], [1.5, "9 3 2 3"]],  # width and dashes of what a timeline holds
+    "held": [[1, ""], [2.5, "7 4"], [2, "2 3"], [1.5, "9 3 2 3"]],  # width and dashes of the curves of activations held
     "dotted": "4 3",
 }
-DASHES = {  # by what they mean; the first four are plotly's names, of curves
+DASHES = {  # by their meaning; the first four are plotly's names, for curves
     "solid": "none",
     "dash": "9 6",
     "dot": "2 5",
     "dashdot": "9 5 2 5",
-    "absent": STYLE["dotted"],  # a frame around what is not there
+    "absent": STYLE["dotted"],  # a frame around something absent
     "absent box": "3 2",
     "absent tile": "3 3",
     "hidden": "7 4",
@@ -66,16 +66,16 @@ MARKS = {  # around the point (0, 0)
 }
 WHITE, BLACK = "#FFFFFF", "#000000"
 REPLIES = {"right": "#1e8752", "not yet": "#c45500", "asked": "#0072b2"}  # legible on white and on black
-WEIGHT = "#4A4A4A"  # a matrix of weights, beside those of forward and backward
+WEIGHT = "#4A4A4A"  # a matrix of weights; others have the colours of forward and backward
 TOO_LARGE = {"stripes": "#C4C4C4", "edge": "#B0B0B0"}  # a plan that does not fit
 BUBBLE_EDGE = "#CFCFCF"
 LATER_CHUNK, MEASURED, HATCH, HATCH_ON_LIGHT = 0.4, 0.45, 0.2, 0.3  # how far a fill moves towards white
 
 
 class Look(NamedTuple):
-    """How one kind of box looks: colours, and the letter and name that it goes by.
+    """The look of one kind of box: its colours, letter and name.
 
-    letter  before the microbatch in a wide box;  chunk, measured  what made this look differ from its kind's first
+    letter  before the microbatch in a wide box;  chunk, measured  as given to `look`
     hatch   colour of diagonal stripes, or "";  dotted  a broken outline instead of a filled box
     """
 
@@ -94,7 +94,7 @@ class Look(NamedTuple):
 def look(kind: str, chunk: int = 0, measured: bool = False) -> Look:
     """The look of a kind of action (or "message", "arrived", "bubble"), of a rank's k-th chunk, predicted or measured.
 
-    Later chunks are lighter; what was measured is lighter still, and has an edge.
+    Later chunks are lighter; measured actions are lighter still, and have an edge.
 
     >>> look("F").fill, look("F").text, look("F", chunk=1).fill, look("F", chunk=1).text
     ('#0072B2', '#FFFFFF', '#66AAD1', '#000000')
@@ -116,7 +116,7 @@ def look(kind: str, chunk: int = 0, measured: bool = False) -> Look:
 
 
 def mix(one: str, other: str, share: float) -> str:
-    """A colour on the way from one to another.
+    """A colour between two others: `share` 0 gives the first, 1 the second.
 
     >>> mix("#000000", "#FFFFFF", 0.2)
     '#333333'
@@ -135,7 +135,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def dashed(name: str) -> str:
-    """The attribute of a line with the dashes that are called so.
+    """The SVG attribute for the dashes of this name.
 
     >>> dashed("limit")
     'stroke-dasharray="6 4"'

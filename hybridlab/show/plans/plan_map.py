@@ -23,12 +23,12 @@ from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, TOO_LARGE, contrast, dashed, mix
 
 WIDTH, LEFT, TOP, RIGHT = 960, 92, 148, 24
-WIDEST, TALLEST, ALL_ROWS = 118.0, 52.0, 500.0  # of a cell; of all rows together
-TWO_LINES = (58.0, 36.0)  # a cell that is at least so large says more
-PALEST, TINT = 0.2, 0.05  # the share of the best throughput that is palest; no cell that fits is white
+WIDEST, TALLEST, ALL_ROWS = 118.0, 52.0, 500.0  # pixels: of a cell; of all rows together
+TWO_LINES = (58.0, 36.0)  # pixels: a cell of at least this size has two lines
+PALEST, TINT = 0.2, 0.05  # the share of the best throughput with the palest colour; every cell that fits has some blue
 LEGIBLE = 4.5  # contrast
 PX, INK, PAPER, MUTED = STYLE["pixels"], STYLE["ink"], STYLE["paper"], STYLE["muted"]
-BOLD = 0.59  # how wide a letter of a title is, by its height
+BOLD = 0.59  # width of a letter of a title, as a part of its height
 QUICK, GREY, BEST = STYLE["kinds"]["F"]["fill"], STYLE["light"]["bubble"], STYLE["kinds"]["B"]["fill"]
 SHORT = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer", "activations": "activ."}
 
@@ -36,9 +36,9 @@ SHORT = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer
 class Cell(NamedTuple):
     """One p and t, and the best plan with them.
 
-    place  of the plan in the space: the quickest that fits, else the smallest; None where no plan is legal
-    share  of the best plan's throughput; 0 where none fits;  bytes  that the plan needs;  most  their largest part
-    equal  whether predictions err by more than its distance from the best
+    place  of the plan in the space: the fastest that fits, else the smallest; None where no plan is legal
+    share  of the best plan's throughput; 0 where none fits;  bytes  memory of the plan;  most  its largest part
+    equal  whether its distance from the best is within the prediction error
     """
 
     p: int
@@ -77,7 +77,7 @@ def cells(planned: Planned) -> list[Cell]:
 
 
 def _first_of_each(planned, order) -> dict[tuple[int, int], int]:
-    """{(p, t): the first place in an order of plans with these}."""
+    """{(p, t): the place of the first plan with these sizes in `order`}."""
     p, t = planned.space.p[order], planned.space.t[order]
     _, first = np.unique(p * (1 + planned.devices) + t, return_index=True)
     return {(int(p[i]), int(t[i])): int(order[i]) for i in first}
@@ -115,18 +115,18 @@ def plan_map(planned: Planned, title: str = "") -> Still:
 
 
 def _quickest_of_each(runs: list[Run]) -> dict[tuple[int, int], Run]:
-    """{(p, t): the quickest run with these}."""
+    """{(p, t): the fastest run with these sizes}."""
     return {(run.plan.p, run.plan.t): run for run in sorted(runs, key=lambda run: -run.seconds)}
 
 
 def _of_run(run: Run) -> str:
-    """A run in words; what stands in a figure was read off its drawing."""
+    """A run in words; it says so if its time was read off a figure."""
     read = f" (read off {run.note})" if run.note.startswith("figure") else ""
     return f"p={run.plan.p} t={run.plan.t} b={run.plan.b} {run.seconds:.1f} s{read}, predicted {run.step().total:.1f} s"
 
 
 def in_words(planned: Planned, every: list[Cell], title: str, runs: dict[tuple[int, int], Run]) -> str:
-    """The map in one line; runs are those that were published, by (p, t)."""
+    """The map in one line; `runs` are published runs by (p, t)."""
     count = {state: sum(one.state == state for one in every) for state in ("fits", "too large", "illegal")}
     name = f"{title}: " if title else ""
     equal = [f"p={one.p} t={one.t}" for one in every if one.equal and one.share < 1]
@@ -140,14 +140,14 @@ def in_words(planned: Planned, every: list[Cell], title: str, runs: dict[tuple[i
 
 
 class _Ring(NamedTuple):
-    """A published run: its measured share of the best plan's throughput, and it in words."""
+    """A published run: its measured share of the best plan's throughput, and its description."""
 
     share: float
     told: str
 
 
 class _Frame:
-    """Where each p and t is drawn."""
+    """The position of each p and t on the sheet."""
 
     def __init__(self, every, node):
         self.ways, self.stages = ({one[i] for one in every} for i in (1, 0))
@@ -171,7 +171,7 @@ def _hatch():
 
 
 def _head(title, error, rings):
-    """The title, and what colours, outlines and, where there are any, rings mean."""
+    """The title, and the legend of colours, outlines and, where there are any, rings."""
     fitting = (WIDTH - 48) / (BOLD * len(title) or 1)
     out = [heading(24, 32, title, min(PX["heading"], round(fitting, 1)))]
     x = 24
@@ -273,5 +273,5 @@ def _said(one: Cell) -> str:
 
 
 def _colour(share: float) -> str:
-    """White to blue, from the palest share to all."""
+    """White to blue, from the palest share to 1."""
     return mix(PAPER, QUICK, max((share - PALEST) / (1 - PALEST), TINT))

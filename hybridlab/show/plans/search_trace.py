@@ -1,10 +1,10 @@
 """The trace of a search: the seconds of every strategy tried, the current one, and the best so far.
 
-A filled dot is a strategy to which the search went, a hollow one it left alone. Other searches are level lines. Beside
-the chart stands the strategy where the search is, operator by operator; a frame marks the operator that it asks about.
-`search_trace` is the whole picture; `replayed` the same with a control that plays it, steps and scrubs.
+A filled dot is a strategy that the search accepted, a hollow one a strategy that it rejected. Other searches are level
+lines. Next to the chart is the current strategy, operator by operator; a frame marks the operator that the try changes.
+`search_trace` is the complete picture; `replayed` is the same with controls to animate, step and scrub.
 
-Relatives: `predict.search.found`, what is drawn; `show.live.replay`, which moves it; notebook 43.
+Relatives: `predict.search.found` (the data), `show.live.replay` (the controls); notebook 43.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,16 @@ from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE
 
 RIGHT, TALL, LINE = 590, 330, 26
-MUTED, NOW, BEST = STYLE["muted"], 5, 3  # colours of where the search is and of the best so far
+MUTED, NOW, BEST = STYLE["muted"], 5, 3  # colours of the current strategy and of the best so far
 RIVALS = ((1, "dash"), (2, "dot"), (4, "dashdot"), (0, "solid"))
-HIGHEST = 1.25  # what takes longer than so many times the start, or the slowest rival, is drawn at the upper edge
-WHOLE = "–"  # an axis that cuts nothing
+HIGHEST = 1.25  # times the start, or the slowest rival: slower tries are drawn at the upper edge
+WHOLE = "–"  # for an axis that cuts no dim
 
 
 def search_trace(found: Found, start: Strategy, mesh: Mesh, rivals: Mapping[str, float], title: str) -> Still:
-    """The picture of a whole search.
+    """The picture of a complete search.
 
-    start  the strategy that it began with;  rivals  {search: seconds of what it has found}
+    start  the strategy that it began with;  rivals  {search: seconds of the strategy that it found}
 
     >>> from hybridlab.predict.search.found import Tried
     >>> found = Found("mcmc", {"up": ("F",)}, 1e-3, (Tried(2e-3), Tried(1e-3, True, "up", ("F",))), 2)
@@ -51,7 +51,7 @@ def search_trace(found: Found, start: Strategy, mesh: Mesh, rivals: Mapping[str,
 
 
 def replayed(found: Found, start: Strategy, mesh: Mesh, rivals: Mapping[str, float], title: str) -> Replay:
-    """The same picture, to be played."""
+    """The same picture, with controls to animate it."""
     return Replay(search_trace(found, start, mesh, rivals, title), sentences(found))
 
 
@@ -80,7 +80,7 @@ def _ms(seconds: float) -> str:
 
 
 def _lines(found):
-    """Where the search is, and the best so far."""
+    """The curves of the current strategy and of the best so far."""
     for name, seconds, *pen in (("where the search is", found.now, NOW, 2), ("best so far", found.best, BEST, 3.5)):
         colour, wide = pen
         yield Curve(name, range(len(seconds)), [1e3 * one for one in seconds], colour, "solid", wide=wide)
@@ -107,7 +107,7 @@ def _tries(frame, found, curves):
 
 
 def _strategy(found, start, mesh, top):
-    """A table of where the search is: each entry is there from one try to the next change."""
+    """A table of the current strategy: each entry is visible from one try to the next change."""
     x, step = RIGHT + 40, 54
     columns = {axis: x + 170 + step * i for i, axis in enumerate(mesh.axes)}
     row = {name: top + 6 + LINE * (i + 1) for i, name in enumerate(start)}
@@ -133,7 +133,7 @@ def _strategy(found, start, mesh, top):
 
 
 def _spans(found: Found, start: Strategy) -> dict[str, Sequence[tuple]]:
-    """{operator: (from which try, until which, its choice)} of where the search is.
+    """{operator: [(first try, try of the next change, its choice), …]} of the current strategy.
 
     >>> from hybridlab.predict.search.found import Tried
     >>> tried = Tried(2.0), Tried(1.0, True, "up", ("F",)), Tried(3.0, False, "up", ("",))

@@ -1,7 +1,7 @@
 """Shares: the parts of a time, as one stacked bar for each case.
 
 The colours are those of the timelines: arithmetic is blue as a forward, communication green, waiting grey, the
-optimizer dark; tints and stripes tell parts of one kind apart.
+optimizer dark; parts of one kind differ in tint and stripes.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ SLANT, BACK, DOTS = "M0 9L9 0", "M0 0L9 9", "M4 4h1.5"
 
 
 class Part(NamedTuple):
-    """How one part looks: its name, its colour, stripes or none, whether it has an outline."""
+    """The look of one part: its name, its colour, stripes or none, whether it has an outline."""
 
     name: str
     fill: str
@@ -41,9 +41,9 @@ PARTS = {  # of a step, in the order in which `predict.plans.performance.Step` h
 
 
 def shares(bars: dict[str, dict[str, float]], title: str, told: str, unit: str = "s") -> Still:
-    """Bars of equal length, cut into their parts in proportion; the sum stands behind each.
+    """Bars of equal length, divided in proportion to their parts; the sum follows each bar.
 
-    bars  {its name: {a name of PARTS: how much}};  told  the picture in words
+    bars  {name: {a name of PARTS: its time}};  told  the picture in words
 
     >>> shares({"one": {"multiply": 3.0, "bubble": 1.0}}, "A step", "a quarter of the step is idle")
     <picture a quarter of the step is idle>
@@ -68,7 +68,7 @@ def _patterns():
 
 
 def _legend(used):
-    """(its elements, where it ends): as many rows as the names need."""
+    """(its elements, its lower end): as many rows as the names need."""
     out, x, y = [], 24.0, TOP + 18
     for name in used:
         wide = 26 + 0.6 * PX["caption"] * len(PARTS[name].name)

@@ -19,7 +19,7 @@ LOOKS = {  # colour of each part of a step
     "backward": KINDS["B"]["fill"],
     "update": KINDS["OPT"]["fill"],
 }
-NARROW = 3  # pixels that a part is drawn wide at least, so that it is seen
+NARROW = 3  # pixels: the least width of a part, so that it is visible
 
 
 class Row(NamedTuple):

@@ -2,8 +2,8 @@
 
 x is time. y counts lane heights from the top: each rank has a lane of height 1 for its compute actions, idle time
 included, and where there are messages half a lane under it; copies to the host and back have half a lane each below
-that. Timelines of one program share their ranks' rows, predicted above measured; other timelines stand below each
-other, or in columns, each with the axis of its own.
+that. Timelines of one program share their ranks' rows, predicted above measured; other timelines are below each
+other, or in columns, each with its own axis.
 """
 
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ from hybridlab.show.timelines.notes import Note, told
 from hybridlab.show.timelines.spans import columns, is_measured, tall, waiting
 
 GAP, PAIR_GAP, HEADING, RULER = 0.3, 0.08, 1.0, 0.8
-SMALL_HEADING = {1: 1.2, 2: 1.9}  # of small pictures in one column, in more: there the numbers have a line of their own
+SMALL_HEADING = {1: 1.2, 2: 1.9}  # of small pictures, in one column and in more; there the numbers have a separate line
 LABELS = 84  # pixels before every further column, for the names of its lanes
-APART = 10  # a prediction this many times off in seconds was not made in seconds
+APART = 10  # a prediction that is wrong by this factor in seconds was not made in seconds
 
 
 def boxes(
@@ -42,15 +42,15 @@ def boxes(
     columns: int = 0,
     titles: Sequence[str] = (),
 ) -> Boxes:
-    """The boxes of one timeline, or of several on one time axis: of each its typical step.
+    """The boxes of one timeline, or of several on one time axis; each shows its typical step.
 
-    rulers   leave room above each timeline
+    rulers   whether there is space for a ruler above each timeline
     notes    about these timelines (see `notes`)
-    numbers  whether captions and notes say any; else they say what is drawn
-    columns  0: below each other, as large as one alone; else as small pictures in so many columns
-    titles   one for each timeline, or each pair that shares rows; else schedules' names are written
+    numbers  whether captions and notes contain numbers
+    columns  number of columns of small pictures; 0: below each other at full size
+    titles   one for each timeline, or for each pair that shares rows; empty: the schedules' names
 
-    raises  ValueError when there is nothing to draw, titles are too few or too many, or a note is about a timeline that
+    raises  ValueError when there is nothing to draw, the number of titles is wrong, or a note is about a timeline that
             is not drawn
 
     >>> from hybridlab.predict.time.simulate import simulate
@@ -81,10 +81,10 @@ class _Laid:
         self.parts, self.lanes, self.headings, self.captions, self.looks = [], [], [], [], {}
         self.room = SMALL_ROOM if columns else ROOM
         self.scales, self.rulings, self.placed, self.told = [], [], [], []
-        self.column, self.top, self.bottom = [], 0.0, 0.0  # the column of each part; of the row that is being laid
+        self.column, self.top, self.bottom = [], 0.0, 0.0  # the column of each part; the edges of the present row
 
     def add(self, panel, name, place):
-        """One panel more: its heading, rulers and lanes."""
+        """Add a panel: its heading, rulers and lanes."""
         column = place % max(self.columns, 1)
         self.top = self.bottom if column == 0 else self.top
         y = self.top
@@ -113,7 +113,7 @@ class _Laid:
         self.lanes += [Lane("", top, rank, measured, number, column) for rank, top in enumerate(tops.tolist())]
 
     def picture(self):
-        """The whole; only now it is known how long the axis is, and where further columns begin."""
+        """The complete picture; only now the length of the axis and the beginning of further columns are known."""
         length = max((float(part["x1"].max(initial=0)) for part in self.parts), default=0.0) or 1.0
         axes = _axes(length, max(self.columns, 1))
         for part, column in zip(self.parts, self.column):
@@ -142,13 +142,13 @@ class _Laid:
 
 
 def _axes(length, columns):
-    """Where the time axis begins in every column: between two of them there is space for the names of lanes."""
+    """The beginning of the time axis in every column; between two columns there is space for the names of lanes."""
     room = LABELS * columns / (USUAL_WIDTH - LEFT - RIGHT - LABELS * (columns - 1))
     return tuple(column * length * (1 + room) for column in range(columns))
 
 
 def _numbers(panel, columns):
-    """What a small picture's heading says of it: with several columns, in fewer words."""
+    """The numbers in a small picture's heading; with several columns, in fewer words."""
     held = "holds at most {} activations{}" if columns == 1 else "holds ≤ {}{}"
     told = [
         f"{'measured ' if is_measured(one) else ''}{length_text(one.length, one.unit)}, idle/total "
@@ -159,7 +159,7 @@ def _numbers(panel, columns):
 
 
 def _waiting(timeline):
-    """In words, what the thin lines show: messages that have come before they are used."""
+    """A sentence on the thin lines: messages that have arrived before they are used."""
     came, used = waiting(timeline)
     if not len(came):
         return []
@@ -170,7 +170,7 @@ def _waiting(timeline):
 
 
 def _lighter(timelines):
-    """What lighter boxes are: where a rank has several stages of one copy of the model, or stages of several copies."""
+    """The meaning of lighter boxes, where a rank has several stages of one model copy, or stages of several copies."""
     kept = [[home for home, first in one.schedule.copy_of.items() if home[1] == first] for one in timelines]
     held = [[(one.schedule.place[home], home[1]) for home in its] for one, its in zip(timelines, kept)]
     stages = any(len(set(its)) < len(its) for its in held)
@@ -179,7 +179,7 @@ def _lighter(timelines):
 
 
 def _check_notes(notes, timelines):
-    """Every note is about something that is drawn."""
+    """Raise ValueError for a note about a timeline that is not drawn."""
     for note in notes:
         if not any(note.timeline is one for one in timelines):
             raise ValueError(f"the note {note.name!r} refers to a timeline that is not drawn: draw that one too")
@@ -195,7 +195,7 @@ def _lanes(rank, starts, lanes):
 
 
 def panels_of(timelines) -> list[list[Timeline]]:
-    """Timelines that share rows: a prediction and a measurement of one program, in this order.
+    """The timelines in groups that share rows: a prediction and a measurement of one program, in this order.
 
     raises  ValueError when there is nothing to draw
     """
@@ -214,9 +214,9 @@ def panels_of(timelines) -> list[list[Timeline]]:
 
 
 def _tops(panel, above, below):
-    """The top of every rank's lane, for each timeline of a panel; how high its lanes are, and the whole panel.
+    """(the top of every rank's lane for each timeline, the lane height of each timeline, the height of the panel).
 
-    above, below  (timelines, ranks) room for notes at each lane
+    above, below  [timelines, ranks] space for notes at each lane
     """
     heights = [tall(one) for one in panel]
     number = np.arange(len(panel))[:, None]
@@ -233,9 +233,9 @@ def _lane_label(lane, lanes):
 
 
 def _scaled(one, panel, timelines):
-    """The timeline in the axis's unit, the length of one tick there, and what the caption must say about it.
+    """(the timeline in the axis's unit, the length of one tick there, a remark for the caption).
 
-    Next to a measurement a prediction is in seconds. One made in toy units is stretched, so that the shapes compare.
+    Next to a measurement a prediction is in seconds. One made in toy units is stretched, to make the shapes comparable.
     """
     if one.unit == "s" or all(other.unit != "s" for other in timelines):
         return one, one.tick * (1e3 if one.unit == "s" else 1), _step_note(one)

@@ -1,8 +1,9 @@
 """The picture of buckets: a backward, layer by layer, and below it the all-reduces of its gradients, predicted or
 measured.
 
-Green bars are all-reduces, numbered in the order in which they go. A thin line leads to each from the moment when its
-bucket was full: a slanted one waited for the link. Grey, behind the backward, is what they expose: the rank only waits.
+Green bars are all-reduces, numbered in the order in which they start. A thin line leads to each from the moment when
+its bucket was full; if the line is slanted, the all-reduce waited for the link. Grey, after the backward, is the
+exposed time, in which the rank only waits.
 """
 
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from hybridlab.show.timelines.lanes import PX, WIDTH, Lanes, box, labelled, on_l
 
 LEFT, TOP = 96, 54
 HEADING, BACKWARD, SUM, BETWEEN, AFTER = 34, 34, 20, 20, 16  # heights in pixels
-LINES = 40  # at most so many lines lead to all-reduces
+LINES = 40  # with more all-reduces, no lines lead to them
 LEGEND = (
     ("B", "backward; a number is a block"),
     ("message", "all-reduce of a bucket"),
@@ -25,9 +26,9 @@ LEGEND = (
 
 
 class Row(NamedTuple):
-    """One backward with its all-reduces: its name, and what was predicted of them, measured of them, or both.
+    """One backward with its all-reduces: its name, and the prediction, the measurement, or both.
 
-    made  {parameter: when its gradient is made}, on the clock of the backward that is drawn: the measured one, if any
+    made  {parameter: time at which its gradient is ready}, on the clock of the drawn backward: the measured one, if any
     """
 
     name: str
@@ -37,25 +38,25 @@ class Row(NamedTuple):
 
     @property
     def lanes(self) -> list[tuple[str, Overlap]]:
-        """What there is, the prediction first."""
+        """The prediction, the measurement, or both, each with its name, the prediction first."""
         both = ("predicted", self.predicted), ("measured", self.measured)
         return [(name, one) for name, one in both if one]
 
     @property
     def length(self) -> float:
-        """Seconds from the start of the backward to the end of everything."""
+        """Seconds from the start of the backward to the end of the last all-reduce or of the backward."""
         return max(max([one.end, *(sum.end for sum in one.buckets)]) - one.start for _, one in self.lanes)
 
     @property
     def height(self) -> int:
-        """Pixels that the row takes."""
+        """Height of the row in pixels."""
         return HEADING + BACKWARD + BETWEEN + len(self.lanes) * (SUM + 6) + AFTER
 
 
 def buckets(*rows: Row, title: str = "All-reduces during a backward", least: float = 0.0) -> Still:
     """The picture of some rows below each other, on one time axis in milliseconds that begins with their backwards.
 
-    least  seconds that the axis shows at least, so that moving bars move and the axis stays
+    least  the least length of the axis in seconds, so that it stays fixed while the bars change
 
     >>> from hybridlab.predict.time.buckets import Bucket
     >>> one = Overlap(0.0, 0.004, (Bucket(("a",), 8, 0.002, 0.002, 0.003), Bucket(("b",), 8, 0.004, 0.004, 0.006)))
@@ -71,7 +72,7 @@ def buckets(*rows: Row, title: str = "All-reduces during a backward", least: flo
 
 
 def in_words(row: Row) -> str:
-    """A row in words: how long the backward is, how many all-reduces there are, and what they expose."""
+    """A row in words: the length of the backward, the number of all-reduces, and their exposed time."""
     backward = row.lanes[-1][1]
     told = [f"{row.name}: backward {1e3 * (backward.end - backward.start):.1f} ms"]
     for name, one in row.lanes:
@@ -81,7 +82,7 @@ def in_words(row: Row) -> str:
 
 
 def layers(made: dict[str, float], start: float) -> list[tuple[str, float, float]]:
-    """(layer, begin, end) in the order of the backward: neighbours of one layer together.
+    """(layer, begin, end) in the order of the backward; consecutive parameters of one layer are one entry.
 
     >>> layers({"embed.token.weight": 3.0, "blocks.0.out.bias": 2.0, "blocks.0.out.weight": 1.5}, start=0.0)
     [('block 0', 0.0, 2.0), ('embed', 2.0, 3.0)]
@@ -98,13 +99,13 @@ def layers(made: dict[str, float], start: float) -> list[tuple[str, float, float
 
 
 def _row(row, top, on):
-    """Heading and backward, and a lane of sums for each of prediction and measurement."""
+    """The heading, the backward, and a lane of all-reduces for each of prediction and measurement."""
     backward, y = row.lanes[-1][1], top + HEADING
     at = lambda seconds: on.at(seconds - backward.start)
     yield on_paper(LEFT, y - 10, row.name, weight="600")
     yield words(LEFT - 10, y + 23, "backward", PX["axis"], "end")
     its, last = look("B", measured=bool(row.measured)), max(row.made.values())
-    if backward.end > last:  # a real backward still posts sums
+    if backward.end > last:  # a real backward still posts all-reduces
         yield box(at(last), y, at(backward.end) - at(last), BACKWARD, its)
     for layer, begin, end in layers(row.made, backward.start):
         yield from labelled(at(begin), y, at(end), BACKWARD, its, layer)
@@ -118,7 +119,7 @@ def _row(row, top, on):
 
 
 def _leads(one, at, y0, y1):
-    """From where each bucket is full to where its sum begins."""
+    """Lines from the time when each bucket is full to the beginning of its all-reduce."""
     for sum in one.buckets if len(one.buckets) <= LINES else ():
         ends = f"M{at(sum.full):.1f} {y0}L{at(sum.begin):.1f} {y1}"
         yield f'<path d="{ends}" stroke="{STYLE["muted"]}" stroke-width="1.2"/>'
@@ -130,7 +131,7 @@ def _sums(one, at, y, its):
 
 
 def _waits(one, at, y):
-    """What is exposed: grey behind the backward, with its length in it, behind it or above it."""
+    """The exposed time: grey after the backward, with its length inside it, to the right or above."""
     if not one.exposed:
         return
     x, end, text = at(one.end), at(one.end + one.exposed), f"exposed {1e3 * one.exposed:.1f} ms"

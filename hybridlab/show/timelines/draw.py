@@ -26,10 +26,10 @@ from hybridlab.show.timelines.svg import page
 from hybridlab.signatures import typed
 
 BELOW, CAPTION_LINE = 66, 21  # pixels under the plot, and for each line of the captions there
-NARROW = 760  # captions are broken for a notebook beside an open file browser: plotly does not break them again
+NARROW = 760  # pixels: captions fit a notebook next to an open file browser, since plotly does not wrap them
 LEGEND_ROW, LEGEND_KEY = 22, 40  # pixels: of the legend, and of the mark before a name
-COLUMNS, ROWS = 2000, 8  # pixels of the image: across, and for each height of a lane
-PALE = 0.6  # how far dots move towards their ground, so that a number on them can be read
+COLUMNS, ROWS = 2000, 8  # pixels of the image: its width, and for each lane height
+PALE = 0.6  # how far dots move towards their ground, so that a number on them is readable
 PX = STYLE["pixels"]
 
 
@@ -88,10 +88,10 @@ def without_caption(figure: Figure) -> Figure:
 
 
 def _bars(picture):
-    """One trace per look; the first of each name speaks for all of that name in the legend."""
+    """One trace per look; in the legend the first of each name stands for all of that name."""
     size, labels = picture.labels(_time_pixels(picture), picture.lane_pixels)
     keys = {look: (place, name) for place, (name, look) in enumerate(picture.legend)}
-    there = picture.x1 > picture.x0  # of a bar without length its outline would be seen
+    there = picture.x1 > picture.x0  # the outline of a bar without length would be visible
     boxes_of = [np.flatnonzero(there & (picture.look == number)).tolist() for number in range(len(picture.looks))]
     drawn = [(look, mine) for look, mine in zip(picture.looks, boxes_of) if mine]
     bars = [_bar(picture, mine, look, labels, size, keys.get(look)) for look, mine in drawn]
@@ -115,7 +115,7 @@ def _bar(picture, mine, look, labels, size, key):
         textposition="inside",
         insidetextanchor="middle",
         insidetextfont={"color": look.text, "size": size},
-        constraintext="inside" if size == PX["box"] else "none",  # plotly leaves more room around a text than we do
+        constraintext="inside" if size == PX["box"] else "none",  # plotly leaves more space around a text than we do
         textangle=0,
         hovertext=[picture.hover(i) for i in mine],
         hoverinfo="text",
@@ -126,7 +126,7 @@ def _bar(picture, mine, look, labels, size, key):
 
 
 def _line_in_legend(look, place, name):
-    """What is drawn as a thin line is one in the legend too; a bar's mark there is always a square."""
+    """The legend's mark for a look that is drawn as a thin line; plotly's mark for a bar is always a square."""
     pen = {"color": look.fill, "width": 3}
     return go.Scatter(x=[None], y=[None], mode="lines", line=pen, name=name, legendrank=1 + place, hoverinfo="skip")
 
@@ -140,7 +140,7 @@ def _keys(picture):
 
 
 def _image(picture):
-    """All boxes as one image under the axes: how long it takes to show depends on the screen alone."""
+    """All boxes as one image under the axes: the time to show it depends on the screen alone."""
     pixels = grid(picture, COLUMNS, round(ROWS * picture.height))
     place = {"xref": "x", "yref": "y", "x": 0, "y": 0, "sizex": picture.width, "sizey": picture.height}
     return place | {"source": png(pixels), "sizing": "stretch", "layer": "below", "xanchor": "left", "yanchor": "top"}
@@ -167,7 +167,7 @@ def _written(picture, font):
 
 
 def _time_pixels(picture):
-    """Pixels of one unit of time in a notebook's output."""
+    """The width of one unit of time in a notebook's output, in pixels."""
     return (USUAL_WIDTH - LEFT - RIGHT) / picture.width
 
 
@@ -213,9 +213,10 @@ def _layout(picture, title):
 
 
 def _legend(picture):
-    """How many rows the legend has, and how it is laid out: plotly's columns are as wide as the longest name in them.
+    """The number of rows of the legend, and its layout.
 
-    So names that do not fit into one row get columns; the last one, which is the longest, has no neighbour.
+    Names that do not fit into one row are in columns. In plotly the longest name sets the width of all columns, so the
+    last name, which is the longest, has no neighbour.
     """
     wide = [prose_width(name, PX["axis"]) for name, _ in picture.legend]
     room, own = USUAL_WIDTH - LEFT - RIGHT, LEGEND_KEY + 8
@@ -229,7 +230,7 @@ def _legend(picture):
 
 
 def _headings(picture, font):
-    """Names of timelines; of small pictures also their numbers, in one column behind the name, in more under it."""
+    """Names of timelines; for small pictures also their numbers, after the name in one column, under it in several."""
     between = "<br>" if len(picture.axes) > 1 else "&nbsp;&nbsp; "
     for one in picture.headings:
         told = f'{between}<span style="font-size:{PX["box"]}px;color:{STYLE["muted"]}">{one.told}</span>'
@@ -239,7 +240,7 @@ def _headings(picture, font):
 
 
 def _ticks_of_columns(picture):
-    """Where there are several time axes beside each other, each begins at 0."""
+    """Ticks of several time axes next to each other; each begins at 0."""
     if len(picture.axes) == 1:
         return {}
     return {

@@ -20,13 +20,13 @@ LATER_STAGES, SECOND_COPY = (
     "lighter: the other direction, a second copy of the model",
 )
 EITHER = "lighter: the rank's further stages, or the other direction (a second copy)"
-LEFT, RIGHT, TALLEST = 96, 18, 760  # pixels: room for labels, at the right; all lanes together at most
-USUAL_WIDTH = 960  # of a notebook's output, for which labels are chosen
+LEFT, RIGHT, TALLEST = 96, 18, 760  # pixels: space on the left (for labels) and right; the most for all lanes
+USUAL_WIDTH = 960  # pixels of a notebook's output, for which labels are chosen
 PX = STYLE["pixels"]
-SMALL, SMALL_HALVES = 24, 29  # pixels: a lane of a small picture; one in which fused pairs have half a lane each
-LABEL_FORMS = ((PX["box"], True), (PX["box"], False), (PX["smallest"], False))  # size, and whether the kind is said
-NARROW = 3  # pixels: as wide as its edges
-MOST = 0.9  # of all boxes must hold a form of label, else a shorter one is taken
+SMALL, SMALL_HALVES = 24, 29  # pixels: a lane of a small picture; one with fused pairs, two half lanes
+LABEL_FORMS = ((PX["box"], True), (PX["box"], False), (PX["smallest"], False))  # size, and whether the kind is in it
+NARROW = 3  # pixels: a box as wide as its two edges
+MOST = 0.9  # the part of all boxes that a form of label must fit; else a shorter one is used
 
 
 class Lane(NamedTuple):
@@ -41,7 +41,7 @@ class Lane(NamedTuple):
 
 
 class Heading(NamedTuple):
-    """The name of a timeline that stands beside others, and where it is written; its numbers, in a small picture."""
+    """The name of one timeline of several, and its position; in a small picture also its numbers."""
 
     text: str
     y: float
@@ -55,19 +55,19 @@ class Boxes:
 
     x0, x1, y0, y1          the box, in time and in lane heights from the top
     look, lane              numbers into `looks` and `lanes`
-    rank, stage, microbatch, kind   what it is; kind is a number into `KINDS`, `BUBBLE` or `ARRIVED`
+    rank, stage, microbatch, kind   of the action; kind is a number into `KINDS`, `BUBBLE` or `ARRIVED`
     starts                  the first box of each timeline (timelines + 1): its rows in program order, its bubbles, its
                             messages that wait
-    scales                  how long a tick of each timeline is drawn
-    rulers                  the top of the room above each timeline where its length is explained; none unless asked for
+    scales                  the drawn length of a tick of each timeline
+    rulers                  the top of the space for a ruler above each timeline; empty without rulers
     unit, length            of the time axis: "units" or "ms"
-    axes                    where it begins, once for each column of timelines
-    height                  of the whole picture, in lane heights
+    axes                    the beginning of the time axis, once for each column of timelines
+    height                  of the full picture, in lane heights
     captions                one computed line of words per timeline
-    lighter                 what lighter boxes are: the same rank's later stages, or those of the model's second copy
+    lighter                 the meaning of lighter boxes: later stages of a rank, or those of the model's second copy
     notes                   in their places
-    told                    what notes and thin lines show, in words
-    small                   whether lanes are flat, and headings say what captions else say
+    told                    notes and thin lines in words
+    small                   whether lanes are flat, and headings say what captions otherwise say
     """
 
     x0: np.ndarray
@@ -101,7 +101,7 @@ class Boxes:
 
     @property
     def width(self) -> float:
-        """The whole picture's width, in drawn time."""
+        """The full picture's width, in drawn time."""
         return self.axes[-1] + self.length
 
     @property
@@ -111,7 +111,7 @@ class Boxes:
 
     @property
     def lane_pixels(self) -> float:
-        """The height of one lane, so that the whole picture fits on a screen."""
+        """The height of one lane at which the full picture fits on a screen, in pixels."""
         usual = PX["lane"]
         if self.small:
             halves = (np.isclose(self.y1 - self.y0, 0.5) & (self.x1 > self.x0)).any()
@@ -120,14 +120,14 @@ class Boxes:
 
     @property
     def named_lanes(self) -> list[Lane]:
-        """The lanes whose names are written: as many as there is room for."""
+        """The lanes whose names are written: as many as fit."""
         every = max(1, int(np.ceil((PX["axis"] + 2) / self.lane_pixels)))
         of_both = every == 1 or len(self.headings)
         return [one for one in self.lanes if one.rank % every == 0 and (of_both or not one.measured)]
 
     @property
     def unnumbered(self) -> "Boxes":
-        """The same picture; its captions say what is drawn, and no number of it."""
+        """The same picture with captions that name the timelines, without numbers."""
         captions = tuple(caption.partition(":")[0] for caption in self.captions)
         return replace(self, captions=captions, headings=tuple(one._replace(told="") for one in self.headings))
 
@@ -138,7 +138,7 @@ class Boxes:
 
     @property
     def legend(self) -> list[tuple[str, Look]]:
-        """(name, look) of every kind to be seen, in the order of the style: predicted, first chunks preferred."""
+        """(name, look) of every visible kind, in the order of the style: if possible predicted, of a first chunk."""
         order = list(STYLE["kinds"])
         seen = [self.looks[number] for number in np.unique(self.look[self.x1 > self.x0])]
         looks = sorted(seen, key=lambda one: (one.measured, one.chunk, order.index(one.kind)))
@@ -154,9 +154,9 @@ class Boxes:
         return named + ([(self.lighter, lighter)] if lighter else [])
 
     def label(self, box: int, wide: bool) -> str:
-        """What is written in one box: its microbatch, in a wide box with the kind in front.
+        """The text in one box: its microbatch; in a wide box the kind comes before it.
 
-        Where every rank has several stages and a single microbatch, this would tell nothing: there it is the stage.
+        If every rank has several stages and a single microbatch, it is the stage, since the microbatch says nothing.
         """
         letter, microbatch = self.looks[self.look[box]].letter, self.microbatch[box]
         if not letter:
@@ -168,13 +168,13 @@ class Boxes:
 
     @cached_property
     def _by_stage(self) -> bool:
-        """Whether the stage tells the boxes of a rank apart, and the microbatch does not."""
+        """Whether the boxes of a rank differ in their stage and not in their microbatch."""
         own = self.microbatch >= 0
         one = all(len(np.unique(self.microbatch[own & (self.rank == rank)])) <= 1 for rank in np.unique(self.rank))
         return one and len(np.unique(self.stage[own & (self.rank == 0)])) > 1
 
     def edges(self, boxes: list[int], time_px: float) -> list[str]:
-        """The colour of the edge of each of some boxes: a light edge would hide a bar that is as narrow as it."""
+        """The edge colours of these boxes. Light edges would hide a narrow bar, so its edges have its fill colour."""
         narrow = (self.x1 - self.x0)[boxes] * time_px <= NARROW
         looks = [self.looks[number] for number in self.look[boxes].tolist()]
         hidden = [thin and one.kind == "message" and not one.measured for one, thin in zip(looks, narrow)]
@@ -196,10 +196,10 @@ class Boxes:
         return f"{name}: {MEANING[kind]}{of}, stage {self.stage[box]}, rank {self.rank[box]}{measured}: {when}"
 
     def labels(self, time_px: float, lane_px: float) -> tuple[int, list[str]]:
-        """The text of every box at this size, and the height of its letters: "F3", or "3", or nothing, in all alike.
+        """(the height of the letters, the text of every box) at this size, in one form for all: "F3", "3" or nothing.
 
-        A box that its text does not fit in has none: the smallest letters are 12 pixels high. Flat boxes, the halves of
-        fused pairs, are asked for themselves.
+        A box too small for its text has none: the smallest letters are 12 pixels high. For flat boxes, the halves of
+        fused pairs, the form is chosen separately.
         """
         room_x, room_y = (self.x1 - self.x0) * time_px - 4, (self.y1 - self.y0) * lane_px - 2
         written = {i for i in np.flatnonzero(self.x1 > self.x0).tolist() if self.label(i, wide=True)}
@@ -213,10 +213,10 @@ class Boxes:
 
 
 def shown(value: float) -> str:
-    """A time as it is written: at most four digits that count."""
+    """A time as text, with at most four significant digits."""
     return f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"
 
 
 def text_width(text: str, size: float) -> float:
-    """About how many pixels wide a text is, in letters `size` pixels high."""
+    """The approximate width of a text in pixels, in letters `size` pixels high."""
     return size * sum(1.0 if letter in "WM" else 0.63 for letter in text)

@@ -1,7 +1,7 @@
 """A grid: a picture of very many boxes as an image, so that its size depends on the screen and not on the schedule.
 
-A pixel mixes the colours of all boxes that it covers, each by its share of the pixel. If it took the colour of one of
-them, boxes thinner than a pixel would draw a pattern that the schedule does not have.
+A pixel mixes the colours of all boxes that it covers, in proportion to their areas. With the colour of only one of
+them, boxes thinner than a pixel would make a pattern that is not in the schedule.
 """
 
 import base64
@@ -34,7 +34,7 @@ def grid(picture: Boxes, columns: int, rows: int) -> np.ndarray:
     order = np.argsort(picture.x0, kind="stable")
     bands = np.searchsorted(np.unique(np.concatenate([picture.y0, picture.y1])), middles, side="right")
     pixels = np.empty((rows, columns, 3))
-    for band in np.unique(bands):  # rows of pixels between the same edges are alike
+    for band in np.unique(bands):  # rows of pixels between the same edges are equal
         y = middles[bands == band][0]
         here = order[(picture.y0[order] <= y) & (picture.y1[order] > y)]
         pixels[bands == band] = _mixed(picture, here, edges, fills)
@@ -42,7 +42,7 @@ def grid(picture: Boxes, columns: int, rows: int) -> np.ndarray:
 
 
 def png(pixels: np.ndarray) -> str:
-    """An image as a PNG in a `data:` address, which SVG and plotly take.
+    """An image as a PNG in a `data:` address, for SVG and plotly.
 
     >>> png(np.zeros((1, 1, 3), np.uint8))[:34]
     'data:image/png;base64,iVBORw0KGgoA'
@@ -59,7 +59,7 @@ def png(pixels: np.ndarray) -> str:
 
 
 def _mixed(picture, here, edges, fills):
-    """One row of pixels: what these boxes, in order of time and none over another, cover of each, in their colours."""
+    """One row of pixels, each mixed from the colours of these boxes. They are in order of time and do not overlap."""
     shares = np.zeros((len(edges) - 1, len(fills)))
     for look in np.unique(picture.look[here]):
         mine = here[picture.look[here] == look]

@@ -18,7 +18,7 @@ STRIPES = "lanes-stripes"
 
 
 class Lanes(NamedTuple):
-    """Where the rows are: from `top` to `bottom`, right of `left`, in pixels; the axis shows `total` milliseconds."""
+    """The place of the rows, from `top` to `bottom`, right of `left`, in pixels; the axis has `total` milliseconds."""
 
     left: int
     top: int
@@ -26,20 +26,20 @@ class Lanes(NamedTuple):
     total: float
 
     def at(self, seconds: float) -> float:
-        """Where a time is, in pixels from the left."""
+        """The position of a time, in pixels from the left."""
         return self.left + seconds * 1e3 * ((WIDTH - self.left - RIGHT) / self.total)
 
 
 def on_lanes(
     lanes: Lanes, title: str, legend: Sequence[tuple[str, str]], told: list[str], rows: Iterable[str]
 ) -> Still:
-    """The whole picture: `legend` names looks, `told` are the rows in words, `rows` are drawn by the caller."""
+    """The full picture: `legend` names looks, `told` has the rows in words, `rows` are drawn by the caller."""
     drawn = [*_stripes(legend), *_legend(lanes, legend), *_axis(lanes), *rows]
     return captioned(WIDTH, lanes.bottom + 58, title, "\n".join(told), drawn, fill=0.9, foot=-2)
 
 
 def labelled(x0: float, y: float, x1: float, tall: float, its: Look, name: str) -> Iterator[str]:
-    """A box, and in it as much of its name as there is room for: the whole, its last word, or nothing."""
+    """A box, with as much of its name as fits: the full name, its last word, or nothing."""
     yield box(x0, y, x1 - x0, tall, its)
     size = PX["box"] if tall > LOW else PX["smallest"]
     if fitting := [text for text in (name, name.split()[-1]) if text_width(text, size) + 1 <= x1 - x0]:
@@ -61,7 +61,7 @@ def on_paper(x: float, y: float, text: str, anchor: str = "start", weight: str =
 
 
 def _stripes(legend):
-    """The diagonal stripes of looks that have them: white, and let through, so that they suit every fill."""
+    """The diagonal stripes of looks that have them: white and translucent, so that they suit every fill."""
     if any(look(kind).hatch for kind, _ in legend):
         yield (
             f'<defs><pattern id="{STRIPES}" width="8" height="8" patternUnits="userSpaceOnUse" '

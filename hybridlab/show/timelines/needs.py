@@ -7,7 +7,7 @@ from hybridlab.core.when.timeline import Timeline
 
 
 def needs(timeline: Timeline) -> Lists:
-    """For every row of the schedule, the rows of the actions that make what it takes.
+    """For every row of the schedule, the rows of the actions that make its inputs.
 
     >>> from hybridlab.predict.time.simulate import simulate
     >>> from hybridlab.scheduling.registry import schedule
@@ -17,7 +17,7 @@ def needs(timeline: Timeline) -> Lists:
     """
     flow = timeline.flow
     maker, action = flow.maker[flow.takes.values], flow.takes.owners
-    pair = np.unique(action[maker >= 0] * flow.actions + maker[maker >= 0])  # each once, sorted by who takes
+    pair = np.unique(action[maker >= 0] * flow.actions + maker[maker >= 0])  # each once, sorted by taker
     action, maker = np.divmod(pair, max(flow.actions, 1))
     counts = np.bincount(action, minlength=flow.actions)
     starts = np.cumsum(np.concatenate([[0], counts]))

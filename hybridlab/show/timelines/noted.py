@@ -9,17 +9,17 @@ from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.notes import Brace, Note, lines
 
 ROOM, SMALL_ROOM = 1.5, 2.1  # lane heights, above a lane or below it: the brace, and two lines of text
-TALL, INSET, APART = 10, 1.5, 10  # pixels: of a brace; of its ends from its stretch's; of two texts
+TALL, INSET, APART = 10, 1.5, 10  # pixels: height of a brace; from its ends to those of its stretch; between two texts
 LEADING = 1.15  # lines of text, in heights of their letters
 PX = STYLE["pixels"]
 
 
 class Placed(NamedTuple):
-    """A note in a picture: its stretch in drawn time, the edge of the lane where it stands, and on which side of it.
+    """A note in a picture: its stretch in drawn time, its edge of the lane, and whether it is above that edge.
 
-    lines    what is written there
-    outline  the corners of the line around its slots; none for a brace
-    axis     where the time axis of its column begins;  room  the height that it may take, in lane heights
+    lines    its text
+    outline  the corners of the line around its slots; empty for a brace
+    axis     the beginning of its column's time axis;  room  the most height that it may have, in lane heights
     """
 
     x0: float
@@ -48,7 +48,7 @@ class Text(NamedTuple):
 
 
 def rooms(notes: list[Note], panel: list, room: float = ROOM) -> tuple[np.ndarray, np.ndarray]:
-    """The room that notes need above and below the lane of each (timeline, rank) of a panel, in lane heights."""
+    """The space for notes above and below the lane of each (timeline, rank) of a panel, in lane heights."""
     above, below = np.zeros((2, len(panel), panel[0].schedule.ranks))
     for note in notes:
         for number, timeline in enumerate(panel):
@@ -61,8 +61,8 @@ def rooms(notes: list[Note], panel: list, room: float = ROOM) -> tuple[np.ndarra
 def placed(note: Note, tops: np.ndarray, tall: float, scale: float, numbers: bool = True, room: float = ROOM) -> Placed:
     """The place of a note.
 
-    tops  of its timeline's lanes;  tall  how high such a lane is, messages included
-    scale  how long a tick of it is drawn
+    tops   of its timeline's lanes;  tall  height of such a lane, messages included
+    scale  drawn length of a tick
     """
     to = lambda time: time / note.timeline.tick * scale
     written = tuple(line for line in lines(note, numbers) if line)
@@ -81,7 +81,7 @@ def strokes(notes: tuple[Placed, ...], time_px: float, lane_px: float) -> list[l
 
 
 def texts(notes: tuple[Placed, ...], length: float, time_px: float, lane_px: float) -> list[Text]:
-    """What is written, line by line, so that texts of one row stand apart and none leaves the picture."""
+    """The lines of text, placed so that texts of one row do not overlap and none leaves the picture."""
     room = min((note.room for note in notes), default=ROOM) * lane_px - TALL - 6
     size = min(PX["caption"], max(PX["smallest"], room / 2 / LEADING))
     out = []
@@ -105,7 +105,7 @@ def _above(note):
 
 
 def _rank(note):
-    """The rank at whose lane a note's text stands: an outline's under the last."""
+    """The rank whose lane has a note's text; for an outline the last rank."""
     return note.rank if isinstance(note, Brace) else len(note.slots) - 1
 
 

@@ -18,7 +18,7 @@ START, END = "fill", "drain"
 class Brace(NamedTuple):
     """A brace over the time from `begin` to `end` of one rank, with its name, and a formula for its length.
 
-    above  whether it stands over the rank's lane; None: over that of rank 0, under any other
+    above  whether it is above the rank's lane; None: above that of rank 0, below any other
     """
 
     timeline: Timeline
@@ -31,7 +31,7 @@ class Brace(NamedTuple):
 
     @property
     def length(self) -> float:
-        """How long the stretch is, in the timeline's `unit`s."""
+        """The length of the stretch, in the timeline's `unit`s."""
         return self.end - self.begin
 
     @property
@@ -53,13 +53,13 @@ class Outline(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """The rank with the longest slot; of equal ones the last."""
+        """The rank with the longest slot; if several are equal, the last."""
         lengths = [end - begin for begin, end in self.slots]
         return len(lengths) - 1 - int(np.argmax(lengths[::-1]))
 
     @property
     def length(self) -> float:
-        """How long the longest slot is."""
+        """The length of the longest slot."""
         begin, end = self.slots[self.longest]
         return end - begin
 
@@ -70,7 +70,7 @@ Note = Brace | Outline
 def fill_work_drain(timeline: Timeline, rank: int = -1, formulas: Sequence[str] = ("", "", "")) -> list[Brace]:
     """Three braces over a rank's time: before its first action, from there to the end of its last, and after it.
 
-    timeline  that is drawn
+    timeline  the drawn timeline
     rank      -1: the last;  formulas  for the three, in this order; a stretch without length has no brace
 
     >>> from hybridlab.predict.time.costs import Costs
@@ -90,9 +90,9 @@ def fill_work_drain(timeline: Timeline, rank: int = -1, formulas: Sequence[str] 
 def busy_and_idle(timeline: Timeline, rank: int = 0, formulas: Sequence[str] = ()) -> list[Brace]:
     """Braces over every busy stretch of a rank and over every pause.
 
-    timeline  that is drawn
-    rank      whose stretches are marked
-    formulas  one for each, from left to right, or none
+    timeline  the drawn timeline
+    rank      the rank whose stretches are marked
+    formulas  one for each stretch, from left to right, or none
 
     raises  ValueError if the number of formulas differs from the number of stretches
 
@@ -122,8 +122,8 @@ def busy_and_idle(timeline: Timeline, rank: int = 0, formulas: Sequence[str] = (
 def triangles(timeline: Timeline, formulas: Sequence[str] = ("", "")) -> list[Outline]:
     """Outlines around the idle time before every rank's first action, and after its last.
 
-    timeline  that is drawn
-    formulas  for the longest slot of each
+    timeline  the drawn timeline
+    formulas  for the longest slot of each outline
 
     >>> from hybridlab.predict.time.costs import Costs
     >>> from hybridlab.predict.time.simulate import simulate
@@ -140,12 +140,12 @@ def triangles(timeline: Timeline, formulas: Sequence[str] = ("", "")) -> list[Ou
 
 
 def in_words(note: Note, numbers: bool = True) -> str:
-    """A note in one line: its name, its formula and, with `numbers`, what that comes to."""
+    """A note in one line: its name, its formula and, with `numbers`, its length."""
     return " ".join(line for line in lines(note, numbers) if line)
 
 
 def lines(note: Note, numbers: bool = True) -> tuple[str, str]:
-    """A note in two lines: its name, and below it its formula and its length."""
+    """A note in two lines: its name; its formula and, with `numbers`, its length."""
     unit = "ms" if note.timeline.unit == "s" else ""
     length = note.length * (1e3 if unit else 1)
     value = f"{length:.4g} {unit}".strip() if numbers else ""
@@ -153,7 +153,7 @@ def lines(note: Note, numbers: bool = True) -> tuple[str, str]:
 
 
 def told(notes: Sequence[Note], numbers: bool = True) -> list[str]:
-    """All notes of one timeline in words: a line for each rank, one for what is outlined."""
+    """All notes of one timeline in words: a line for the braces of each rank, and one for all outlines."""
     braces = [note for note in notes if isinstance(note, Brace)]
     about = {f"rank {rank}": [one for one in braces if one.rank == rank] for rank in sorted({b.rank for b in braces})}
     about["outlined, longest on one rank"] = [note for note in notes if isinstance(note, Outline)]

@@ -1,22 +1,22 @@
 """A picture as plain columns: the data of the widget, the static twin, the page and the text summary.
 
-One dictionary, made here and nowhere else. `view.js` draws it, `twin.py` draws it, its "summary" is the text beside
-it. It can be sent as it is (columns as bytes) or written as JSON (columns in base64, see `to_json`).
+It is one dictionary, made only here. `view.js` and `twin.py` draw it; its "summary" is the text next to the picture. It
+can be sent as it is (columns as bytes) or written as JSON (columns in base64, see `to_json`).
 
     columns    {name: {"type": "f4" | "i1" | "i2" | "i4", "data": little-endian bytes, or their base64}}
         x0 x1 y0 y1                   of every box: time, and lane heights from the top (see `boxes`)
         look lane kind                numbers into "looks", "lanes", "kinds"; kind -1 is a bubble, -2 a message that has
                                       arrived and is not yet used
-        stage microbatch replica      what the box is; -1 where it has none
+        stage microbatch replica      of the box; -1 where it has none
         waited                        the box that it waited for last; -1: none
-        need_starts needs             needs[need_starts[i] : need_starts[i + 1]] are the boxes that box i takes from
+        need_starts needs             needs[need_starts[i] : need_starts[i + 1]] are the boxes that make box i's inputs
         path_starts path              the critical path of each timeline, as boxes
         held_starts held_times held_counts   activations held: one step curve per timeline and rank, in this order
     looks, lanes, headings, legend    as `Boxes` has them, as dictionaries; a legend entry is [name, look]
     kinds      [[spelling, meaning], …], as in "F", "forward"
     timelines  one each, from top to bottom: {"name", "measured", "summary", "peaks" (per rank), "ranks", "chunks",
                "scale" (drawn time per tick), "ruler" (the top of its ruler, in lane heights), "length" (text),
-               "measures"}; a measure is one of the three bubbles, with what it compares (see `_measures`)
+               "measures"}; a measure is one of the three bubbles, with its times (see `_measures`)
     unit, length, height, lighter, told, summary
 """
 
@@ -36,12 +36,12 @@ from hybridlab.show.timelines.drawn import Boxes, Heading, Lane, shown
 from hybridlab.show.timelines.needs import needs
 from hybridlab.show.timelines.spans import is_measured
 
-MEASURES = (  # property of a timeline, how it is called for short, definition
+MEASURES = (  # property of a timeline, its short name, its definition
     ("bubble_fraction", "idle / total", "idle time over the time of all ranks from the first begin to the last end"),
     ("bubble_overhead", "idle / ideal", "idle time over compute time; the lectures' bubble"),
     ("bubble_span", "idle / span", "idle time over span, of the rank with the longest span; zero-bubble papers"),
 )
-LATER = 2**62  # a tick that never comes
+LATER = 2**62  # later than any tick
 BOX_COLUMNS = ("x0", "x1", "y0", "y1", "look", "lane", "kind", "stage", "microbatch")
 
 
@@ -77,7 +77,7 @@ def to_json(picture: dict) -> str:
 
 
 def column(picture: dict, name: str) -> np.ndarray:
-    """One column of a picture, also of one that was read from JSON."""
+    """One column of a picture, which may have been read from JSON."""
     stored = picture["columns"][name]
     raw = base64.b64decode(stored["data"]) if isinstance(stored["data"], str) else stored["data"]
     return np.frombuffer(raw, f"<{stored['type']}")
@@ -124,7 +124,7 @@ def _replicas(timelines, drawn):
 
 
 def _causes(timelines, drawn):
-    """The columns of what boxes need and what they waited for: actions' numbers become their boxes' numbers."""
+    """The columns of dependencies: for each box, the boxes that make its inputs, and the box that it waited for."""
     waited, counts, needed, paths = np.full(len(drawn), -1), np.zeros(len(drawn), dtype=np.int64), [], []
     for timeline, start in zip(timelines, drawn.starts):
         flow, cause, taken = timeline.flow, timeline.waited_for, needs(timeline)
@@ -154,7 +154,7 @@ def _held(timelines, drawn):
 
 
 def _curves(timeline):
-    """The memory of each rank over time; of a run that goes on, so far: what has no length has not ended."""
+    """The memory of each rank over time; in a run that still goes on, an action without length has not ended."""
     if not timeline.origin.get("live"):
         return live(timeline)
     over = timeline.end > timeline.begin
@@ -164,7 +164,7 @@ def _curves(timeline):
 
 
 def _timeline(timeline, drawn, number):
-    """The texts of one timeline, in addition to its boxes."""
+    """The texts and numbers of one timeline, in addition to its boxes."""
     scale = drawn.scales[number]
     return {
         "name": timeline.schedule.name,
@@ -181,10 +181,11 @@ def _timeline(timeline, drawn, number):
 
 
 def _measures(timeline, scale):
-    """The three bubbles: {"key", "name", "told", "value", "text"}, and what they compare, in drawn time.
+    """The three bubbles: {"key", "name", "told", "value", "text"}, and their times, in drawn time.
 
-    rank   the rank that is meant; -1: a mean over all;  begin, busy_end, end  compute first, then idle, end to end;
-    whole  the end of what idle time is divided by: `end`, or `busy_end`
+    rank   the rank of the measure; -1: the mean over all
+    begin, busy_end, end  compute time from begin to busy_end, idle time from there to end
+    whole  the end of the time by which idle time is divided: `end`, or `busy_end`
     """
     length, busy, to = timeline.length, float(np.mean(timeline.busy)), 1e3 if timeline.unit == "s" else 1
     rank, begin, end = _longest_span(timeline)
@@ -204,7 +205,7 @@ def _measures(timeline, scale):
 
 
 def _longest_span(timeline):
-    """(rank, begin, end) of the rank whose own compute actions reach farthest, as `bubble_span` takes it."""
+    """(rank, begin, end) of the rank with the longest time from first to last compute action, as in `bubble_span`."""
     flow, step, spans = timeline.flow, timeline.typical, []
     for rank, (a, b) in enumerate(zip(flow.program, flow.program[1:])):
         own = np.flatnonzero(timeline.lane[a:b] == 0) + a

@@ -1,9 +1,9 @@
 """Spans: the boxes of one timeline in columns: its actions in program order, its bubbles, and messages that wait to be
 used.
 
-x is time, y counts lane heights from the top of the rank's lane down; messages lie half a lane high under it, and under
-these, half a lane each, copies to the host and copies back. A bar ends when the transfer ends. From there a thin line
-leads on to the action that takes what the message brought.
+x is time, y counts lane heights downwards from the top of the rank's lane. Messages have half a lane under it; below
+them copies to the host and copies back have half a lane each. A bar ends when the transfer ends. From there a thin line
+leads to the action that takes the message.
 """
 
 import numpy as np
@@ -14,12 +14,12 @@ from hybridlab.core.when.timeline import LANES, Timeline
 from hybridlab.show.paper.style import STYLE, look
 
 SEND_Y, RECEIVE_Y, REDUCE_Y = (1.04, 1.27), (1.29, 1.52), (1.04, 1.52)  # message bars, from the top of their lane
-OUT_Y, IN_Y, COPIES = (1.04, 1.54), (1.58, 2.08), 1.06  # copies to the host and back; how high both are
-ARRIVED_Y = (1.37, 1.44)  # the line behind a message that waits
-BUBBLE, ARRIVED = -1, -2  # in place of a kind of action
-SHADES = 5  # stages of a rank that are told apart by how light they are; of more, the last would be white
-BRIEF = 1000  # a wait of less than a timeline's length over this is drawn by nobody
-LATER = 2**62  # a tick that never comes
+OUT_Y, IN_Y, COPIES = (1.04, 1.54), (1.58, 2.08), 1.06  # copies to the host and back; the height of both
+ARRIVED_Y = (1.37, 1.44)  # the line after a message that waits
+BUBBLE, ARRIVED = -1, -2  # instead of a kind of action
+SHADES = 5  # stages of a rank with different shades; with more, the last would be white
+BRIEF = 1000  # a wait shorter than a timeline's length divided by this is not drawn
+LATER = 2**62  # later than any tick
 
 
 def is_measured(timeline: Timeline) -> bool:
@@ -30,7 +30,7 @@ def is_measured(timeline: Timeline) -> bool:
 def columns(timeline: Timeline, scale: float, tops: np.ndarray, looks: dict) -> dict[str, np.ndarray]:
     """The columns of one timeline, by the names that `Boxes` gives them.
 
-    scale  how long a tick is drawn;  tops  of the ranks' lanes;  looks  {look: number}, which grows by new ones
+    scale  drawn length of a tick;  tops  of the ranks' lanes;  looks  {look: number}, to which new ones are added
     """
     schedule, flow, step = timeline.schedule, timeline.flow, timeline.typical
     kind, stage, microbatch, replica = schedule.rows.T[:4]
@@ -62,9 +62,9 @@ def columns(timeline: Timeline, scale: float, tops: np.ndarray, looks: dict) -> 
 
 
 def waiting(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
-    """(RECVs whose message has come and waits, when the first action that takes it begins), in ticks.
+    """(RECVs whose message has arrived and waits, the begin in ticks of the first action that takes it).
 
-    It follows from the law: nothing but a message's own end and the begin of what takes it is looked at.
+    It is computed only from the message's end and the begin of the actions that take it.
 
     >>> from hybridlab.predict.time.costs import Costs
     >>> from hybridlab.predict.time.simulate import simulate
@@ -86,7 +86,7 @@ def waiting(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tall(timeline: Timeline) -> float:
-    """How high a rank's lane is, what runs beside its compute actions included; only what takes time is seen."""
+    """The height of a rank's lane, with its messages and copies; those without length do not count."""
     seen = timeline.lane[(timeline.end > timeline.begin)[timeline.typical]]
     messages = RECEIVE_Y[1] if np.isin(seen, (SEND, RECEIVE, REDUCE)).any() else 1.0
     return messages + (COPIES if (seen >= OUT).any() else 0.0)
@@ -95,7 +95,7 @@ def tall(timeline: Timeline) -> float:
 def _heights(timeline, flow):
     """Top and bottom of every row's box inside its lane; the two actions of a fused pair take half a lane each."""
     lane, action = timeline.lane[flow.action_of], flow.action_of
-    down = tall(timeline) - 1 - COPIES  # copies stand below the messages, where there are any
+    down = tall(timeline) - 1 - COPIES  # copies are below the messages, where there are any
     copies = {name: (top + down, bottom + down) for name, (top, bottom) in {"out": OUT_Y, "in": IN_Y}.items()}
     of_lane = {"compute": (0.0, 1.0), "send": SEND_Y, "receive": RECEIVE_Y, "reduce": REDUCE_Y} | copies
     top, bottom = np.array([of_lane[name] for name in LANES])[lane].T
@@ -127,7 +127,7 @@ def _look_number(looks, kind, chunk, measured):
 def _idle(timeline):
     """(rank, begin, end) of every bubble, in ticks: where a rank does no compute action, from 0 to the length.
 
-    While a run goes on, nobody knows yet what a rank does behind its last action.
+    While a run goes on, the time after a rank's last action is not yet a bubble.
     """
     step, length = timeline.typical, int(timeline.end[timeline.typical].max(initial=0))
     live = timeline.origin.get("live", False)

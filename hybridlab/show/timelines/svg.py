@@ -1,6 +1,6 @@
 """The static twin: a picture as SVG, which shows without a kernel, without JavaScript, on paper and on GitHub.
 
-It is drawn from the same boxes as every other picture. Its colours are explicit, on its own light ground, so that it is
+It is drawn from the same boxes as every other picture. It has explicit colours and a light ground, so that it is
 readable on a dark page too. The same timelines always give the same text.
 """
 
@@ -27,7 +27,7 @@ def svg(*timelines: Timeline, width: int = 960, title: str | None = None) -> str
 def animated(timeline: Timeline, width: int = 960, title: str | None = None) -> str:
     """A moving picture: a cursor sweeps over the timeline and boxes appear, again and again.
 
-    It stands still, and complete, where the reader asked for less motion or nothing moves.
+    It is complete and does not move if the reader asked for less motion or the page shows no animations.
     """
     return page(boxes(timeline), width, title, moving=True)
 
@@ -35,7 +35,7 @@ def animated(timeline: Timeline, width: int = 960, title: str | None = None) -> 
 def page(picture: Boxes, width: float = 960, title: str | None = None, moving: bool = False, more=None) -> str:
     """Boxes as SVG text: legend, lanes, axis and captions around them.
 
-    more  more(top, bottom, lane, scale) -> (elements, bottom): what else is drawn over and under the boxes, in pixels
+    more  more(top, bottom, lane, scale) -> (elements, bottom): draws more above and below the boxes, in pixels
     """
     lane = picture.lane_pixels
     scale = (width - LEFT - RIGHT) / picture.width
@@ -80,7 +80,7 @@ def _head(picture, width, title):
 
 
 def _headings(picture, y, lane, scale):
-    """Names of timelines, and in small pictures their numbers: behind the name, or under it where there are columns."""
+    """Names of timelines, and in small pictures their numbers: after the name, or under it where there are columns."""
     out, below = [], len(picture.axes) > 1
     for one in picture.headings:
         x, middle = LEFT + one.x * scale, y + one.y * lane
@@ -122,7 +122,7 @@ def _caption(captions, y, width):
 
 
 def _notes(picture, top, lane, scale):
-    """Braces, outlines and their text, which keeps the lines of the axis away."""
+    """Braces, outlines and their text, which has a light rim so that it is readable on the lines of the axis."""
     rim = {"stroke": STYLE["paper"], "stroke-width": "4", "paint-order": "stroke"}
     pen = f'fill="none" stroke="{STYLE["ink"]}" stroke-linejoin="round"'
     out = []
@@ -173,7 +173,7 @@ def _few(picture, top, lane, scale, name):
 
 
 def _many(picture, top, lane, scale):
-    """So many boxes that they are drawn as one image, a pixel for each pixel, without edges and labels."""
+    """Many boxes as one image at the screen's resolution, without edges and labels."""
     wide, tall = picture.width * scale, picture.height * lane
     pixels = grid(picture, columns=max(1, round(wide)), rows=max(1, round(tall)))
     where = f'x="{LEFT}" y="{short(top)}" width="{short(wide)}" height="{short(tall)}"'
@@ -181,7 +181,7 @@ def _many(picture, top, lane, scale):
 
 
 def _curtain(picture, top, lane, width):
-    """A light curtain with a cursor on its edge, which slides off to the right. Unmoved, it hides nothing."""
+    """A light curtain with a cursor on its edge, which slides off to the right. Without animation it hides nothing."""
     wide, beat = width - LEFT - RIGHT, 12
     top, tall = short(top - 4), short(picture.height * lane + 8)
     return [

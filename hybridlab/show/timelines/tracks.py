@@ -20,8 +20,8 @@ HEADING, COMPUTE, SENT, AFTER = 32, 32, 20, 20  # heights in pixels
 class Telling(NamedTuple):
     """The kinds of work on a picture's tracks, with their looks and names.
 
-    kinds   {how the name of a piece begins: the look of what it is};  legend  (look, its name), above the rows
-    lane    the name of the lane in which the rank computes;  bare  what the time is that it does not, in a sentence
+    kinds   {the beginning of a piece's name: its look};  legend  (look, its name), above the rows
+    lane    the name of the compute lane;  bare  words for the time in which the rank does not compute
     """
 
     kinds: dict[str, str]
@@ -85,7 +85,7 @@ def in_words(row: Row, telling: Telling = PRODUCTS) -> str:
 
 
 def beside(pieces: Iterable[Piece]) -> list[tuple[Piece, int]]:
-    """Each message with its line: 0, or further down where messages before it are still under way.
+    """Each message with its line: 0, or a lower one while earlier messages are still under way.
 
     >>> [line for _, line in beside([Piece("z", "AG 0", 0, 3), Piece("z", "AG 1", 1, 2), Piece("z", "AG 2", 2, 4)])]
     [0, 1, 1]
@@ -99,12 +99,12 @@ def beside(pieces: Iterable[Piece]) -> list[tuple[Piece, int]]:
 
 
 def _height(placed) -> int:
-    """Pixels of a row with these lanes."""
+    """The height of a row with these lanes, in pixels."""
     return HEADING + COMPUTE + 6 + sum(map(_tall, placed.values())) + AFTER
 
 
 def _tall(its) -> int:
-    """Pixels of a lane."""
+    """The height of a lane, in pixels."""
     return SENT * max([1, *(line + 1 for _, line in its)]) + 4
 
 

@@ -1,6 +1,7 @@
 """The twin of a live picture: the same picture as SVG, drawn from the columns that the browser gets.
 
-Boxes as in every SVG of ours; over each timeline its ruler, under all of them the curves of activations held.
+The boxes are those of every SVG of a timeline. A ruler is above each timeline, the curves of activations held below
+all of them.
 """
 
 import numpy as np
@@ -13,7 +14,7 @@ from hybridlab.show.timelines.picture import boxes_of, column
 from hybridlab.show.timelines.svg import page
 
 HELD, HEAD = 24, 34  # pixels: the row of one rank's curve; the line above all curves
-ALONE = 28  # pixels: room for the highest value of a single curve, before it
+ALONE = 28  # pixels: space for the highest value of a single curve, before it
 MANY = 400  # steps of a curve; with more, one is kept for each pixel
 PX, INK = STYLE["pixels"], STYLE["ink"]
 HALO = {"stroke": STYLE["paper"], "stroke-width": "4", "paint-order": "stroke"}
@@ -37,11 +38,11 @@ def twin(picture: dict) -> str:
 
 
 def _rulers(picture, top, lane, scale):
-    """Compute time and idle time of each timeline, laid end to end, with the bubble that they make."""
+    """Compute time and idle time of each timeline, end to end, with the resulting bubble."""
     out, room = [], RULER * lane
     for one in picture["timelines"]:
         measure, y = one["measures"][0], top + one["ruler"] * lane
-        if room < PX["smallest"] or not measure["whole"]:  # nothing has been played yet
+        if room < PX["smallest"] or not measure["whole"]:  # no action has been chosen yet
             continue
         measured = "measured, " if one["measured"] else ""
         out.append(words(LEFT, y + min(room - 8, 15), f"{measured}{measure['text']}", PX["smallest"] + 1))
@@ -60,7 +61,8 @@ def _bar(x0, x1, y, fill):
 def _held(picture, y, scale):
     """(elements, bottom): a row of step curves per rank, one for each timeline, and their highest values.
 
-    A single value stands before its curve, which it would hide at the end; several have no room there.
+    A single value is before its curve, since it would hide the curve's end; several values do not fit there and are at
+    the end.
     """
     timelines = picture["timelines"]
     alone = len(timelines) == 1
@@ -102,7 +104,7 @@ def _curve(picture, number, timeline, bottom, unit, scale):
     a, b = int(starts[number]), int(starts[number + 1])
     points, y = [f"M{LEFT} {bottom:.1f}"], bottom
     xs, counts = times[a:b] * scale, counts[a:b]
-    if len(xs) > MANY:  # the highest of every pixel says enough
+    if len(xs) > MANY:  # the highest value of every pixel is enough
         _, first = np.unique(xs.astype(int), return_index=True)
         xs, counts = xs[first], np.maximum.reduceat(counts, first)
     for x, count in zip(xs.tolist(), counts.tolist()):
