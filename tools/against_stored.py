@@ -1,7 +1,7 @@
 """Run every cell of every notebook, and compare it with its stored output.
 
     python -m tools.against_stored                          all notebooks, two at a time
-    python -m tools.against_stored --core                   without what stands under Further, as `make test` does
+    python -m tools.against_stored --core                   without the parts under Further, as `make test` does
     python -m tools.against_stored notebooks/01_tour.ipynb  this one
 
 Two notebooks at a time disturb each other's measurements. A notebook that differs is run a second time, alone; a list
@@ -56,7 +56,7 @@ def run(paths, *options) -> tuple[int, list[pathlib.Path]]:
 
 
 def compare(paths, *options) -> int:
-    """Run the notebooks, and again those that differ; the exit code of what was run last."""
+    """Run the notebooks, and again those that differ; the exit code of the last run."""
     code, again = run(paths, *TWO, *options)
     if again:
         print("Two at a time they disturb each other's measurements. Once more, alone:", flush=True)

@@ -146,7 +146,7 @@ def suite(name: str) -> tuple[str, ...]:
 
 
 def _build(driver: str) -> dict:
-    """The driver, torch, and the CUDA that this build of torch was made with; what is not here is not named."""
+    """The driver, torch, and the CUDA that this build of torch was made with; a missing one is left out."""
     import torch
 
     found = {"driver": driver, "torch": machine.version("torch"), "CUDA": torch.version.cuda}

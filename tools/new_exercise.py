@@ -1,7 +1,7 @@
 """Write the stubs of a new exercise: a task, its solution with a wrong answer, cells and a test.
 
     python -m tools.new_exercise gpipe.idle            asks for one number
-    python -m tools.new_exercise matmul.sum --ranks    asks for a program on ranks, tried beside one device
+    python -m tools.new_exercise matmul.sum --ranks    asks for a program on ranks, compared with one device
 
 The stubs already work: change their text, numbers and cases. The cells are placed after the last exercise of the
 notebook; move them to the right place.
@@ -134,7 +134,7 @@ def write(name: str, ranks: bool = False, house: Path = HOUSE) -> list[Path]:
     ranks  a program on ranks instead of one number
     house  the folder of the checkout
 
-    raises  ValueError for a name that exists, or a room that does not exist
+    raises  ValueError for a name that exists, or an unknown room
     """
     room, notebook = room_of(name)
     word, short = name.split(".")

@@ -29,7 +29,7 @@ CODE = re.compile(r"`+([^`]+)`+")
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the reference: its file, its heading, its text, and the contents beside it."""
+    """A page of the reference: its file, its heading, its text, and its contents next to it."""
 
     file: str
     title: str

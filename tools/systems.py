@@ -18,7 +18,7 @@ docs/systems.toml.*
 
 @cache
 def systems() -> list[dict]:
-    """What docs/systems.toml says of each."""
+    """The rows of docs/systems.toml, one for each system."""
     return tomllib.loads((HOUSE / "docs" / "systems.toml").read_text(encoding="utf-8"))["system"]
 
 

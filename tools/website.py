@@ -3,7 +3,7 @@
 python -m tools.website    into build/site
 
 index.html             where to begin: every notebook with its goal
-notebooks/NAME.html    a notebook to read, with its contents beside it; NAME.ipynb, not run, to take along
+notebooks/NAME.html    a notebook to read, with its contents next to it; NAME.ipynb, not run, to take along
 slides/NAME.html       the same from the front of a room
 api/                   the reference of the package, from its signatures and docstrings
 docs/, README.html, …  the pages of the repository;  explorer.html  the live timelines

@@ -32,7 +32,7 @@ class Room:
     """The memory capacity of each device and the size of each value, in bytes or in activations.
 
     capacity  the most that a rank may hold at a time
-    keeps     the size of what one forward saves for its backward (a swap moves it); a number, or one per stage
+    keeps     the size of the values that one forward saves (a swap moves it); a number, or one per stage
     boundary  the size of a tensor between two stages and of its gradient; a number, or one per edge (the last edge, out
               of the model, counts nothing). It is never swapped
 
@@ -54,7 +54,7 @@ class Room:
                 raise ValueError(f"Room({name}={given}): give bytes, or activations, 0 or more")
 
     def kept(self, stage: int) -> float:
-        """The size of what a forward of this stage saves."""
+        """The size of the values that a forward of this stage saves."""
         return self.keeps[stage] if isinstance(self.keeps, tuple) else self.keeps
 
     def weights(self, flow: "Flow") -> np.ndarray:

@@ -155,8 +155,8 @@ def _deadlocked(answer) -> Verdict:
 def _least_length(microbatches: int) -> float:
     """A bound for every schedule with at most `ROOM` activations on rank 0 (one schedule reaches it: see the tests).
 
-    A microbatch needs a full round to return to rank 0, and frees its memory only then. So every ROOM microbatches take
-    at least a round. The first ROOM of them cannot be back sooner than all of them with 1F1B.
+    A microbatch needs a full round to return to rank 0, and frees its memory only then. So every `ROOM` microbatches
+    take at least a round. The first `ROOM` of them cannot be back sooner than all of them with 1F1B.
     """
     first = predicted("1f1b", 4, ROOM).length
     round_trip = predicted("1f1b", 4, 1).length

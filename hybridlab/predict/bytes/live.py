@@ -56,7 +56,7 @@ def peak_bytes(timeline: Timeline, weights: Bytes | None = None) -> list[float]:
 def on_device(timeline: Timeline, room: Room | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """on_device[rank]: (times, held): the amount on the rank's device from each time on, of the values that count.
 
-    room  the size of each value, in bytes or activations; by default, the room that the timeline was made with
+    room  the size of each value, in bytes or activations; by default, the one given to the timeline
 
     >>> from hybridlab.predict.time.simulate import simulate
     >>> from hybridlab.core.when.schedule import Schedule

@@ -30,7 +30,7 @@ class Term(NamedTuple):
 def terms(problem: Problem) -> list[Term]:
     """All terms. Their sum at a strategy's choices is what the strategy takes and holds.
 
-    raises  ValueError where sums of gradients overlap: then a step is no sum of terms
+    raises  ValueError where sums of gradients overlap: then a step is not a sum of terms
     """
     if problem.overlap:
         raise ValueError(
