@@ -177,7 +177,7 @@ def add_training(one, **usual):
         }
     }
     named |= {"betas": {"type": _betas, "metavar": "X,X"}}
-    named |= {"weights": {"metavar": "FOLDER", "help": "initial weights: of a training, safetensors, or DCP"}}
+    named |= {"weights": {"metavar": "FOLDER", "help": "initial weights: an earlier run, safetensors, or DCP"}}
     for name in OF_A_JOB:
         how = {"default": usual[name]} if name in usual else {}
         add(one, name, asked.OWN[name], **how, **named.get(name, {}))

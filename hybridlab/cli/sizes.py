@@ -3,8 +3,8 @@
 OF_A_TRANSFORMER = {
     "layers": "transformer blocks",
     "width": "width of the residual stream",
-    "heads": "attention heads; they divide the width",
-    "kv_heads": "heads of keys and values, for grouped queries (default: all heads)",
+    "heads": "attention heads; N must divide the width",
+    "kv_heads": "key-value heads, for grouped-query attention (default: as many as heads)",
     "per_head": "width of one head (default width / heads)",
     "context": "tokens in one sequence",
     "vocabulary": "tokens in the vocabulary",
@@ -14,7 +14,7 @@ OF_A_TRANSFORMER = {
     "shared": "experts that every token uses",
     "latent": "multi-head latent attention: width of the latent of keys and values",
     "query_latent": "multi-head latent attention: width of the latent of queries",
-    "rotary": "multi-head latent attention: extra rotated features of each head",
+    "rotary": "multi-head latent attention: extra rotary (RoPE) features of each head",
 }
 OF_ROUTING = {
     "scores": "how router outputs become scores: softmax (default) or sigmoid",

@@ -38,8 +38,8 @@ class Trained(dict):
             return joined(stored_layout(self._job), self._shares)
         if self._checkpoint is None:
             raise ValueError(
-                f"the model has {_bytes(self._job) / 1e6:.0f} MB of weights, and more than {AT_HOME / 1e6:.0f} MB are "
-                'not collected from the ranks: give checkpoint=FOLDER, from which "model" then reads them'
+                f"the model has {_bytes(self._job) / 1e6:.0f} MB of weights, and at most {AT_HOME / 1e6:.0f} MB are "
+                'collected from the ranks: give checkpoint=FOLDER, and "model" is read from there'
             )
         return str(Path(self._checkpoint) / f"step-{self['end']:06d}")
 

@@ -154,7 +154,7 @@ def test_inputs_in_another_order_than_the_forward_takes_are_refused():
 
 def test_labels_that_are_not_shifted_are_refused_but_for_a_loss_that_shifts():
     """Beside the token that it is asked for, a model would learn to copy its input."""
-    with pytest.raises(ValueError, match="the targets equal the inputs.*give the next token of each position, and -100"):
+    with pytest.raises(ValueError, match="the targets equal the inputs.*next token of each position, and -100"):
         hl.Model.from_hf(config_of("Llama"), data=Padded(shifted=False))
 
     def shifting(scores, labels):

@@ -169,7 +169,7 @@ class Looks(nn.Sequential):
     [
         (Fixed(nn.Linear(4, 4), nn.Linear(4, 4)), "is valid only for 3 rows|cannot trace Fixed"),
         (Looks(nn.Linear(4, 4), nn.Linear(4, 4)), r"torch cannot trace Looks \(.*give it a method layers"),
-        (nn.Sequential(nn.Linear(4, 4), BatchNorm(4)), "1 is a BatchNorm, which a parallel run must find as a layer"),
+        (nn.Sequential(nn.Linear(4, 4), BatchNorm(4)), "1 is a BatchNorm, which a parallel run needs as a layer"),
     ],
     ids=["rows", "branch", "seam"],
 )

@@ -52,8 +52,10 @@ def some(pool, graph: Graph, count: int, seed: int = 0) -> Table:
 
 
 def judged(found: list) -> str:
-    """Whether all ranks were right, and sent what was derived, in words; from each, its
-    `modes.products.layout_proof.Home`."""
+    """A verdict in words: were the results of all ranks right, and did they send the derived messages?
+
+    found  of each rank its `modes.products.layout_proof.Home`
+    """
     worst = max(home.gap for home in found)
     equal = "equal" if worst < 1e-12 else f"off by {worst:.1e}"
     return f"{equal}, {'other messages' if any(home.strange for home in found) else 'as derived'}"

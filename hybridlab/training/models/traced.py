@@ -91,8 +91,8 @@ def _refuse_seams(module: nn.Module):
     for name, one in module.named_modules():
         if any(kind.__module__ == seams.__name__ for kind in type(one).__mro__):
             raise ValueError(
-                f"{name or 'the model'} is a {type(one).__name__}, which a parallel run must find as a layer, but a "
-                "traced graph has only operations: give the model a method layers() that lists its layers"
+                f"{name or 'the model'} is a {type(one).__name__}, which a parallel run needs as a layer, but tracing "
+                "breaks it into operations: give the model a method layers() that lists its layers"
             )
 
 

@@ -146,7 +146,7 @@ class Door:
             self.on_event(event)
 
     def for_purpose(self, purpose: str) -> Self:
-        """The same communicator for a given purpose: the ledger records it with every operation.
+        """The same communicator with a purpose, which the ledger records with every operation.
 
         A typed move keeps the communicator that it was given, so its backward sends with the same purpose.
         """
