@@ -18,7 +18,7 @@ IGNORED = "nbval-ignore-output"
 LONGEST_CELL, WIDEST_LINE, MOST_IGNORED = 15, 100, 4
 MOST_CELLS, MOST_MINUTES, SHORTEST_HOOK = 65, 50, 100  # of a core; letters of a hook
 OPENS_WITH_A_PICTURE = "00_start"
-CLOSING = ("Formula", "Fails when", "Remember", "Reference", "Next door")
+CLOSING = ("Formula", "Fails when", "Remember", "Reference", "See also")
 TASK = re.compile(r"labs\.(?:answer|question)\(\s*[\"']([^\"']+)[\"']")
 
 every_book = pytest.mark.parametrize("name", BOOKS)
@@ -84,7 +84,7 @@ def test_it_says_where_this_stands_in_the_wild(name):
 
 
 @every_book
-def test_it_closes_with_a_card_and_the_next_door(name):
+def test_it_closes_with_a_card_and_related_notebooks(name):
     card = BOOKS[name].cells[-1].source
     assert [word for word in CLOSING if not re.search(rf"\*\*{word}\.?\*\*", card)] == []
 
