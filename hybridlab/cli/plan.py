@@ -56,10 +56,12 @@ def _training(chosen, planned) -> dict:
 
     took = days(planned.best, planned.shape, chosen.batch, chosen.tokens)
     hours = 24 * took * planned.devices
-    cost = {} if chosen.price is None else {"cost": chosen.price * hours}
-    priced = "".join(f", {cost[name]:,.0f} at {chosen.price:g} for one" for name in cost)
+    found, priced = {"days": took, "gpu_hours": hours}, ""
+    if chosen.price is not None:
+        found["cost"] = chosen.price * hours
+        priced = f", which cost {found['cost']:,.0f} at {chosen.price:g} each"
     print(f"{chosen.tokens:g} tokens take {took:.1f} days and {hours:,.0f} GPU-hours{priced} ({planned.error})")
-    return {"days": took, "gpu_hours": hours} | cost
+    return found
 
 
 def _shape(chosen):

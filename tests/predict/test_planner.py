@@ -484,7 +484,7 @@ def test_the_command_answers_with_all_keys(capsys):
     hours = 24 * 1024 * answer["best"]["days"]
     assert answer["best"]["gpu_hours"] == pytest.approx(hours) and answer["best"]["cost"] == pytest.approx(2 * hours)
     line = next(line for line in said.out.splitlines() if "tokens take" in line)
-    assert line.endswith(f"{hours:,.0f} GPU-hours, {2 * hours:,.0f} at 2 for one ({found_error()})")
+    assert line.endswith(f"{hours:,.0f} GPU-hours, which cost {2 * hours:,.0f} at 2 each ({found_error()})")
     assert answer["front"][0]["step_seconds"] == answer["best"]["step_seconds"]
 
 

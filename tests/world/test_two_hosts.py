@@ -51,7 +51,7 @@ def hosts(tmp_path):
         with two_hosts(tmp_path) as both:
             yield both
     except OSError as error:
-        pytest.skip(f"this system gives no two hosts: {error}")
+        pytest.skip(f"network namespaces cannot be made on this system: {error}")
 
 
 @pytest.fixture
