@@ -253,7 +253,7 @@ def plan(
     fit        the three fitted numbers of a machine; None: those that published runs show, see `plans.usual`
     software   overlap and fusion of the program: a name in SOFTWARE, or its terms; None: that of the machine's time
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
-    grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied by x=2 or z
+    grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied by x=2 or more, or z
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
     stages     also search numbers of stages that do not divide the layers; implied by uneven=True

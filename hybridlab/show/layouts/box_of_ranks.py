@@ -106,7 +106,7 @@ def _legend(mesh):
         out.append(words(x + 42, 29, f"{name} ({axis}={mesh[axis]})", PX["caption"]))
         x += 70 + round(7.4 * len(f"{name} ({axis}={mesh[axis]})"))
     out.append(f'<path d="M{x} 16h18v16h-18z" fill="{ERROR}" fill-opacity="0.35" stroke="{ERROR}" stroke-width="2"/>')
-    out.append(words(x + 26, 29, "crosses a node", PX["caption"]))
+    out.append(words(x + 26, 29, "crosses nodes", PX["caption"]))
     return out
 
 
