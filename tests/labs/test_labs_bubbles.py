@@ -23,8 +23,8 @@ def test_a_shorter_warm_up_costs_time_only_where_messages_do():
     """The counter-example: the second p-1-r of the warm-up pays for messages, with memory."""
     reply = labs.answer("interleaved.warmup", f"{SHORTER}\n{RANK_1}")
     assert reply.sentence == (
-        "messages free: 27 units, before 27; a message of 1 unit: 37 units, before 33. "
-        "Rank 0 holds 4 chunks in place of 5."
+        "with free messages: 27 units, before 27; with messages of 1 unit: 37 units, before 33. "
+        "Rank 0 holds 4 chunks instead of 5."
     )
 
 
