@@ -218,8 +218,9 @@ def test_hundreds_of_bad_lines_end_in_one_sentence(places):
 @pytest.mark.long
 def test_bad_lines_in_processes_of_their_own(places):
     """As a shell sees them."""
-    for line in random.Random(5).sample(lines(10_000), 12):
-        line = [part.format_map(places) if "{" in part else part for part in line if "\0" not in part]
+    typed = [line for line in lines(10_000) if not any("\0" in part for part in line)]  # no shell can pass a zero byte
+    for line in random.Random(5).sample(typed, 12):
+        line = [part.format_map(places) if "{" in part else part for part in line]
         done = subprocess.run(
             [sys.executable, "-m", "hybridlab", *line], cwd=ROOT, capture_output=True, text=True, timeout=30
         )
