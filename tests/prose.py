@@ -339,7 +339,7 @@ def behind():
 
 def first_layer():
     """What a layer of 16 channels makes of one of CosmoFlow's samples."""
-    return f"That is {16 * 512**3 * 4 / 1e9:.1f} GB in single precision"
+    return f"They take {16 * 512**3 * 4 / 1e9:.1f} GB in single precision"
 
 
 def one_after_the_other():
@@ -539,7 +539,7 @@ COMPUTED = [
     ("20_collectives", "6 messages", lambda: f"{cost('all_reduce', 4, 12, 'ring').messages} messages"),
     ("21_data_parallel", "takes 28 ms", lambda: f"takes {in_one_piece().end * 1e3:.0f} ms"),
     ("21_data_parallel", "takes 24.6 ms", lambda: f"takes {in_one_piece().sending * 1e3:.1f} ms"),
-    ("21_data_parallel", "a fixed 0.42 ms", lambda: f"a fixed {14 * 30e-6 * 1e3:.2f} ms"),
+    ("21_data_parallel", "a fixed cost of 0.42 ms", lambda: f"a fixed cost of {14 * 30e-6 * 1e3:.2f} ms"),
     ("21_data_parallel", "an eighth of 0.64 s", lambda: f"an eighth of {2 * 16 / 50:g} s"),
     ("22_zero_fsdp", "1.05 TB per microbatch", lambda: f"{3 * 2 * 174.6e9 / 1e12:.2f} TB per microbatch"),
     ("22_zero_fsdp", "65 s", lambda: f"{gathers_alone():.0f} s"),
@@ -553,14 +553,14 @@ COMPUTED = [
     ("21_data_parallel", "0.64 s of 13.10 s, 4.9 %", lambda: f"0.64 s of 13.10 s, {share(0.64 / 13.10)}"),
     ("23_out_of_core", "they take 24.9 GB", lambda: f"they take {gpt2_on_a_card()[0]:.1f} GB"),
     ("23_out_of_core", "16 bytes for each", lambda: f"{out_of_core_links.STATE} bytes for each"),
-    ("23_out_of_core", "takes 71.7 GB more", lambda: f"takes {gpt2_on_a_card()[1]:.1f} GB more"),
+    ("23_out_of_core", "takes another 71.7 GB", lambda: f"takes another {gpt2_on_a_card()[1]:.1f} GB"),
     ("23_out_of_core", "24 units of copies", lambda: f"{2 * out_of_core.BLOCKS} units of copies"),
     (
         "23_out_of_core",
         "48 units instead of 36",
         lambda: f"{out_of_core_units('recompute')} units instead of {out_of_core.length(['keep'] * 12, room=12):g}",
     ),
-    ("23_out_of_core", "meanwhile: 2 units", lambda: f"meanwhile: {float(out_of_core_units('swap')) - 36:g} units"),
+    ("23_out_of_core", "which takes 2 units", lambda: f"which takes {float(out_of_core_units('swap')) - 36:g} units"),
     ("23_out_of_core", "36, 38, 40 and 42 units", best_by_copy),
     (
         "23_out_of_core",
@@ -568,8 +568,8 @@ COMPUTED = [
         lambda: f"they wait {1e3 * OUT_OF_CORE_UNIT:g} ms for each unit",
     ),
     ("23_out_of_core", "PCIe 4.0 carries 32 GB/s", lambda: f"PCIe 4.0 carries {link(0)}"),
-    ("23_out_of_core", "PCIe 5.0 64 GB/s", lambda: f"PCIe 5.0 {link(1)}"),
-    ("23_out_of_core", "Grace Hopper 450 GB/s", lambda: f"Grace Hopper {link(2)}"),
+    ("23_out_of_core", "PCIe 5.0 carries 64 GB/s", lambda: f"PCIe 5.0 carries {link(1)}"),
+    ("23_out_of_core", "Grace Hopper carries 450 GB/s", lambda: f"Grace Hopper carries {link(2)}"),
     ("22_zero_fsdp", "keeps 16 bytes", lambda: f"keeps {gigabytes(0) / 7.5:g} bytes"),
     ("22_zero_fsdp", "120 GB", lambda: f"{gigabytes(0):g} GB"),
     ("22_zero_fsdp", "120, 31.4, 16.6, 1.9 GB", ladder),
@@ -625,7 +625,7 @@ COMPUTED = [
     ),
     ("32_experts", "gets 41.8 of 100 choices instead of 25, which is 1.67 times", hot_rank),
     ("33_context", "more than half of an 80 GB card", half_a_card),
-    ("34_convolution", "That is 8.6 GB in single precision", first_layer),
+    ("34_convolution", "They take 8.6 GB in single precision", first_layer),
     ("34_convolution", "(1 + 6 + 1) · 3 = 24 units", one_after_the_other),
     (
         "34_convolution",
@@ -695,16 +695,20 @@ SET = [
     ("23_out_of_core", "copies of 1 unit", 'lab.step(["swap"] * 12, swap=1)'),
     ("23_out_of_core", "Copies take 2 units", "room=5, swap=2"),
     ("23_out_of_core", "copies of 2 units", 'lab.emulated(["swap"] * 12, swap=2)'),
-    ("23_out_of_core", "gathers of 1 unit and gradients of 1 unit", "gather=1, reduce=1"),
+    ("23_out_of_core", "A gather takes 1 unit, and so does copying", "gather=1, reduce=1"),
     ("22_zero_fsdp", "a link of 25 GB/s", "/ 25e9"),
     ("22_zero_fsdp", "100 GB/s, between nodes 12.5 GB/s", IN_PLAN),
-    ("32_experts", "attention takes 1 unit, experts 2, an all-to-all 1", "attention=1, experts=2, exchange=sent"),
+    (
+        "32_experts",
+        "takes 1 unit, the experts take 2, and an all-to-all takes 1",
+        "attention=1, experts=2, exchange=sent",
+    ),
     ("32_experts", "a forward waits 20 ms; an all-to-all takes 20 ms", "attention=0.02, experts=0.02, exchange=0.02"),
     ("33_context", "waits 0.4 ms for each pair", "pair_seconds=0.4e-3"),
     ("34_convolution", "waits 2 ms for each output row", "row=0.002"),
     ("34_convolution", "(4 ms in the backward)", "labs/convolution/on_ranks.py: _taking(2 * ctx.seconds,"),
     ("34_convolution", "held back until 12 ms after", "link=0.012"),
-    ("34_convolution", "takes 1 unit, the branches 1, 3 and 2, the join 1", "F=(1, 1, 3, 2, 1)"),
+    ("34_convolution", "takes 1 unit, the branches take 1, 3 and 2, and the join takes 1", "F=(1, 1, 3, 2, 1)"),
     ("34_convolution", "with 20 ms for a unit", "F=(0.02, 0.02, 0.06, 0.04, 0.02)"),
     ("34_convolution", "takes 6 units to add up", "labs/convolution/sizes.py: reduce: float = 6.0"),
     ("36_axonn", "Each matmul takes 2 ms. Each layer sends four messages of 1 ms", IN_QUESTION),
@@ -715,7 +719,11 @@ SET = [
         "gather=1, sum_y=1, sum_x=2",
     ),
     ("40_hybrid", "takes 20 ms, its backward 40 ms, the all-reduce of gradients 30 ms", "F=0.02, B=0.04, reduce=0.03"),
-    ("30_megatron", "inside a server with 300 GB/s; across servers with 25 GB/s", "core/what/catalog.py: 300e9, 25e9,"),
+    (
+        "30_megatron",
+        "300 GB/s; across servers through one network card, with 25 GB/s",
+        "core/what/catalog.py: 300e9, 25e9,",
+    ),
     ("40_hybrid", "25 GB/s for each GPU between nodes, 300 GB/s inside", "beta=1 / 300e9"),
 ]
 
@@ -751,7 +759,7 @@ TOLD = [
     ("21_data_parallel", "the measured difference is 1.5 %", "13.10 s over 12.91 s"),
     ("21_data_parallel", "25 MiB by default, and 1 MiB for the first one", "PyTorch's setting"),
     ("21_data_parallel", "numbers of 4 bytes", "float32"),
-    ("21_data_parallel", "gradients have 4 bytes", "float32"),
+    ("21_data_parallel", "gradient has 4 bytes", "float32"),
     ("23_out_of_core", "A card has 80 GB", "an A100 or H100"),
     ("23_out_of_core", "an 80 GB card", "an A100 or H100"),
     ("23_out_of_core", "A forward takes 1 unit", "the unit"),
