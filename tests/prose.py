@@ -334,7 +334,7 @@ def half_a_card():
 def behind():
     """Three of axonn's layers, one message or matmul after the other."""
     whole = length(chain([Layer(2, 2, 2, 1, 1, 1, 1)] * 3, overlapped=False))
-    return f"One after the other, they take 3 · (3 · 2 + 4 · 1) = {whole:g} ms"
+    return f"the matmuls and messages take 3 · (3 · 2 + 4 · 1) = {whole:g} ms"
 
 
 def first_layer():
@@ -369,12 +369,13 @@ def link(number):
 
 def uphill():
     one, three = (f"{100 * math.exp(-slower):.0f}" for slower in (1, 3))
-    return f"slower by 1 ms is taken {one} times in 100, one that is slower by 3 ms {three} times"
+    more = f"and a strategy that is slower by 3 ms is accepted {three} times"
+    return f"slower by 1 ms is accepted {one} times in 100, {more}"
 
 
 def out_of_the_valley():
     faster = data_parallel(searched.VALLEY).seconds / best_of_chain(searched.VALLEY).seconds - 1
-    return f"{share(faster, 0)} faster than where the walk stays"
+    return f"{share(faster, 0)} faster than the strategy that they find"
 
 
 def lengths_of_images():
@@ -384,7 +385,7 @@ def lengths_of_images():
 def least_held():
     roomy = Problem(mlp(64, 16, 256, 256), Mesh(i=2), searched.VALLEY.profile)
     last = best_of_chain(replace(roomy, room=0.6 * roomy.bytes(best_of_chain(roomy).strategy)))
-    return f"it holds {roomy.bytes(last.strategy) / 1e6:.2f} MB"
+    return f"It needs {roomy.bytes(last.strategy) / 1e6:.2f} MB"
 
 
 COMPUTED = [
@@ -599,11 +600,12 @@ COMPUTED = [
         "4 · 1024 = 4096",
         lambda: "4 · {:.0f} = {:.0f}".format(capstone.foreseen_bytes(capstone.chosen(None))["messages"], crossing()),
     ),
+    ("50_capstone", "3 · 4 · 4096 = 49,152 bytes", lambda: f"3 · 4 · {crossing():.0f} = {12 * crossing():,.0f} bytes"),
     ("50_capstone", "69.9 GB by", lambda: f"{capstone.plans().best.memory.total / 1e9:.1f} GB by"),
     (
         "50_capstone",
-        "125,000 steps in 86,400 s, so 0.69 s",
-        lambda: f"{1e9 / 8000:,.0f} steps in 86,400 s, so {86_400 / (1e9 / 8000):.2f} s",
+        "125,000 steps in 86,400 s, so each step may take 0.69 s",
+        lambda: f"{1e9 / 8000:,.0f} steps in 86,400 s, so each step may take {86_400 / (1e9 / 8000):.2f} s",
     ),
     ("42_sc21", "52 % of their peak", lambda: f"{published('megatron_sc21_table1')[-1]['pct_peak']} % of their peak"),
     ("42_sc21", "72.5 % of the peak", lambda: f"{100 * performance.FITTED.multiply:.1f} % of the peak"),
@@ -632,7 +634,7 @@ COMPUTED = [
         "Three ranks are 1.6 times as fast",
         lambda: f"Three ranks are {speedup((1, 3, 2), 1, 1):g} times as fast",
     ),
-    ("36_axonn", "One after the other, they take 3 · (3 · 2 + 4 · 1) = 30 ms", behind),
+    ("36_axonn", "the matmuls and messages take 3 · (3 · 2 + 4 · 1) = 30 ms", behind),
     ("42_sc21", "83.9", lambda: f"{days(450e9, 1008e9, 3072, 163e12):.1f}"),
     (
         "43_search",
@@ -641,13 +643,17 @@ COMPUTED = [
     ),
     (
         "43_search",
-        "On 2 × 2 ranks this would take 3,600 times as long",
-        lambda: f"On 2 × 2 ranks this would take {searched.IMAGES.count:,} times as long",
+        "On 2 × 2 ranks, this search would take 3,600 times as long",
+        lambda: f"On 2 × 2 ranks, this search would take {searched.IMAGES.count:,} times as long",
     ),
-    ("43_search", "slower by 1 ms is taken 37 times in 100, one that is slower by 3 ms 5 times", uphill),
-    ("43_search", "6 % faster than where the walk stays", out_of_the_valley),
+    (
+        "43_search",
+        "slower by 1 ms is accepted 37 times in 100, and a strategy that is slower by 3 ms is accepted 5 times",
+        uphill,
+    ),
+    ("43_search", "6 % faster than the strategy that they find", out_of_the_valley),
     ("43_search", "B = 512, P = 64, C = 2048, E = 64, F = 4096, G = 1024", lengths_of_images),
-    ("43_search", "it holds 4.19 MB", least_held),
+    ("43_search", "It needs 4.19 MB", least_held),
 ]
 
 TIMES = "F=0.04, B=0.08"
@@ -660,10 +666,10 @@ WITH_GATHERS = "40 ms forward and 80 ms backward; a gather and a reduce-scatter 
 SET = [
     (
         "43_search",
-        "a rank multiplies at 10 TFLOP/s; a message takes 50 µs to start, and is then sent at 10 GB/s",
+        "multiplies at 10 TFLOP/s, reads and writes memory at 500 GB/s, and takes 10 µs to start an operator",
         CLUSTER,
     ),
-    ("43_search", "Its memory reads and writes 500 GB/s, and each operator takes 10 µs to start", CLUSTER),
+    ("43_search", "A message takes 50 µs to start, and is then sent at 10 GB/s", CLUSTER),
     ("43_search", "six times 50 µs", CLUSTER),
     ("01_tour", "40 ms per forward and 80 ms per backward", TIMES),
     ("10_naive", "40 ms of waiting for a forward, 80 ms for a backward", TIMES),
@@ -712,25 +718,29 @@ SET = [
     ("34_convolution", "with 20 ms for a unit", "F=(0.02, 0.02, 0.06, 0.04, 0.02)"),
     ("34_convolution", "takes 6 units to add up", "labs/convolution/sizes.py: reduce: float = 6.0"),
     ("36_axonn", "Each matmul takes 2 ms. Each layer sends four messages of 1 ms", IN_QUESTION),
-    ("36_axonn", "instead of each matmul a rank waits 12 ms", "waits=0.012"),
+    ("36_axonn", "instead of computing a matmul, a rank waits 12 ms", "waits=0.012"),
     (
         "36_axonn",
-        "matmuls of 3 ms, an all-reduce of dX of 2 ms, all other messages of 1 ms",
+        "Each matmul takes 3 ms, an all-reduce of dX takes 2 ms, and every other message takes 1 ms",
         "gather=1, sum_y=1, sum_x=2",
     ),
-    ("40_hybrid", "takes 20 ms, its backward 40 ms, the all-reduce of gradients 30 ms", "F=0.02, B=0.04, reduce=0.03"),
+    (
+        "40_hybrid",
+        "takes 20 ms, its backward takes 40 ms, and the all-reduce of gradients takes 30 ms",
+        "F=0.02, B=0.04, reduce=0.03",
+    ),
     (
         "30_megatron",
         "300 GB/s; across servers through one network card, with 25 GB/s",
         "core/what/catalog.py: 300e9, 25e9,",
     ),
-    ("40_hybrid", "25 GB/s for each GPU between nodes, 300 GB/s inside", "beta=1 / 300e9"),
+    ("40_hybrid", "25 GB/s for each GPU between nodes, and 300 GB/s inside", "beta=1 / 300e9"),
 ]
 
 TOLD = [
     ("where", "2.8 GB and takes 5.3 GB", "a download, and a folder on disk: torch 2.13.0 built with CUDA 13.0"),
     ("43_search", "up to 3.8 times as fast", "FlexFlow's abstract, arXiv:1807.05358"),
-    ("43_search", "charges 1 ms for each MB", "flexflow/FlexFlow, src/runtime/simulator.cc, simulate_runtime"),
+    ("43_search", "adds 1 ms to the cost for each MB", "flexflow/FlexFlow, src/runtime/simulator.cc, simulate_runtime"),
     ("43_search", "more than 20 %", "bench/strategies.py: APART"),
     ("21_data_parallel", "0.19 s", "13.10 s less 12.91 s"),
     ("README", "0.3 GB", "a download"),
