@@ -14,7 +14,7 @@ WITH_A_JOB = ("run", "check", "train", "dry-run")  # commands that have some sev
 ALL_FLAGS = "--help-all"
 
 GROUPS = {  # of the commands with a job: what a user wants, and the flags for it
-    "layout": "schedule microbatches dp pp tp cp ep ranks chunks copies",
+    "layout": "schedule microbatches dp pp tp cp ep ranks chunks copies lost",
     "model and data": "model layers width heads context data weights batch",
     "training": "steps optimizer rate dtype seed zero recompute sequence",
     "one rank of the job": "rank machine memory",
