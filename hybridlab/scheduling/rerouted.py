@@ -1,8 +1,8 @@
 """Lost ranks: the copies of their stages take over their microbatches (ReCycle, arXiv 2405.14009).
 
-Data parallelism keeps a copy of each stage in every pipeline. If a rank is lost, nothing but its own microbatches has to
-move: on their way through the pipeline they take that one stage on another pipeline's rank, in turns. With backwards in
-halves, the extra work goes where the weight gradients can wait.
+Data parallelism keeps a copy of each stage in every pipeline. If a rank is lost, only its own microbatches have to move:
+they pass this one stage on the ranks of other pipelines, in turns. With backwards in halves, the extra work fits into
+the bubbles, because weight gradients can wait.
 """
 
 from collections import Counter, defaultdict
@@ -29,8 +29,8 @@ def rerouted(schedule: Schedule, dp: int, lost: Sequence[int]) -> Schedule:
     lost      ranks from 0 to dp·p-1; rank q·p + r is rank r of pipeline q, as in Mesh(dp=dp, pp=p)
 
     Run it on Mesh(pp=dp·p). A lost rank has no actions, and holds no weights. The order is greedy: input gradients and
-    backwards first, then forwards, then weight gradients. A rank has as many microbatches under way as in `schedule`, in
-    proportion to its new number of microbatches.
+    backwards first, then forwards, then weight gradients. The saved activations of a rank grow in proportion to its
+    number of microbatches, by one microbatch more at most.
 
     With F=1, B=2, whole backwards and at most f lost ranks in the same stage, the length is about
     3·(m·dp / (dp-f) + p-1).
@@ -62,8 +62,8 @@ def _refuse(schedule: Schedule, dp: int, lost: Sequence[int]):
     others = {action.kind for program in schedule.program for action in program} - set(DURATION) - {"REDUCE_GRAD"}
     if schedule.window or schedule.fused or schedule.exchanges or others:
         raise ValueError(
-            f"schedule={schedule.name} is invalid: it does more than forwards and backwards with one update at the end. "
-            "Choose gpipe, 1f1b, interleaved or a zero-bubble schedule, without messages"
+            f"schedule={schedule.name} is invalid: it does more than forwards and backwards with one update at the "
+            "end. Choose gpipe, 1f1b, interleaved or a zero-bubble schedule, without messages"
         )
     if dp < 2:
         raise ValueError(f"dp={dp} is invalid: a lost rank needs another copy of its stages. Give 2 or more")
