@@ -1,8 +1,8 @@
 """Lost ranks: the copies of their stages take over their microbatches (ReCycle, arXiv 2405.14009).
 
-Data parallelism keeps a copy of each stage in every pipeline. If a rank is lost, only its own microbatches have to move:
-they pass this one stage on the ranks of other pipelines, in turns. With backwards in halves, the extra work fits into
-the bubbles, because weight gradients can wait.
+Data parallelism keeps a copy of each stage in every pipeline. If a rank is lost, only its own microbatches have to
+move: they pass this one stage on the ranks of other pipelines, in turns. With backwards in halves, the extra work fits
+into the bubbles, because weight gradients can wait.
 """
 
 from collections import Counter, defaultdict
