@@ -1,8 +1,8 @@
 """Lost ranks: the copies of their stages take over their microbatches (ReCycle, arXiv 2405.14009).
 
 Data parallelism keeps a copy of each stage in every pipeline. If a rank is lost, only its own microbatches have to
-move: they pass this one stage on the ranks of other pipelines, in turns. With backwards in halves, the extra work fits
-into the bubbles, because weight gradients can wait.
+move: they pass this one stage on the ranks of other pipelines, alternately. With backwards in halves, the extra work
+fits into the bubbles, because weight gradients can wait.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +24,7 @@ URGENCY = {"I": 0, "B": 0, "F": 1, "W": 2}  # weight gradients can wait
 def rerouted(schedule: Schedule, dp: int, lost: Sequence[int]) -> Schedule:
     """A schedule of `dp` copies of a pipeline in which some ranks are idle, and other copies do their work.
 
-    schedule  of one pipeline of p ranks, with whole backwards or with their halves
+    schedule  of one pipeline of p ranks, with full backwards or with their halves
     dp        copies of the pipeline
     lost      ranks from 0 to dp·p-1; rank q·p + r is rank r of pipeline q, as in Mesh(dp=dp, pp=p)
 
@@ -32,14 +32,14 @@ def rerouted(schedule: Schedule, dp: int, lost: Sequence[int]) -> Schedule:
     backwards first, then forwards, then weight gradients. The saved activations of a rank grow in proportion to its
     number of microbatches, by one microbatch more at most.
 
-    With F=1, B=2, whole backwards and at most f lost ranks in the same stage, the length is about
+    With F=1, B=2, full backwards and at most f lost ranks in the same stage, the length is about
     3·(m·dp / (dp-f) + p-1).
 
     raises  ValueError if a stage has no copy left, a rank does not exist, or the schedule does more than forwards and
             backwards with one update at the end
 
-    >>> from hybridlab.scheduling.one_f_one_b import one_f_one_b
-    >>> print(rerouted(one_f_one_b(ranks=2, microbatches=2), dp=2, lost=[1]))
+    >>> import hybridlab as hl
+    >>> print(hl.rerouted(hl.schedule("1f1b", ranks=2, microbatches=2), dp=2, lost=[1]))
     rank 0: 0F0 0F1 0B0 0B1 0REDUCE_GRAD
     rank 1:
     rank 2: 0F2@1 0F3@1 0B2@1 0B3@1 0REDUCE_GRAD@1

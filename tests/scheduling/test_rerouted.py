@@ -17,7 +17,7 @@ def length(name, dp, ranks, microbatches, lost):
     return hl.simulate(hl.validate(made), hl.Costs(F=1, I=1, W=1)).length
 
 
-# dp=3, 4 ranks, 6 microbatches: (lost ranks, length with whole backwards, with halves, pipelines that were hurt)
+# dp=3, 4 ranks, 6 microbatches: (lost ranks, length with full backwards, with halves, pipelines that were hurt)
 TABLE = [
     ([2], 36, 29, 1),
     ([1, 6], 38, 30, 2),

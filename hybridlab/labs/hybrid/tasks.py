@@ -8,13 +8,12 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
 from hybridlab.labs.hybrid import build_tasks
+from hybridlab.labs.hybrid.lost import EACH, PIPELINES, STAGES, length
 from hybridlab.labs.hybrid.traffic import between_nodes
 from hybridlab.labs.trials.trial import Function, Gave
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.predict.bytes.traffic import traffic
-from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.registry import schedule
-from hybridlab.scheduling.rerouted import rerouted
 
 CUBE = Mesh(pp=2, dp=2, tp=2)  # hybrid.groups: tensor fastest, pipeline slowest
 BOUNDARY, PARTS = 1 * 2048 * 12288 * 2, 8  # hybrid.scatter: b·s·h in half precision; t
@@ -22,7 +21,7 @@ TRIED = ((2, 2, 2), (1, 4, 2), (2, 2, 4), (3, 1, 4), (2, 8, 1))  # hybrid.builde
 DESIGN = {"shape": Shape(layers=8, width=64, heads=8, context=64), "microbatches": 4, "batch": 64}
 RANKS, PER_NODE, CAP = 16, 4, 640_000  # hybrid.design: bytes of weights, gradients and Adam's state on a rank
 BEST = Mesh(dp=2, pp=4, tp=2), 2
-PIPELINES, STAGES, EACH, LONG = 3, 4, 6, 50  # hybrid.lost
+LONG = 50  # hybrid.lost: units
 
 task = partial(Task, notebook="40_hybrid")
 
@@ -119,15 +118,6 @@ def _design(answer) -> Verdict:
     return True, f"{fullest:,} bytes between steps, {out:,.0f} bytes between nodes: no grid that fits sends less."
 
 
-def without(one: int, other: int) -> float:
-    """The length of a step without two ranks of three pipelines, with F=1 and B=2.
-
-    >>> without(2, 5), without(2, 6)
-    (39.0, 62.0)
-    """
-    return simulate(rerouted(schedule("1f1b", ranks=STAGES, microbatches=EACH), PIPELINES, [one, other])).length
-
-
 def _worst(answer) -> Verdict:
     """Two ranks with whose loss a step takes more than LONG units."""
     try:
@@ -137,7 +127,7 @@ def _worst(answer) -> Verdict:
     ranks = range(PIPELINES * STAGES)
     if one not in ranks or other not in ranks:
         return False, f"The ranks are {ranks[0]} to {ranks[-1]}."
-    if (found := without(one, other)) <= LONG:
+    if (found := length("1f1b", [one, other])) <= LONG:
         return False, f"Without ranks {one} and {other} a step takes {found:g} units. Other pairs make it longer."
     return True, (
         f"{found:g} units: ranks {one} and {other} are in the same stage, so its last copy has the work of all "
