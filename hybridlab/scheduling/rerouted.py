@@ -108,7 +108,7 @@ def _greedy(whole: Schedule, place: dict, replica_of: tuple[int, ...]) -> list[l
 
 
 def _turns(whole: Schedule) -> list[int]:
-    """turn[m]: how many microbatches of its own pipeline come before m."""
+    """turn[m]: the number of microbatches that come before m in the same pipeline."""
     seen, turns = Counter(), []
     for replica in whole.replica_of:
         turns.append(seen[replica])
@@ -144,7 +144,7 @@ def _waiting(whole: Schedule, rank_of, turn) -> tuple[dict[Item, int], dict[Item
 
 
 def _room(whole: Schedule, rank_of, turn, end: str):
-    """Pairs of an action that frees saved activations, and of the forward that then may begin in their place."""
+    """Pairs of an action that frees saved activations, and of the forward that may begin after it."""
     mine = defaultdict(list)
     for m in sorted(range(len(turn)), key=lambda m: (turn[m], m)):
         for stage in range(whole.stages):
