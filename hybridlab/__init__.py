@@ -37,6 +37,7 @@ _HOME = {  # as a reader meets them: the reference lists them in this order
     "traffic": "predict.bytes.traffic",
     "live": "predict.bytes.live",
     "sharded": "scheduling.sharded",
+    "rerouted": "scheduling.rerouted",
     "recomputed": "scheduling.out_of_core",
     "swapped": "scheduling.out_of_core",
     "fitted": "predict.time.out_of_core",

@@ -45,6 +45,7 @@ from hybridlab.scheduling.out_of_core import recomputed as recomputed
 from hybridlab.scheduling.out_of_core import swapped as swapped
 from hybridlab.scheduling.registry import schedules as schedules
 from hybridlab.scheduling.rendezvous import check_rendezvous as check_rendezvous
+from hybridlab.scheduling.rerouted import rerouted as rerouted
 from hybridlab.scheduling.sharded import sharded as sharded
 from hybridlab.scheduling.validate import validate as validate
 from hybridlab.show.live.explorer import explore as explore

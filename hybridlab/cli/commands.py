@@ -75,7 +75,7 @@ def check(chosen) -> dict:
     from hybridlab.training.check import check as prove
 
     more = flags.read_learning(chosen)
-    report = prove(flags.read_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
+    report = prove(**more)
     print(report)
     found = {"ok": report.ok, "largest_gap": report.largest_gap, "gaps": report.gaps, "bytes": report.bytes}
     found |= {"untouched": report.untouched, "unproved": report.unproved, "noisy": report.noisy}
@@ -92,7 +92,7 @@ def train(chosen) -> dict:
             print(output.as_json(event) if chosen.json else _in_words(event), flush=True)
 
     more = flags.read_learning(chosen) | flags.read_saving(chosen) | {"on_event": tell}
-    result = learn(flags.read_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
+    result = learn(**more)
     if not chosen.json:
         kept = ", ".join(f"{size / 1e6:.2f}" for size in result["memory"])
         print(f"weights, gradients and optimizer state on each rank: {kept} MB")
@@ -112,7 +112,7 @@ def dry_run(chosen) -> dict:
     from hybridlab.training.dry.dry_run import dry_run as play
 
     more = flags.read_learning(chosen) | {name: getattr(chosen, name) for name in ("rank", "machine", "memory")}
-    found = play(flags.read_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
+    found = play(**more)
     print(found)
     return found.facts()
 

@@ -34,15 +34,17 @@ def add_layout(one, microbatches=4):
     one.flag("--dp", default=SCHEDULE["dp"], help="data-parallel replicas (default 1)", **whole)
     one.flag("--pp", help="pipeline-parallel ranks (default 4; 1 if --dp or another axis is given)", **whole)
     one.flag("--chunks", help="stages on each rank, for schedules with this option", **whole)
-    one.flag("--copies", type=_copies, metavar="N,N", help="ranks of each stage, such as 3,1; only for pipedream")
+    one.flag("--copies", type=_numbers, metavar="N,N", help="ranks of each stage, such as 3,1; only for pipedream")
+    told = "ranks that are lost, of dp·pp: the other copies of their stages do their work"
+    one.flag("--lost", type=_numbers, metavar="N,N", default=(), help=told)
 
 
-def _copies(text):
+def _numbers(text):
     try:
         return tuple(map(int, text.split(",")))
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a list of whole numbers: give one for each stage, such as 3,1"
+            f"{text!r} is not a list of whole numbers: separate them by commas, as in 3,1"
         ) from None
 
 
@@ -78,7 +80,10 @@ def read_mesh(chosen) -> Mesh:
     axes = [axis for mode in modes() for axis in mode.axes if axis not in PLAYED]
     inside = {axis: getattr(chosen, axis) for axis in axes}
     inside = {axis: length for axis, length in inside.items() if length != 1}
-    return Mesh(dp=chosen.dp, pp=_pipeline_ranks(chosen, default=1 if chosen.dp > 1 or inside else 4), **inside)
+    pipeline = _pipeline_ranks(chosen, default=1 if chosen.dp > 1 or inside else 4)
+    if chosen.lost:  # the copies are no longer alike
+        return Mesh(pp=chosen.dp * pipeline, **inside)
+    return Mesh(dp=chosen.dp, pp=pipeline, **inside)
 
 
 def _pipeline_ranks(chosen, default=4):
@@ -99,12 +104,30 @@ def add_schedule(one):
     one.flag("--ranks", type=int, metavar="N", help="the same as --pp (default 4)")
 
 
-def read_schedule(chosen):
+def read_schedule(chosen, ranks=None):
+    """The schedule; `ranks` of one pipeline, if not those of the flags."""
     from hybridlab.scheduling.registry import schedule as make
 
     said = ((name, getattr(chosen, name)) for name in ("chunks", "copies"))
     more = {name: value for name, value in said if value is not None}
-    return make(chosen.schedule, ranks=_pipeline_ranks(chosen), microbatches=chosen.microbatches, dp=chosen.dp, **more)
+    of = {"ranks": ranks or _pipeline_ranks(chosen), "microbatches": chosen.microbatches, **more}
+    if not chosen.lost:
+        return make(chosen.schedule, dp=chosen.dp, **of)
+    from hybridlab.scheduling.rerouted import rerouted
+
+    if getattr(chosen, "zero", 0):
+        raise ValueError(
+            "--lost needs another copy of the lost rank's state, and --zero shards this state over the copies: restart "
+            "from a checkpoint, or leave --zero out"
+        )
+    return rerouted(make(chosen.schedule, **of), chosen.dp, chosen.lost)
+
+
+def read_played(chosen) -> dict:
+    """The schedule of a job, as arguments: its name and what belongs to it, or with lost ranks the schedule itself."""
+    if chosen.lost:
+        return {"schedule": read_schedule(chosen, read_mesh(chosen)["pp"] // chosen.dp)}
+    return {name: getattr(chosen, name) for name in ("schedule", "microbatches", "chunks", "copies")}
 
 
 def add_schedule_or_file(one):
@@ -264,8 +287,8 @@ def add_learning(one, **usual):
 
 
 def read_learning(chosen) -> dict:
-    names = (*LEARNING, "chunks", "copies")
-    return {name: getattr(chosen, name) for name in names} | read_training(chosen)
+    said = {"mesh": read_mesh(chosen), "batch": chosen.batch, **read_played(chosen)}
+    return said | {name: getattr(chosen, name) for name in LEARNING} | read_training(chosen)
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ long as forwards; it may then be simulated at any cost. Stages may be joined by 
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hybridlab.core.when.action import Action
 
-DURATION = {"F": 1, "B": 2}
+DURATION = {"F": 1, "B": 2, "I": 1, "W": 1}
+Item = tuple[str, int, int]  # kind, stage, microbatch
 
 
 def most_urgent_first(
@@ -27,27 +28,48 @@ def most_urgent_first(
     1F0 1B0 1F1 1B1 1F2 1B2
     """
     waits, then = _waiting(len(home), edges, microbatches, room or [microbatches] * len(home))
-    ready = defaultdict(list)  # per rank, a heap of (urgency, kind, stage, microbatch)
-    programs, free_at = [[] for _ in range(1 + max(home))], [0] * (1 + max(home))
-    events = [(0, *first) for first in waits if not waits[first]]  # (when, …) what becomes ready; sorted, so a heap
+    return in_order_of(
+        waits,
+        then,
+        ranks=1 + max(home),
+        home=lambda one: home[one[1]],
+        urgency=lambda one: (one[0] == "F", one[2], -one[1]),
+    )
+
+
+def in_order_of(
+    waits: dict[Item, int], then: dict[Item, list[Item]], ranks: int, home: Callable, urgency: Callable
+) -> list[list[Action]]:
+    """One list of actions per rank, of any items (kind, stage, microbatch) that wait for each other.
+
+    waits    {item: for how many others it waits};  then  {item: those that wait for it}
+    home     home(item): its rank
+    urgency  urgency(item): what decides between those that are ready, the smallest first
+    """
+    waits, ready = dict(waits), defaultdict(list)  # ready: per rank, a heap of (urgency, item)
+    programs, free_at = [[] for _ in range(ranks)], [0] * ranks
+    events = sorted(
+        (0, one) for one in waits if not waits[one]
+    )  # (when, item that becomes ready, or the rank that frees)
     while events:
         now, awake = events[0][0], set()
         while events and events[0][0] == now:
-            _, kind, stage, m = heapq.heappop(events)
+            _, (kind, *at) = heapq.heappop(events)
             if kind:
-                heapq.heappush(ready[home[stage]], ((kind == "F", m, -stage), kind, stage, m))
-            awake.add(home[stage])
+                item = (kind, *at)
+                heapq.heappush(ready[home(item)], (urgency(item), item))
+            awake.add(home((kind, *at)) if kind else at[0])
         for rank in sorted(awake):
             if free_at[rank] > now or not ready[rank]:
                 continue
-            _, *done = heapq.heappop(ready[rank])
-            programs[rank].append(Action(*done))
-            free_at[rank] = end = now + DURATION[done[0]]
-            heapq.heappush(events, (end, "", *done[1:]))  # this rank is free again
-            for one in then[tuple(done)]:
+            _, item = heapq.heappop(ready[rank])
+            programs[rank].append(Action(*item))
+            free_at[rank] = end = now + DURATION[item[0]]
+            heapq.heappush(events, (end, ("", rank, -1)))
+            for one in then.get(item, ()):
                 waits[one] -= 1
                 if not waits[one]:
-                    heapq.heappush(events, (end, *one))
+                    heapq.heappush(events, (end, one))
     return programs
 
 

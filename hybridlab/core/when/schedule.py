@@ -232,7 +232,7 @@ class Schedule:
         return f"<schedule {self.name}: {self.ranks} ranks, {self.stages} stages, {m}, {len(self.rows)} actions>"
 
     def __str__(self) -> str:
-        return "\n".join(f"rank {r}: {' '.join(map(str, actions))}" for r, actions in enumerate(self.program))
+        return "\n".join(" ".join([f"rank {r}:", *map(str, actions)]) for r, actions in enumerate(self.program))
 
     def grid(self, mark: int = -1, around: int = 6) -> str:
         """The programs as text, one line per rank; with `mark`, only that row, marked, and the actions around it.

@@ -1,4 +1,5 @@
-"""Notebook 40, all modes at once: the grid of ranks, curves, a mutant (`grid`); bytes along each axis (`traffic`).
+"""Notebook 40, all modes at once: the grid of ranks, curves, a mutant (`grid`); bytes along each axis (`traffic`);
+steps without some ranks (`lost`).
 
 Its exercises are in `tasks`, their solutions in `solutions`. Students build a step on a grid of ranks (`build_tasks`,
 `build_solutions`); `trial` has its grids and the verdict, `rank` is the program of one rank. `in_torch`: layers that
@@ -13,6 +14,7 @@ __getattr__, __all__ = room(
     {
         "grid": "SHAPE curves explorer forget_the_tensor_sum job picture proof",
         "in_torch": "furthest two_layers",
+        "lost": "length without",
         "traffic": "between_nodes by_axis counted",
     },
 )

@@ -62,6 +62,18 @@ labs.answer("hybrid.count", (twos + 2) * (twos + 1) // 2)""",
         ((805.3, "without"), (50.33, "gradient comes back"), (12.58, "one rank sends"), (1, "small")),
         also=(100.66, 100.7),
     ),
+    "hybrid.lost": Solution(
+        'labs.answer("hybrid.lost", [2, 6])',
+        "Two copies of one stage are lost: the third one does the work of all three.",
+        (
+            ([2, 5], "Other pairs make it longer"),
+            ([0, 1], "Other pairs make it longer"),
+            ([2], "a list of two ranks"),
+            (5, "a list of two ranks"),
+            ([2, 14], "The ranks are 0 to 11"),
+        ),
+        also=([0, 4], (11, 3), {1, 5}),
+    ),
     "hybrid.builder": Solution(
         _builder("t"),
         "Copies of one part are t ranks apart; the test could not see it, because t and d were equal.",

@@ -8,6 +8,7 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
 from hybridlab.labs.hybrid import build_tasks
+from hybridlab.labs.hybrid.lost import EACH, PIPELINES, STAGES, length
 from hybridlab.labs.hybrid.traffic import between_nodes
 from hybridlab.labs.trials.trial import Function, Gave
 from hybridlab.predict.bytes.memory import model_states
@@ -20,6 +21,7 @@ TRIED = ((2, 2, 2), (1, 4, 2), (2, 2, 4), (3, 1, 4), (2, 8, 1))  # hybrid.builde
 DESIGN = {"shape": Shape(layers=8, width=64, heads=8, context=64), "microbatches": 4, "batch": 64}
 RANKS, PER_NODE, CAP = 16, 4, 640_000  # hybrid.design: bytes of weights, gradients and Adam's state on a rank
 BEST = Mesh(dp=2, pp=4, tp=2), 2
+LONG = 50  # hybrid.lost: units
 
 task = partial(Task, notebook="40_hybrid")
 
@@ -116,6 +118,23 @@ def _design(answer) -> Verdict:
     return True, f"{fullest:,} bytes between steps, {out:,.0f} bytes between nodes: no grid that fits sends less."
 
 
+def _worst(answer) -> Verdict:
+    """Two ranks with whose loss a step takes more than LONG units."""
+    try:
+        one, other = sorted({int(rank) for rank in answer})
+    except (TypeError, ValueError, OverflowError):
+        return False, "Answer with a list of two ranks, such as [0, 1]."
+    ranks = range(PIPELINES * STAGES)
+    if one not in ranks or other not in ranks:
+        return False, f"The ranks are {ranks[0]} to {ranks[-1]}."
+    if (found := length("1f1b", [one, other])) <= LONG:
+        return False, f"Without ranks {one} and {other} a step takes {found:g} units. Other pairs make it longer."
+    return True, (
+        f"{found:g} units: ranks {one} and {other} are in the same stage, so its last copy has the work of all "
+        f"{in_words(PIPELINES)}."
+    )
+
+
 def _count(gpus):
     exponent = gpus.bit_length() - 1
     return task(
@@ -182,6 +201,20 @@ TASKS: dict[str, Task] = {
             f"Twice {BOUNDARY / 1e6:.2f} MB.",
         ),
         objective="Count the bytes that scatter/gather saves between nodes.",
+        difficulty=2,
+        minutes=4,
+    ),
+    "hybrid.lost": task(
+        f"{in_words(PIPELINES).capitalize()} pipelines of {in_words(STAGES)} ranks run 1F1B with {EACH} microbatches "
+        f"each, numbered as above. With all ranks, a step takes {3 * (EACH + STAGES - 1)} units. Two ranks are lost, "
+        f"and their work is rerouted. Name two whose loss makes the step longer than {LONG} units; most others do not.",
+        _worst,
+        (
+            "The step waits for the rank that has the most work.",
+            "A lost rank's microbatches go to the same stage of the other pipelines. When is only one of these left?",
+            f"Take two ranks whose numbers differ by {STAGES} or {2 * STAGES}.",
+        ),
+        objective="Find the losses that rerouting cannot spread.",
         difficulty=2,
         minutes=4,
     ),
