@@ -172,7 +172,7 @@ def taking_turns():
 def versions(microbatch):
     found = met(hl.schedule("pipedream", ranks=4, microbatches=8))
     of = {(rank, m): version for rank, m, version, _ in found}
-    return f"meets version {of[0, microbatch]} on rank 0, version {of[1, microbatch]} on rank 1"
+    return f"uses version {of[0, microbatch]} on rank 0, version {of[1, microbatch]} on rank 1"
 
 
 def bubbles(ranks, microbatches):
@@ -524,7 +524,7 @@ COMPUTED = [
     ("14_zero_bubble", "six configurations", lambda: f"{in_words(len(zero_bubbles()))} configurations"),
     ("14_zero_bubble", "W take 40 ms", lambda: f"W take {zero_bubble.UNIT * 1e3:g} ms"),
     ("14_zero_bubble", "twelve schedules", lambda: f"{in_words(planned())} schedules"),
-    ("15_pipedream", "meets version 2 on rank 0, version 3 on rank 1", lambda: versions(microbatch=5)),
+    ("15_pipedream", "uses version 2 on rank 0, version 3 on rank 1", lambda: versions(microbatch=5)),
     ("15_pipedream", "`0F3#0`", lambda: f"`{hl.schedule('pipedream', ranks=4, microbatches=8).program[0][3]}`"),
     ("14_zero_bubble", "24 units of work", lambda: f"{played('1f1b', 4, 8).busy[0]:g} units of work"),
     ("14_zero_bubble", "1F1B takes 33", lambda: f"1F1B takes {units('1f1b', 4, 8)}"),
