@@ -172,7 +172,7 @@ def taking_turns():
 def versions(microbatch):
     found = met(hl.schedule("pipedream", ranks=4, microbatches=8))
     of = {(rank, m): version for rank, m, version, _ in found}
-    return f"meets version {of[0, microbatch]} on rank 0, version {of[1, microbatch]} on rank 1"
+    return f"uses version {of[0, microbatch]} on rank 0, version {of[1, microbatch]} on rank 1"
 
 
 def bubbles(ranks, microbatches):
@@ -412,6 +412,7 @@ COMPUTED = [
     ("02_one_device", "are 350 GB", lambda: f"are {175 * MIXED.value} GB"),
     ("02_one_device", "350 / 8 = 43.75 GB", lambda: f"350 / 8 = {350 / 8:g} GB"),
     ("02_one_device", "2800 GB, or 350 GB", lambda: "{:g} GB, or {:g} GB".format(*all_states())),
+    ("02_one_device", "also says 350 GB", lambda: f"also says {all_states()[1]:g} GB"),
     ("02_one_device", "training: 350 GB", lambda: f"training: {all_states()[1]:g} GB"),
     ("10_naive", "2 units of work", lambda: f"{played('naive', 3, 1, F=1, B=1).busy[0]:g} units of work"),
     ("10_naive", "0.93 times", lambda: torchgpipe(1)),
@@ -420,9 +421,9 @@ COMPUTED = [
     ("10_naive", "12.5 %", lambda: busy(8, 1)),
     ("10_naive", "9 time slots", lambda: f"{slots('naive'):g} time slots"),
     ("10_naive", "5 on the right", lambda: f"{slots('gpipe'):g} on the right"),
-    ("10_naive", "9 become 5", lambda: f"{slots('naive'):g} become {slots('gpipe'):g}"),
+    ("10_naive", "9 and 5 slots", lambda: f"{slots('naive'):g} and {slots('gpipe'):g} slots"),
     ("10_naive", "9 and 5", lambda: f"{slots('naive'):g} and {slots('gpipe'):g}"),
-    ("10_naive", "27 become 15", lambda: f"{units('naive', 3, 3)} become {units('gpipe', 3, 3)}"),
+    ("10_naive", "27 on the left and 15", lambda: f"{units('naive', 3, 3)} on the left and {units('gpipe', 3, 3)}"),
     ("10_naive", "27 and 15 units", lambda: f"{units('naive', 3, 3)} and {units('gpipe', 3, 3)} units"),
     ("10_naive", "12 messages", lambda: f"{messages('naive', 3, 3)} messages"),
     ("10_naive", "has 4 bytes", lambda: f"has {np.dtype(np.float32).itemsize} bytes"),
@@ -455,16 +456,18 @@ COMPUTED = [
     ("12_1f1b", "take 1,152 bytes more", lambda: f"take {3 * 2 * 8 * 3 * NUMBER:,} bytes more"),
     (
         "12_1f1b",
-        "each of the 48 messages in a step also says, in 8 bytes",
-        lambda: f"each of the {8 * 3 * 2} messages in a step also says, in {NUMBER} bytes",
+        "each of the 48 messages in a step also carries the number of its microbatch, in 8 bytes",
+        lambda: (
+            f"each of the {8 * 3 * 2} messages in a step also carries the number of its microbatch, in {NUMBER} bytes"
+        ),
     ),
     ("12_1f1b", "at time 4,", lambda: f"at time {first_backward('1f1b', 4, F=1, B=2):g},"),
     ("12_1f1b", "33 units both", lambda: f"{units('1f1b', 4, 8)} units both"),
     ("12_1f1b", "into 64 stages", lambda: f"into {trillion_step()[0]} stages"),
     (
         "12_1f1b",
-        "six data-parallel replicas takes 512",
-        lambda: f"{in_words(trillion_step()[1])} data-parallel replicas takes {trillion_step()[2]}",
+        "six data-parallel replicas processes 512",
+        lambda: f"{in_words(trillion_step()[1])} data-parallel replicas processes {trillion_step()[2]}",
     ),
     ("12_1f1b", "3 + 24 + 6 = 33 units", lambda: f"3 + 24 + 6 = {units('1f1b', 4, 8)} units"),
     ("12_1f1b", "away for 12 units", lambda: f"away for {units('1f1b', 4, 1)} units"),
@@ -514,7 +517,7 @@ COMPUTED = [
     ),
     ("15_pipedream", "only 1.05 times", lambda: f"only {endless(64)}"),
     ("13_interleaved", "80 ms and its backward 160 ms", lambda: seconds(interleaved.costs(1, 0, interleaved.UNIT))),
-    ("13_interleaved", "the nine runs", lambda: f"the {in_words(3 * len(interleaved.LATENCIES))} runs"),
+    ("13_interleaved", "all nine runs", lambda: f"all {in_words(3 * len(interleaved.LATENCIES))} runs"),
     ("13_interleaved", "has 2048 bytes", lambda: f"has {8 * EmulatedWork(None).elements} bytes"),
     ("13_interleaved", "sends three times the bytes", lambda: f"sends {in_words(thinned_sends())} times the bytes"),
     ("13_interleaved", "up to 32 GPUs", lambda: f"up to {max(row['stages_p'] for row in zero_bubbles())} GPUs"),
@@ -522,7 +525,7 @@ COMPUTED = [
     ("14_zero_bubble", "six configurations", lambda: f"{in_words(len(zero_bubbles()))} configurations"),
     ("14_zero_bubble", "W take 40 ms", lambda: f"W take {zero_bubble.UNIT * 1e3:g} ms"),
     ("14_zero_bubble", "twelve schedules", lambda: f"{in_words(planned())} schedules"),
-    ("15_pipedream", "meets version 2 on rank 0, version 3 on rank 1", lambda: versions(microbatch=5)),
+    ("15_pipedream", "uses version 2 on rank 0, version 3 on rank 1", lambda: versions(microbatch=5)),
     ("15_pipedream", "`0F3#0`", lambda: f"`{hl.schedule('pipedream', ranks=4, microbatches=8).program[0][3]}`"),
     ("14_zero_bubble", "24 units of work", lambda: f"{played('1f1b', 4, 8).busy[0]:g} units of work"),
     ("14_zero_bubble", "1F1B takes 33", lambda: f"1F1B takes {units('1f1b', 4, 8)}"),
@@ -674,11 +677,11 @@ SET = [
     ("01_tour", "40 ms per forward and 80 ms per backward", TIMES),
     ("10_naive", "40 ms of waiting for a forward, 80 ms for a backward", TIMES),
     ("10_naive", "within 5 %", 'faster.length, "{:.2f}", 0.05'),
-    ("11_gpipe", "1 unit to start, and 1 unit per sequence", "F=1 + b, B=2 * (1 + b)"),
+    ("11_gpipe", "1 unit to start, plus 1 unit per sequence", "F=1 + b, B=2 * (1 + b)"),
     ("11_gpipe", "within 15 %", "within=0.15"),
     ("11_gpipe", "80 ms forward and 160 ms backward", "labs/gpipe/sweeps.py: WHOLE = 0.08"),
     ("11_gpipe", "40 ms of waiting for a forward, 80 ms for a backward", TIMES),
-    ("12_1f1b", "4 ms a forward", "labs/one_f_one_b/orders.py: SHORT = hl.Costs(F=0.004"),
+    ("12_1f1b", "4 ms per forward", "labs/one_f_one_b/orders.py: SHORT = hl.Costs(F=0.004"),
     ("12_1f1b", "Messages of 0.5 units", "latency in (0, 0.1, 0.5)"),
     ("13_interleaved", "takes 1 unit, a backward 2", "hl.Costs(F=1, B=2)"),
     ("13_interleaved", "takes 1 unit and its backward 2", "hl.Costs(F=1, B=2)"),
@@ -752,7 +755,7 @@ TOLD = [
     ("slides", "34 days, 84 days, 288 years", "the slide's"),
     ("slides", "84 days", "the slide's"),
     ("00_start", "54 days", "Llama Team 2024, section 3.3.4"),
-    ("00_start", "466 times, 419 times", "Llama Team 2024, section 3.3.4"),
+    ("00_start", "466 times, 419 of them", "Llama Team 2024, section 3.3.4"),
     ("00_start", "10 minutes with NCCL, and after 30 minutes", "documentation of torch's init_process_group"),
     ("11_gpipe", "≤ 1/4", "what the example asks for"),
     ("02_one_device", "288 years", "Narayanan et al. 2021, section 1; 42_sc21 says which rate it implies"),
@@ -761,7 +764,7 @@ TOLD = [
     ("02_one_device", "the 80 GB of a card", "the slide's"),
     ("02_one_device", "8 cards of 80 GB", "the slide's"),
     ("15_pipedream", "up to 5.3 times as fast", "PipeDream's abstract: Narayanan et al. 2019, SOSP"),
-    ("11_gpipe", "The sweep takes a quarter of a minute", "a measurement, to say how long to wait"),
+    ("11_gpipe", "The sweep takes about a quarter of a minute", "a measurement, to say how long to wait"),
     ("20_collectives", "carries 25 GB/s", "eight links of 200 Gb/s in a node of eight GPUs: SC'21, section 5"),
     ("20_collectives", "α = 10 µs and 1/β = 25 GB/s", "an example"),
     ("21_data_parallel", "a step takes 12.91 s", "NVIDIA, dgxc-benchmarking v25.01, llama3.1/README_8b.md"),
