@@ -1,5 +1,4 @@
-"""Two hosts with a network between them: a pipeline across, its predicted time over a slow link, a cut link, a host that
-dies, and runs that resume."""
+"""Two hosts with a network between them: a pipeline across, its time over a slow link, a cut link, a host that dies."""
 
 import json
 
@@ -59,7 +58,7 @@ shape = hl.Shape(layers=4, width=WIDTH, heads=2, context=CONTEXT)
 schedule = hl.schedule("1f1b", ranks=4, microbatches=MICROBATCHES)
 lengths = []
 for _ in range(3):
-    real = hl.run(schedule, work="model", shape=shape, rows=ROWS, steps=5)
+    real = hl.run(schedule, work="model", shape=shape, rows=ROWS, steps=3)
     costs = hl.Costs.measured(real)
     averaged = replace(costs, latency=mean(map(costs.of_message, range(3))), handshake=0, bytes=0, bandwidth=None)
     predicted = [hl.simulate(real.schedule, one, rendezvous=True).length for one in (costs, averaged)]
@@ -120,7 +119,7 @@ def test_a_pipeline_over_a_slow_link_takes_the_time_that_its_edges_predict(far_h
     """Two stages on each host: one of three edges is slow, and their mean predicts too little."""
     (tmp_path / "measured.py").write_text(MEASURED)
     with Nodes(far_hosts, str(tmp_path / "measured.py"), each=2) as nodes:
-        assert nodes.codes() == [0, 0], [host.told() for host in far_hosts]
+        assert nodes.codes(seconds=400) == [0, 0], [host.told() for host in far_hosts]
     (line,) = (line for line in far_hosts[0].told("out").splitlines() if line.startswith("found"))
     found = json.loads(line.removeprefix("found"))
     one_message = ROWS * CONTEXT * WIDTH * 4
