@@ -47,7 +47,7 @@ def pairs_of(schedule: Schedule, line: Sequence[int]) -> dict[int, list[Pair]]:
 
 
 def edge_links(comm, pairs: Mapping[int, list[Pair]], sizes: Sequence[int], device="cpu") -> dict[str, list[float]]:
-    """What a message costs on each edge, in the words of `Costs`: latency, handshake, bandwidth and bytes.
+    """The cost of a message on each edge, in the words of `Costs`: latency, handshake, bandwidth and bytes.
 
     pairs   of ranks, for each edge that joins ranks
     sizes   bytes of a message on each edge, numbered as in `Schedule.edges`
