@@ -39,7 +39,7 @@ class Known(TorchDispatchMode):
                 made = tree_map(lambda x: x.to("meta") if torch.is_tensor(x) else x, real)
                 self._keep(made, real)
                 return made
-            if function is LEAVES and not _on_meta(kwargs):
+            if function is LEAVES and _is_on(kwargs, "cpu"):
                 return self._answered(function, args, kwargs)
         made = function(*args, **kwargs)
         self._follow(function, args, kwargs, made)
@@ -78,7 +78,7 @@ class Known(TorchDispatchMode):
         args, kwargs = tree_map(known, (args, kwargs))
         if any(x is UNKNOWN for x in tree_flatten((args, kwargs))[0]):
             return UNKNOWN
-        if _on_meta(kwargs):
+        if _is_on(kwargs, "meta"):
             kwargs = kwargs | {"device": torch.device("cpu")}
         real = function(*args, **kwargs)
         given = any(real is x for x in args)  # the caller's own tensor may change later
@@ -100,9 +100,9 @@ def _is_meta(x) -> bool:
     return torch.is_tensor(x) and x.device.type == "meta"
 
 
-def _on_meta(kwargs: dict) -> bool:
-    """Whether an operation is asked to make its result on the meta device."""
-    return torch.device(kwargs.get("device") or "cpu").type == "meta"
+def _is_on(kwargs: dict, kind: str) -> bool:
+    """Whether an operation is asked to make its result on a device of this kind; without a word, it stays where it is."""
+    return kwargs.get("device") is not None and torch.device(kwargs["device"]).type == kind
 
 
 def _is_whole(x) -> bool:
