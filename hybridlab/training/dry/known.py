@@ -101,7 +101,7 @@ def _is_meta(x) -> bool:
 
 
 def _is_on(kwargs: dict, kind: str) -> bool:
-    """Whether an operation is asked to make its result on a device of this kind; without a word, it stays where it is."""
+    """Whether an operation is asked to make its result on a device of this kind. Without a device, it stays."""
     return kwargs.get("device") is not None and torch.device(kwargs["device"]).type == kind
 
 
