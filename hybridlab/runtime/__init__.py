@@ -4,5 +4,6 @@
 performs the actions of a stage: real compute, or waiting. It uses: `halves` (a backward in two halves), `versions`
 (weights of several ages), `tallies` (counts of layers during a step), `masks` (of attention, each made once), `pending`
 (collectives that overlap with compute). `arena` is the memory of a device; `copies` moves parts of it to the host and
-back. `clocks` makes a timeline from the recorded times of all ranks.
+back. `links` measures the time of a message on each edge, and `clocks` makes a timeline from the recorded times of all
+ranks.
 """

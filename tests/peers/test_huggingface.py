@@ -143,6 +143,15 @@ def test_a_dataset_of_a_tokenizer_trains_as_on_one_device():
     assert report.ok, report
 
 
+def test_a_dry_run_answers_what_masks_ask():
+    """Whether a batch has padding is known from the batch; which expert gets a token is not."""
+    model = hl.Model.from_hf(config_of("Llama"), data=Padded())
+    one = hl.dry_run(hl.Mesh(pp=2), model=model, batch=4, microbatches=2, dtype="float32")
+    assert one.bytes["messages"] >= 4 * 8 * 32 * 4, "of four rows, 8 tokens of width 32 in float32"
+    with pytest.raises(ValueError, match=r"reads numbers of a tensor \(nonzero\) that depend on its weights"):
+        hl.dry_run(hl.Mesh(pp=2), model=hl.Model.from_hf(config_of("Mixtral")), batch=4, microbatches=2)
+
+
 def test_inputs_in_another_order_than_the_forward_takes_are_refused():
     data = Padded(("attention_mask", "input_ids", "labels"))
     said = (

@@ -21,6 +21,7 @@ from hybridlab.training.check import sent
 from hybridlab.training.dry.alive import Alive
 from hybridlab.training.dry.counted import Counted
 from hybridlab.training.dry.dry_run import _by_action, dry_run
+from hybridlab.training.dry.known import Known
 from hybridlab.training.dry.one_rank import played
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models import gpt
@@ -290,6 +291,86 @@ def test_what_would_hang_is_said():
 def test_bad_input_gets_a_sentence(how, said):
     with pytest.raises(ValueError, match=said):
         dry_run(Mesh(pp=4), **how)
+
+
+class Masking(torch.nn.Module):
+    """Asks whether there is padding, as transformers do, and then makes places of the mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Embedding(5, 5)
+
+    def forward(self, tokens, mask):
+        x, places = self.inner(tokens), torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
+        padded = mask == 0
+        return x, (places * mask if bool(padded.any()) else places).to(x.dtype)
+
+
+class Unpacking(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, arrived):
+        return self.inner(*arrived)
+
+
+class Adding(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(5, 5)
+
+    def forward(self, x, places):
+        return self.inner(x + places[..., None])
+
+
+class Choosing(torch.nn.Module):
+    """Takes a way that its weights decide."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(5, 5)
+
+    def forward(self, x):
+        return self.inner(x) if bool((self.inner.weight.sum() > 9).any()) else x + self.inner(x)
+
+
+def padded(step, rows):
+    tokens = torch.arange(rows * 4).reshape(rows, 4) % 5
+    return (tokens, (torch.arange(4) < 3).long().expand(rows, 4).contiguous()), tokens.float()
+
+
+def masked(*more):
+    layers = torch.nn.Sequential(Unpacking(Masking()), Unpacking(Adding()), *more)
+    return hl.Model(layers, lambda output, target: (output.sum(-1) - target).square().sum(), padded)
+
+
+@pytest.mark.slow
+@pytest.mark.ranks
+def test_a_forward_may_ask_for_numbers_that_follow_from_its_batch():
+    ask = dict(model=masked(torch.nn.Linear(5, 5)), batch=8, microbatches=2, dtype="float32")
+    one = dry_run(Mesh(pp=3), **ask, rank=1)
+    real = hl.train(Mesh(pp=3), **ask, steps=1, progress=False)["timeline"].ledger
+    sent = [row["bytes"] for row in real if row["rank"] == 1 and row["purpose"] == "messages" and row["op"] == "isend"]
+    assert one.bytes["messages"] == sum(sent) > 0
+
+
+@pytest.mark.slow
+def test_a_forward_that_asks_for_a_weights_number_is_told_so():
+    with pytest.raises(ValueError, match="reads numbers of a tensor .* depend on its weights.* or use hl.run"):
+        dry_run(Mesh(pp=3), model=masked(Choosing()), batch=8, microbatches=2, rank=2)
+
+
+@pytest.mark.slow
+def test_numbers_are_known_until_something_unknown_is_written_into_them():
+    with Known():
+        whole = torch.arange(4).to("meta")
+        first, rest = whole[:1], whole[1:]
+        rest.fill_(7)
+        assert whole.tolist() == [0, 7, 7, 7]
+        first.copy_(torch.zeros(1, device="meta"))
+        with pytest.raises(ValueError, match="a dry run computes none"):
+            whole.sum().item()
 
 
 @pytest.mark.slow

@@ -239,6 +239,36 @@ def test_torchrun_is_recognised_by_all_its_variables(started, monkeypatch):
     assert not torchrun.present()
 
 
+@pytest.mark.parametrize("rank, world", [("", "4"), ("4", "4"), ("-1", "4"), ("0", ""), ("0", "four")])
+def test_numbers_that_torchrun_does_not_give_are_refused(started, monkeypatch, rank, world):
+    monkeypatch.setenv("RANK", rank), monkeypatch.setenv("WORLD_SIZE", world)
+    with pytest.raises(ValueError, match=f"RANK='{rank}' with WORLD_SIZE='{world}' is invalid.*unset RANK, WORLD_SIZE"):
+        torchrun.TorchrunRanks(Mesh(dp=4))
+
+
+LEFT_OVER = """
+from hybridlab.world.processes import torchrun
+torchrun.MEETING, torchrun.SILENT = 2.0, 0.1
+import hybridlab as hl
+try:
+    hl.ranks(2).run(print)
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_variables_that_a_torchrun_has_left_in_a_shell_are_told(rank):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    left = dict(zip(torchrun.VARIABLES, (rank, "2", "2", "127.0.0.1", port)))
+    done = subprocess.run([sys.executable, "-c", LEFT_OVER], capture_output=True, text=True, env=os.environ | left)
+    told = f"of torchrun at 127.0.0.1:{port}"
+    assert done.stdout.startswith(f"rank {rank} has not met 2 processes {told} within 2 s: "), done.stderr
+    assert "unset RANK, WORLD_SIZE" in done.stdout and f"rank {rank} waits for 2 processes {told}" in done.stderr
+
+
 def test_hl_ranks_takes_the_processes_that_are_there(started):
     import hybridlab as hl
 

@@ -7,6 +7,7 @@ import gc
 from functools import partial
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from hybridlab.runtime.work import ModelWork
 from hybridlab.training import loop
@@ -53,11 +54,11 @@ class CountedWork(ModelWork):
     def _noted(self, action, part, call, arrived):
         alive, at = self.alive, (part.stage, part.microbatch)
         alive.came()
-        entered = alive.of(x for one in arrived for x in one)
+        entered = alive.of(tree_leaves(arrived))
         leaving = call(arrived)
-        came, left = alive.came(), alive.of(x for one in leaving for x in one)
+        came, left = alive.came(), alive.of(tree_leaves(leaving))
         if part.kind in ("F", "R"):
-            entered += alive.of(x for one in self.kept[at][0] for x in one if x.requires_grad)
+            entered += alive.of(x for x in tree_leaves(self.kept[at][0]) if x.requires_grad)
             alive.name("activations", entered, from_now=True)
             alive.name("activations", came)
             self.left[at] = self.left.get(at, []) + entered + came

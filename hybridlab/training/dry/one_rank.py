@@ -1,10 +1,12 @@
 """A trainer for one rank without the other ranks, on torch's meta device, which computes nothing.
 
 Code that would read a number (losses, norms, comparisons of ranks) is skipped; the rest is the real training code.
+A model may read whole numbers that follow from its batch (`known`).
 """
 
 from hybridlab.training.dry.alive import Alive
 from hybridlab.training.dry.counted import Counted
+from hybridlab.training.dry.known import Known
 from hybridlab.training.fused_attention import fused_attention
 from hybridlab.world.talk.dry import META, DryComm
 
@@ -18,6 +20,6 @@ class Dry(Counted):
 
 def played(job, rank: int) -> tuple[Dry, int]:
     """The trainer of a rank after one full step, and the number of the last operation before it."""
-    with Alive(META.type) as alive, fused_attention():
+    with Known(), Alive(META.type) as alive, fused_attention():
         trainer = Dry(DryComm(job.mesh, rank), job, alive)
         return trainer, trainer.whole_step()

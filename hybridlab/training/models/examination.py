@@ -27,6 +27,7 @@ from hybridlab.training.models.plain import refuse_weights_of
 from hybridlab.training.models.trees import as_computed, flat, mapped, rows_of
 
 STEPS = (0, 1, 2)  # their batches are read twice
+COMPARED = 64  # rows at most with the owner's module, for which weights and gradients are in float64
 FEWEST = 2  # rows: for one row a mean equals a sum, and a row cannot mix with others
 
 
@@ -235,9 +236,20 @@ def _refuse_another(model, module, layers, takes, made, rows):
     """Refuse layers that together compute something else than the owner's module."""
     if plain.strange(module):
         plain.refuse_borrowed(layers, takes, made)
-        inputs, targets = (as_computed(one, torch.float64) for one in model.batch(0, rows))
-        singly = [slice(number, number + 1) for number in range(rows)]
-        plain.refuse_another(model, model.made(0, torch.float64), inputs, targets, singly)
+        some = slice(min(rows, COMPARED))
+        inputs, targets = (rows_of(as_computed(one, torch.float64), some) for one in model.batch(0, rows))
+        plain.refuse_another(model, model.made(0, torch.float64), inputs, targets, groups_of(some.stop))
+
+
+def groups_of(rows: int) -> list[slice]:
+    """Groups of rows to compare with all rows at once: few, since each group costs gradients of every weight; uneven,
+    so that a function of pairs, or of halves, sees other rows.
+
+    >>> [[some.stop - some.start for some in groups_of(rows)] for rows in (2, 3, 16)]
+    [[1, 1], [1, 1, 1], [1, 1, 7, 7]]
+    """
+    borders = sorted({0, 1, 2, 2 + (rows - 2) // 2, rows})
+    return [slice(begin, end) for begin, end in zip(borders, borders[1:])]
 
 
 def _near(alone, whole, number: slice, rows: int) -> bool:

@@ -2,8 +2,8 @@
 
 Both sides of a proof use a model in the same way: as a list of layers, copies of its weights, and microbatches.
 Anything else that the owner's module does would be missing on both sides, and they would be equal. So its loss and its
-gradients are compared, once, with those of its layers, row by row. This finds a `forward` or a hook of the full module,
-and a gradient or a loss that depends on the other rows of a batch.
+gradients are compared, once, with those of its layers, on groups of rows. This finds a `forward` or a hook of the full
+module, and a gradient or a loss that depends on the other rows of a batch.
 
 Read next: `training.models.examination`, which uses it.
 """

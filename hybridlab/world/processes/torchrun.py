@@ -19,6 +19,7 @@ import io
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 from datetime import timedelta
@@ -32,6 +33,8 @@ from hybridlab.world.processes import frames
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LONGEST = 30 * 24 * 3600.0  # seconds; torch accepts no timeout beyond some limit
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
+MEETING, SILENT = 120.0, 10.0  # seconds to wait for the other processes; of these, without a word
+UNSET = f"if torchrun has not started this process, unset {', '.join(VARIABLES)}"
 
 
 def present() -> bool:
@@ -44,11 +47,12 @@ class TorchrunRanks:
 
     A mesh of one rank runs only on rank 0, which sends its result to the others.
 
-    raises  ValueError if torchrun has started another number of processes than the mesh has ranks
+    raises  ValueError if torchrun has started another number of processes than the mesh has ranks, or has not set these
+            variables
     """
 
     def __init__(self, mesh: Mesh, timeout: float = 60.0, on_event=None, groups=()):
-        self.rank, self.started = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.rank, self.started = _numbered()
         if mesh.size not in (1, self.started):
             raise ValueError(
                 f"torchrun has started {self.started} processes, but {mesh} has {mesh.size} ranks: choose --nnodes "
@@ -134,6 +138,20 @@ class TorchrunRanks:
             atexit.register(_leave)
 
 
+def _numbered() -> tuple[int, int]:
+    """(the number of this process, how many torchrun has started).
+
+    raises  ValueError if the environment has numbers that torchrun does not give
+    """
+    rank, started = (os.environ[name] for name in ("RANK", "WORLD_SIZE"))
+    if not (rank.isdecimal() and started.isdecimal() and int(rank) < int(started)):
+        raise ValueError(
+            f"RANK={rank!r} with WORLD_SIZE={started!r} is invalid: torchrun counts its processes from 0. Start with "
+            f"torchrun; {UNSET}"
+        )
+    return int(rank), int(started)
+
+
 def lost_sentence(rank: int, operation: str, ranks: tuple[int, ...], hosts: list[str]) -> str:
     """The sentence for a rank that waits in an operation with ranks of which one has ended, or is unreachable.
 
@@ -213,10 +231,27 @@ def interfaces(environment, on_one_machine: dict) -> dict[str, str]:
 
 @functools.cache
 def _store():
-    """The store that torchrun has opened for its processes."""
+    """The store that torchrun has opened for its processes.
+
+    raises  ValueError if the others do not come: variables of an earlier torchrun may be left in a shell
+    """
     import torch.distributed as dist
 
-    return next(dist.rendezvous("env://"))[0]
+    rank, started = os.environ["RANK"], os.environ["WORLD_SIZE"]
+    where = f"at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    word = threading.Timer(SILENT, print, [f"rank {rank} waits for {started} processes of torchrun {where}"],
+                           {"file": sys.stderr, "flush": True})  # fmt: skip
+    word.daemon = True
+    word.start()
+    try:
+        return next(dist.rendezvous("env://", timeout=timedelta(seconds=MEETING)))[0]
+    except dist.DistError as error:
+        raise ValueError(
+            f"rank {rank} has not met {started} processes of torchrun {where} within {MEETING:g} s: start all of them "
+            f"with torchrun; {UNSET}"
+        ) from error
+    finally:
+        word.cancel()
 
 
 @functools.cache

@@ -1,0 +1,109 @@
+"""The numbers that a dry run knows: whole numbers and flags that follow from the batch alone.
+
+A forward may ask for a number: is there padding in this mask? Tensors on torch's meta device have none. But a batch is
+real, and what integers and booleans are computed from it, is cheap. So each operation on them is done twice, on the
+meta device and on the CPU, and a question is answered from the CPU. What depends on weights is not known.
+
+Relatives: `one_rank`, which enters this mode; `alive`, which counts memory and does not see these tensors.
+"""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
+
+ASKS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}  # of operations that need numbers
+MOST = 1 << 24  # elements of a tensor whose numbers are kept
+LEAVES = torch.ops.aten._to_copy.default  # copies to another device
+UNKNOWN = object()
+
+
+class Known(TorchDispatchMode):
+    """Keeps the numbers of integer and boolean meta tensors while its `with` block runs.
+
+    >>> with Known():
+    ...     mask = torch.tensor([1, 1, 0]).to("meta")
+    ...     bool((mask == 1).all()), mask.sum().item()
+    (False, 2)
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = WeakTensorKeyDictionary()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if any(_is_meta(x) for x in tree_flatten((args, kwargs))[0]):
+            if ASKS & set(function.tags):
+                real = self._answered(function, args, kwargs)
+                made = tree_map(lambda x: x.to("meta") if torch.is_tensor(x) else x, real)
+                self._keep(made, real)
+                return made
+            if function is LEAVES and _is_on(kwargs, "cpu"):
+                return self._answered(function, args, kwargs)
+        made = function(*args, **kwargs)
+        self._follow(function, args, kwargs, made)
+        return made
+
+    def _answered(self, function, args, kwargs):
+        """The result of an operation that needs numbers.
+
+        raises  ValueError if they are not known
+        """
+        real = self._real(function, args, kwargs)
+        if real is UNKNOWN:
+            raise ValueError(
+                f"the model reads numbers of a tensor ({function.__name__.partition('.')[0]}) that depend on its "
+                "weights, and a dry run computes none: make its forward independent of them, or use hl.run"
+            )
+        return real
+
+    def _follow(self, function, args, kwargs, made):
+        """Keep the numbers of a result, if all that it was made of is known."""
+        every = [x for x in tree_flatten(made)[0] if _is_meta(x)]
+        if not every:
+            return
+        changed = function._schema.is_mutable
+        small = all(_is_whole(x) and x.numel() <= MOST for x in every)
+        drawn = torch.Tag.nondeterministic_seeded in function.tags
+        real = self._real(function, args, kwargs) if small and not drawn else UNKNOWN
+        if real is not UNKNOWN and not changed:
+            self._keep(made, real)
+        elif real is UNKNOWN and changed:
+            self._forget(every)
+
+    def _real(self, function, args, kwargs):
+        """The same operation on numbers, `UNKNOWN` if some argument has none."""
+        known = lambda x: self.numbers.get(x, UNKNOWN) if _is_meta(x) else x
+        args, kwargs = tree_map(known, (args, kwargs))
+        if any(x is UNKNOWN for x in tree_flatten((args, kwargs))[0]):
+            return UNKNOWN
+        if _is_on(kwargs, "meta"):
+            kwargs = kwargs | {"device": torch.device("cpu")}
+        real = function(*args, **kwargs)
+        given = any(real is x for x in args)  # the caller's own tensor may change later
+        return real.clone() if given and not function._schema.is_mutable else real
+
+    def _keep(self, made, real):
+        for x, numbers in zip(tree_flatten(made)[0], tree_flatten(real)[0]):
+            if _is_meta(x):
+                self.numbers[x] = numbers
+
+    def _forget(self, changed: list):
+        """Forget the numbers of changed tensors, and of all tensors that share memory with them."""
+        memory = {x.untyped_storage()._cdata for x in changed}
+        for x in [x for x in self.numbers if x.untyped_storage()._cdata in memory]:
+            del self.numbers[x]
+
+
+def _is_meta(x) -> bool:
+    return torch.is_tensor(x) and x.device.type == "meta"
+
+
+def _is_on(kwargs: dict, kind: str) -> bool:
+    """Whether an operation is asked to make its result on a device of this kind. Without a device, it stays."""
+    return kwargs.get("device") is not None and torch.device(kwargs["device"]).type == kind
+
+
+def _is_whole(x) -> bool:
+    return not (x.is_floating_point() or x.is_complex())
