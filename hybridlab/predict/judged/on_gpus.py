@@ -24,9 +24,7 @@ from hybridlab.predict.judged.sharded import mpt, torchtitan
 from hybridlab.predict.papers.published import SOURCES, published
 
 PLAN, SCHEDULE, FORMULA, LIMIT, NONE = "plan", "schedule", "formula", "limit", ""  # how a panel is predicted
-RECALLED, SECONDARY, READ = "quoted from memory", "quoted from a secondary page", "read off a curve"
-SURE = {"printed": "", "abstract": "printed in the abstract", "quoted": SECONDARY}
-SURE |= {"selective_recomputation": RECALLED, "llama3_405b": SECONDARY, "sc21_figure_readings": READ}
+SURE = {"printed": "", "abstract": "printed in the abstract", "quoted": "quoted from a secondary page"}
 
 
 WHAT = {"TFLOP/s": "throughput of one GPU", "tokens/s": "tokens of one GPU"}
@@ -36,7 +34,8 @@ class Panel(NamedTuple):
     """Points of one source.
 
     system, machine, when, source  what ran, where, its date ("" if none is printed), who published it
-    what, unit  of the values;  sure  how we know them, if not from the printed table
+    what, unit  of the values;  sure  how we know them, if neither from a printed table
+                              nor as the source's name says
     how         the way of the prediction, one of the names above;  points  with their predictions
     """
 
@@ -97,14 +96,20 @@ def _printed(topic: str) -> Iterable[Panel]:
 def _of_runs(system: str, when: str, unit: str, runs: Callable[[], list[Run]], name: Callable[[Run], str]) -> Panel:
     first, *_ = found = runs()
     each = tuple(points.of_run(run, unit, name(run)) for run in found)
-    facts = system, machine(first.machine).label, when, SOURCES[first.source], WHAT[unit], unit
-    return Panel(*facts, SURE.get(first.source, ""), PLAN, each)
+    facts = system, machine(first.machine).label, when, _source(first.source), WHAT[unit], unit
+    return Panel(*facts, "", PLAN, each)
 
 
 def _grid(run: Run) -> str:
     """The ranks of a run along its axes, and their number."""
     ways = {"p": run.plan.p, "t": run.plan.t, "d": run.plan.d, "cp": run.plan.cp, "ep": run.plan.ep}
     return " ".join(f"{axis}={size}" for axis, size in ways.items() if size > 1)
+
+
+def _source(table: str) -> str:
+    """Who published a table: its source without what we say of its other columns."""
+    said = SOURCES[table].partition("mcore: ")[2] or SOURCES[table]
+    return said.partition(";")[0].partition(": mapping")[0]
 
 
 def _billions(run: Run) -> str:
@@ -183,7 +188,7 @@ _RUNS = {  # topic: (system, date, unit, runs, name of a point)
 
 # --- schedules and messages ---------------------------------------------------------------------------------------
 
-ZERO_BUBBLE = "2023", SOURCES["zero_bubble_tables"], "sequences of one GPU", "1/s", "", SCHEDULE
+ZERO_BUBBLE = "2023", _source("zero_bubble_tables"), "sequences of one GPU", "1/s", "", SCHEDULE
 GPTS = "A100 80 GB, one for each stage"
 
 
@@ -193,7 +198,7 @@ def _bubbles(system: str, *names: str, rows: slice = slice(None)) -> Callable[[]
 
 
 def _gpipe(system: str, *microbatches: int) -> Callable[[], tuple[Panel, ...]]:
-    facts = "Tesla P40", "2019-09", SOURCES["torchgpipe_amoebanet_speed"], "speed", "×"
+    facts = "Tesla P40", "2019-09", _source("torchgpipe_amoebanet_speed"), "speed", "×"
     return lambda: (Panel(system, *facts, "", SCHEDULE, tuple(points.gpipe(microbatches))),)
 
 
@@ -203,7 +208,7 @@ def _dispatch() -> tuple[Panel, ...]:
         "DeepEP: tokens to experts",
         where,
         "2025",
-        SOURCES["deepep_v1_h800"],
+        _source("deepep_v1_h800"),
         "bandwidth of the dispatch",
         "GB/s",
         "",

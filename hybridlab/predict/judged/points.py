@@ -53,7 +53,7 @@ def of_run(run: Run, unit: str, name: str) -> Point:
 # --- schedules ----------------------------------------------------------------------------------------------------
 
 COLUMNS = {"1f1b": "1F1B", "interleaved": "1F1B_I", "zb_h1": "ZB_1p", "zb_h2": "ZB_2p"}  # as the tables name them
-WITHIN = {"torchgpipe": 0.11, "zero bubble": 0.22}  # of each, the errors of the other: a test computes both
+WITHIN = {"torchgpipe": 0.14, "zero bubble": 0.28}  # of each, the errors of the other: a test computes both
 NAMES = {"1f1b": "1F1B", "interleaved": "v={v}", "zb_h1": "ZB-H1", "zb_h2": "ZB-H2"}
 
 

@@ -14,16 +14,16 @@ from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import MARKS, STYLE
 
 WIDTH, MARGIN, PX = 960, 24, STYLE["pixels"]
-LEFT, RIGHT, MEASURED, PREDICTED = 330, 730, 820, WIDTH - MARGIN  # of the plot; ends of the columns of numbers
+LEFT, RIGHT, MEASURED, PREDICTED = 350, 735, 820, WIDTH - MARGIN  # of the plot; ends of the columns of numbers
 ROW, FOOT, GAP, FINE = 28, 26, 26, PX["smallest"] + 1
 FAR = 12  # the ratio from which an axis is logarithmic
 INK, MUTED, BLUE = STYLE["ink"], STYLE["muted"], STYLE["kinds"]["F"]["fill"]
-LEGEND = {"measured": "measured", PLAN: "our prediction", LIMIT: "a limit, from data sheets"}
+LEGEND = {"measured": "measured", PLAN: "our prediction", LIMIT: "a limit"}
 HOW = {
     PLAN: "Predicted by hl.plan; nine of ten of its published runs are within the bar.",
     SCHEDULE: "Predicted by hl.simulate; nine of ten of another source's runs are within the bar.",
     FORMULA: "Predicted by a formula with numbers of data sheets, so without a bar.",
-    LIMIT: "The limit is what data sheets allow.",
+    LIMIT: "A limit counts the slowest resource only, and nothing that waits for it.",
     NONE: "Without our prediction: the source does not print the sizes that one needs.",
 }
 
@@ -37,12 +37,14 @@ def on_gpus(title: str, panels: Sequence[Panel], own: Sequence[Panel] = ()) -> S
 1 GiB.>
     """
     kinds = {"measured"} | {LIMIT if one.how == LIMIT else PLAN for one in panels if one.errors}
-    out, y = [heading(MARGIN, 32, title), *_legend(kinds)], 84.0
+    out, y = [heading(MARGIN, 32, title), *_legend(kinds)], 98.0
     for panel in panels:
         body, y = _panel(panel, y)
         out += body
     told = [HOW[how] for how in HOW if how in {one.how for one in panels}]
-    lines = wrap(" ".join([*told, _largest(panels)]), WIDTH - 2 * MARGIN, PX["caption"])
+    if any(point.predicted is None for one in panels if one.how == PLAN for point in one.points):
+        told.append("Without a mark: hl.plan finds that the plan does not fit into memory.")
+    lines = wrap(" ".join([*told, _largest(panels)]), 0.92 * (WIDTH - 2 * MARGIN), PX["caption"])
     out += (words(MARGIN, y + PX["line"] * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(lines))
     y += PX["line"] * len(lines)
     ours, y = _own(own, y)
@@ -91,7 +93,7 @@ def _largest(panels) -> str:
         return ""
     error = lambda one: one.predicted / one.measured - 1
     most = max(predicted, key=lambda one: abs(error(one)))
-    return f"Our largest error: {100 * error(most):+.0f} % at {most.name}."
+    return f"Our largest error: {100 * error(most):+.0f} % at {most.name}.".replace(": -", ": −")
 
 
 # --- the drawing --------------------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ def _marks(x, y, ends, kind) -> Iterator[str]:
     else:
         if ends:
             yield f'<path d="M{ends[0]:.1f} {y:.1f}H{ends[1]:.1f}" stroke="{BLUE}" stroke-width="4" opacity="0.45"/>'
-        yield f'<path d="{MARKS["diamond"]}" fill="{BLUE}" transform="translate({x:.1f} {y:.1f}) scale(0.75)"/>'
+        yield f'<path d="{MARKS["diamond"]}" fill="{BLUE}" transform="translate({x:.1f} {y:.1f}) scale(0.85)"/>'
 
 
 def _panel(panel: Panel, y: float) -> tuple[list[str], float]:
@@ -123,7 +125,7 @@ def _panel(panel: Panel, y: float) -> tuple[list[str], float]:
     said = ", ".join(filter(None, (panel.machine, panel.when)))
     out = [heading(MARGIN, y, panel.system, PX["axis"]), words(MARGIN, y + 20, said, PX["caption"])]
     source = f"{panel.source} ({panel.sure})" if panel.sure else panel.source
-    lines = wrap(source, WIDTH - 2 * MARGIN, FINE)
+    lines = wrap(source, 0.9 * (WIDTH - 2 * MARGIN), FINE)
     out += (words(MARGIN, y + 39 + 17 * i, line, FINE, fill=MUTED) for i, line in enumerate(lines))
     top = y + 39 + 17 * len(lines) + 22
     out += _heads(panel, top - 12)
