@@ -25,8 +25,6 @@ from hybridlab.predict.papers.published import SOURCES, published
 
 PLAN, SCHEDULE, FORMULA, LIMIT, NONE = "plan", "schedule", "formula", "limit", ""  # how a panel is predicted
 SURE = {"printed": "", "abstract": "printed in the abstract", "quoted": "quoted from a secondary page"}
-
-
 WHAT = {"TFLOP/s": "throughput of one GPU", "tokens/s": "tokens of one GPU"}
 
 
@@ -34,8 +32,7 @@ class Panel(NamedTuple):
     """Points of one source.
 
     system, machine, when, source  what ran, where, its date ("" if none is printed), who published it
-    what, unit  of the values;  sure  how we know them, if neither from a printed table
-                              nor as the source's name says
+    what, unit  of the values;  sure  how we know them, "" if from a printed table or as the source says
     how         the way of the prediction, one of the names above;  points  with their predictions
     """
 
