@@ -1,7 +1,7 @@
 """Exercises: `labs.answer("naive.utilisation", 0.25)` replies at once; `labs.progress()` shows your progress.
 
-Also `labs.machines`: your measurements and those recorded on other machines; `labs.on_gpus`: what others measured on
-GPUs, with our predictions; `labs.reveal`: your guesses;
+Also `labs.machines`: your measurements and those recorded on other machines; `labs.on_gpus`: published
+measurements on GPUs, with our predictions; `labs.reveal`: your guesses;
 `labs.compare`: predictions and measurements; `labs.table`, `labs.timelines`: rows that a loop would print.
 
 The names are in `exercises`, `by_machine`, `on_gpus`, `revealed`, `comparison` and `rows`; `explore`, `play` and `demo`

@@ -1,4 +1,4 @@
-"""`labs.on_gpus("gpipe")`: what others measured on GPUs for a notebook, our predictions, and our own GPU records."""
+"""`labs.on_gpus("gpipe")`: published measurements on GPUs for a notebook, our predictions, and our GPU records."""
 
 from hybridlab.labs.by_machine import SCALES
 from hybridlab.measuring.recorded import Recorded, recorded

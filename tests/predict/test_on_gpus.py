@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+import hybridlab as hl
 from hybridlab.predict.judged import bars, points
 from hybridlab.predict.judged.on_gpus import FORMULA, LIMIT, NONE, PLAN, SCHEDULE, SURE, panels, topics
 from hybridlab.predict.papers.published import SOURCES, published
@@ -37,7 +38,7 @@ def test_every_row_of_the_table_says_how_sure_it_is_and_is_shown_once():
     shown = [one.measured for topic in topics() for panel in panels(topic) for one in panel.points]
     for row in rows:
         assert row["sure"] in SURE and row["value"] in shown, row
-    assert len({(row["topic"], row["system"], row["machine"], row["point"]) for row in rows}) == len(rows)
+    assert len({(row["topic"], row["system"], row["machine"], row["what"], row["point"]) for row in rows}) == len(rows)
 
 
 def test_a_published_rate_is_the_printed_one():
@@ -84,3 +85,17 @@ def test_the_bars_of_schedules_are_the_errors_of_the_other_source():
     assert round(size(bubbles), 2) == points.WITHIN["torchgpipe"]
     others = [one for one in points.gpipe((1, 4, 32)) if one.name != "2 GPUs"]
     assert round(size(others), 2) == points.WITHIN["zero bubble"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name, times", [("zb_h1", 1), ("zb_h2", 2)])
+def test_the_searched_schedules_are_as_fast_as_the_handmade_ones(name, times):
+    """So ZB-1p and ZB-2p are predicted by ZB-H1 and ZB-H2; a search takes seconds."""
+    row = published("zero_bubble_tables")[0]
+    F, I, W, latency = (row[f"{what}_ms"] / 1e3 for what in ("TF", "TB", "TW", "Tcomm"))
+    costs = hl.Costs(F=F, I=I, W=W, latency=latency)
+    p, m = row["stages_p"], row["microbatches_m"]
+    until_w = 32 / (34 + 5 * 24 / 2304 * 1024)  # as in tests/predict/test_published.py
+    searched = hl.simulate(hl.automatic(p, m, costs, limit=times * p, until_w=until_w), costs).length
+    (point,) = points.schedules([name], [row])
+    assert point.predicted == pytest.approx(m * row["microbatch_size"] / searched / p, rel=1e-3)

@@ -3,7 +3,7 @@
 A panel is one table of one source: points on a named machine, their date, and how we know them. The predictions are
 those of the public calls: `plan` for training runs, `simulate` for schedules, the formulas of `hl.bytes` for messages.
 Their bars are the errors that nine of ten predictions stay below. Formulas of messages have none, since their numbers
-are from data sheets. A *limit* is no prediction: what is measured stays below it.
+are from data sheets. A *limit* is not a prediction: measurements stay below it.
 
     panels("gpipe")
 
@@ -77,10 +77,10 @@ def panels(topic: str) -> tuple[Panel, ...]:
 
 
 def _printed(topic: str) -> Iterable[Panel]:
-    """The panels of the table `on_gpus`: neighbouring rows with the same system and machine."""
+    """The panels of the table `on_gpus`: neighbouring rows of one system, machine and quantity."""
     how, predicted = _PREDICTED.get(topic, (NONE, points.unpredicted))
     mine = [row for row in published("on_gpus") if row["topic"] == topic]
-    for _, rows in groupby(mine, lambda row: (row["system"], row["machine"])):
+    for _, rows in groupby(mine, lambda row: (row["system"], row["machine"], row["what"])):
         row, *_ = rows = list(rows)
         found = tuple(Point(one["point"], one["value"], value) for one, value in zip(rows, predicted(rows)))
         facts = row["system"], row["machine"], str(row["when"]), row["source"], row["what"], row["unit"]

@@ -55,7 +55,7 @@ def on_gpus(title: str, panels: Sequence[Panel], own: Sequence[Panel] = ()) -> S
 
 
 def _own(own, y):
-    """The panels of our own records: in a group of a class that the comparison of notebooks leaves out."""
+    """The panels of this course's records: in a group of a class that the comparison of notebooks leaves out."""
     if not own:
         return [], y
     out, y = ['<g class="elsewhere">'], y + GAP
