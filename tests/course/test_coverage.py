@@ -72,19 +72,19 @@ def test_a_claim_is_answered_and_its_section_found(one):
     assert plain(one["phrase"]) in said(one["notebook"])
 
 
-def test_communication_is_less_than_a_fifth_of_the_ten_rows_and_most_of_a_step_across_nodes():
+def test_communication_is_less_than_a_fifth_of_the_ten_rows_and_a_third_of_a_step_across_nodes():
     assert all(row.step.communication < 0.2 for row in sc21.table())
     (across,) = [row for row in sc21.figure(15) if (row.plan.t, row.batch) == (32, 128)]
-    assert across.step.communication > 0.5
+    assert across.step.communication == pytest.approx(1 / 3, abs=0.02)
 
 
-def test_every_slide_has_three_columns_and_a_section_to_show():
+def test_no_slide_has_a_blank_row_and_each_has_a_section_to_show():
     """The section is in the notebook under that anchor; rows that go on with a slide repeat nothing."""
     lines = [line for line in PAGE.partition("## Appendix")[0].splitlines() if line.startswith("| **")]
     assert len(lines) >= len(slides()["row"])
     for line in lines:
-        _, _, says, predict, measured, show, *_ = re.split(r"(?<!\\)\|", line)
-        assert says.strip() and predict.strip() and measured.strip(), line
+        _, _, says, *told, show, _, _ = re.split(r"(?<!\\)\|", line)
+        assert says.strip() and any(one.strip() for one in told), line
         for name, anchor in re.findall(r"notebooks/(\w+)\.ipynb#(\S+)\)", show) or [(None, None)]:
             heads = [sheet.text(cell.source) for cell in books()[name].cells if cell.cell_type == "markdown"]
             assert any(f' id="{anchor}"' in head for head in heads), line
