@@ -129,5 +129,5 @@ def told(found: dict[str, dict]) -> str:
 
 
 def _line(one: dict) -> str:
-    often = f"; {one['times']} times: {one['most frequent wrong reply'][:90]}" if one["times"] else ""
+    often = f"; {one['times']} × {one['most frequent wrong reply'][:90]}" if one["times"] else ""
     return f"{one['right']:>3} of {one['answered']} right{often}"
