@@ -120,7 +120,7 @@ def _heading(cells, i: int) -> int:
 def _place(cells, start: int) -> Place:
     end = next((i for i in range(start + 1, len(cells)) if _is_heading(cells[i])), len(cells))
     title = cells[start].source.partition("\n")[0].lstrip("# ").split("  ★")[0]
-    anchor = HEADING.search(sheet.text(cells[start].source))[1]
+    anchor = HEADING.findall(sheet.text(cells[start].source))[0]
     name = title if start else PASSING[0]  # the title of a notebook is no section
     return name, anchor, next((line for cell in cells[start:end] for line in _shown(cell)), "")
 

@@ -30,6 +30,7 @@ CONFINED = ("-m", "hybridlab.labs.exercises.confined")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # else no namespaces
 SWEEP = 3.0  # seconds in which it ends the processes that it has started
 LONGEST_OUTPUT = 1_000_000  # bytes that are read of the output of a submission's process
+TIMED = "no progress for"  # in a reply that a busy machine can cause: not kept
 MOST_NAMED = 20  # files that are not read, by name
 MARKS = {True: "+", False: "-", None: "?"}
 NOT_TAMPER_PROOF = (
@@ -115,7 +116,7 @@ def _row(file: Path, submission: dict | str, seconds: float, again: bool) -> Row
         tasks = {task: tuple(verdict) for task, verdict in before["tasks"].items()}
         return Row(**before | {"file": _printable(file.name), "tasks": tasks, "behind": tuple(before["behind"])})
     row = _graded(file, submission, seconds)
-    if not row.problem:
+    if not row.problem and not any(TIMED in reply for _, reply in row.tasks.values()):
         graded_before.keep(file.parent, name, asdict(row))
     return row
 

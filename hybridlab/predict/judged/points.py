@@ -91,8 +91,9 @@ def gpipe(microbatches: tuple[int, ...]) -> Iterator[Point]:
 
 
 def _speed(n: int, m: int) -> float:
-    again = {"backward": "lifo", "recompute": "except_last"} if m > 1 else {"recompute": "always"}
-    return m / simulate(schedule("gpipe", ranks=n, microbatches=m, **again), Costs(F=1 / n, B=2 / n)).length
+    again = "except_last" if m > 1 else "always"
+    one = schedule("gpipe", ranks=n, microbatches=m, backward="lifo", recompute=again)
+    return m / simulate(one, Costs(F=1 / n, B=2 / n)).length
 
 
 # --- messages and matmuls, from data sheets ---------------------------------------------------------------------------
