@@ -33,7 +33,7 @@ from hybridlab.world.processes.strays import PR_SET_CHILD_SUBREAPER, strays
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 STUDENT = 64_000  # what this user is called inside, and, where the grader is root, in the kernel: nobody's number
-LARGEST_FILE, MOST_PROCESSES = 100_000_000, 64  # processes and threads, in namespaces of their own
+LARGEST_FILE, MOST_PROCESSES = 100_000_000, 256  # processes and threads: eight ranks need more than 64
 MOST_SHARED = 1000  # where they share the count with all that this user runs
 USERS = 1000  # submissions that are checked at the same time count apart
 LOOK_SECONDS = 0.02  # between two looks whether the grader is still there
