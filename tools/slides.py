@@ -1,8 +1,11 @@
 """From a slide to its answer: the page docs/slides.md, from docs/slides.toml and the recaps of the notebooks."""
 
+import re
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 
+from tools import sheet
 from tools.course import HOUSE, Row, books, recap
 
 DATA = HOUSE / "docs" / "slides.toml"
@@ -13,7 +16,8 @@ Every notebook ends with a table. For each statement of a slide, the table gives
 This page collects the rows of all notebooks, deck by deck: find your slide by its title, read its row, and open the
 notebook. The notebook's cells check the column "measured" on the machine that runs them. The decks use some other
 names: inter-layer is our pipeline parallelism, intra-layer is our tensor parallelism, and on some slides a mini-batch
-is our microbatch. *`make pages` makes this page from the notebooks; change it there.*
+is our microbatch. The column *show this* leads to the section, with a cell of it to run. *`make pages` makes this page
+from the notebooks; change it there.*
 """
 
 
@@ -36,6 +40,7 @@ def page() -> str:
     """The text of docs/slides.md."""
     parts = [INTRO, _errata()]
     parts += [_deck(letter, deck) for letter, deck in slides()["decks"].items()]
+    parts.append(_claims())
     return "\n".join([*parts, _beyond()])
 
 
@@ -53,13 +58,16 @@ def _errata():
 
 def _deck(letter, deck):
     lines = [f"## {letter} · {_named(deck)}", ""]
-    lines += ["| slide | it says | we predict | your machine measured | notebook |", "|---|---|---|---|---|"]
+    lines += [
+        "| slide | it says | we predict | your machine measured | show this | notebook |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in slides()["row"]:
         if letter in row["slides"]:
-            first = f"**{'; '.join(row['slides'][letter])}** · {row['subject']}"
+            first, show = f"**{'; '.join(row['slides'][letter])}** · {row['subject']}", _show(row)
             for said, predicted, measured, name in _answers(row):
-                lines.append(f"| {first} | {said} | {predicted} | {measured} | {name} |")
-                first = ""
+                lines.append(f"| {first} | {said} | {predicted} | {measured} | {show} | {name} |")
+                first = show = ""
     return "\n".join([*lines, ""])
 
 
@@ -70,8 +78,94 @@ def _answers(row):
         rows = [one for one in _recap(name) if one.name in answer.get("recap", ())]
         found += [(_said(one), one.predicted, one.measured, link(name)) for one in rows]
         plain += [] if rows else [link(name)]
-    (said, predicted, measured, name), *rest = found or [("", "", "", "")]
+    told = (row.get("says", ""), row.get("predict", ""), row.get("measured", ""), "")
+    (said, predicted, measured, name), *rest = found or [told]
     return [(said, predicted, measured, ", ".join(filter(None, [name, *plain]))), *rest]
+
+
+# --- the exact section ----------------------------------------------------------------------------------------
+
+HEADING = re.compile(r'<h\d id="([^"]*)">')
+SHOWN = re.compile(r"[a-z]\w*\.[\w.]+\(.*\)")  # a line that shows something
+SILENT = "labs.answer", "labs.question", "labs.reveal", ".stop("
+PASSING = "The question", "Recap"
+LONGEST_LINE = 72
+Place = tuple[str, str, str]  # the heading of a section, its anchor, one line to run or ""
+
+
+@cache
+def place(name: str, *phrases: str) -> Place:
+    """The section of a notebook that shows one of these phrases best: first one with a line to run.
+
+    The question and the recap only name a subject, so they come last. JupyterLab and the site have the same anchor.
+
+    raises  ValueError where the notebook says none of them
+
+    >>> place("11_gpipe", "Fewer stages")
+    ('A smaller bubble', 'A-smaller-bubble', 'hl.draw(two, eight)')
+    """
+    cells = books()[name].cells
+    at = [i for i, cell in enumerate(cells) if any(_plain(phrase) in _plain(_all(cell)) for phrase in phrases)]
+    if not at:
+        raise ValueError(f"phrases={phrases!r} is invalid: {name} says none. Mend them in docs/slides.toml.")
+    sections = {_heading(cells, i): None for i in at}
+    return min((_place(cells, start) for start in sections), key=lambda one: (one[0] in PASSING, not one[2]))
+
+
+def _heading(cells, i: int) -> int:
+    """The cell with the heading of the section of cell i."""
+    return next((k for k in range(i, -1, -1) if _is_heading(cells[k])), 0)
+
+
+def _place(cells, start: int) -> Place:
+    end = next((i for i in range(start + 1, len(cells)) if _is_heading(cells[i])), len(cells))
+    title = cells[start].source.partition("\n")[0].lstrip("# ").split("  ★")[0]
+    anchor = HEADING.findall(sheet.text(cells[start].source))[0]
+    name = title if start else PASSING[0]  # the title of a notebook is no section
+    return name, anchor, next((line for cell in cells[start:end] for line in _shown(cell)), "")
+
+
+def _is_heading(cell) -> bool:
+    return cell.cell_type == "markdown" and re.match(r"##+ ", cell.source) is not None
+
+
+def _shown(cell) -> Iterator[str]:
+    """The last line of a code cell, if it shows something and is short."""
+    line = cell.source.rpartition("\n")[2]
+    if cell.cell_type == "code" and SHOWN.fullmatch(line) and len(line) <= LONGEST_LINE and cell.outputs:
+        if not any(one in line for one in SILENT):
+            yield line
+
+
+def _all(cell) -> str:
+    """All that a cell shows."""
+    outputs = cell.get("outputs", ())
+    told = [one.get("text", "") or str(one.get("data", {}).get("text/plain", "")) for one in outputs]
+    return " ".join([cell.source, *told])
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("*", "").split()).lower()
+
+
+def _show(row) -> str:
+    """The sections that answer a row, each with a line to run."""
+    places = [(name, *place(name, *answer["must"])) for name, answer in row["answers"].items() if name in books()]
+    return "; ".join(_linked(*one) for one in places)
+
+
+def _linked(name, title, anchor, line) -> str:
+    run = f" `{line.replace('|', chr(92) + '|')}`" if line else ""
+    return f"[{title}](../notebooks/{name}.ipynb#{anchor}){run}"
+
+
+def _claims() -> str:
+    """What the slides claim in passing, and what the course says to it."""
+    lines = ["## Claims in passing", "", "| deck | slide | claims | answer | show this |", "|---|---|---|---|---|"]
+    for one in slides()["claim"]:
+        where = _linked(one["notebook"], *place(one["notebook"], one["phrase"]))
+        lines.append(f"| {one['deck']} | {one['slide']} | {one['claims']} | {one['answer']} | {where} |")
+    return "\n".join([*lines, ""])
 
 
 def _recap(name):
@@ -92,7 +186,7 @@ def unasked() -> list[tuple[str, Row]]:
 def _beyond():
     asked = {name for row in slides()["row"] for name in row["answers"]}
     others = dict.fromkeys([*(name for name in books() if name not in asked), *slides()["beyond"]])
-    lines = ["## On no slide", "", f"These notebooks answer no slide: {', '.join(map(link, others))}.", ""]
+    lines = ["## Appendix: on no slide", "", f"These notebooks answer no slide: {', '.join(map(link, others))}.", ""]
     lines += ["| about | papers say | we predict | your machine measured | notebook |", "|---|---|---|---|---|"]
     for name, row in unasked():
         lines.append(f"| {row.name} | {row.said} | {row.predicted} | {row.measured} | {link(name)} |")

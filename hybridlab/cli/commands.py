@@ -4,10 +4,8 @@ They print for people, and return what --json prints.
 """
 
 import pathlib
-import sys
 
-from hybridlab.cli import exports, flags, output, plan
-from hybridlab.core.files import listed
+from hybridlab.cli import exports, flags, grading, output, plan
 
 
 def schedule(chosen) -> dict:
@@ -154,21 +152,6 @@ def notebooks(chosen) -> dict:
     return {"folder": chosen.folder, "notebooks": taken}
 
 
-def grade(chosen) -> dict:
-    """Check the submissions of a folder: each one is reported on stderr, then the table is printed."""
-    from hybridlab.labs.exercises import grade as grading
-
-    def tell(row):
-        print(f"{row.file}: {row.problem or f'{row.right} right'}", file=sys.stderr, flush=True)
-
-    listed(chosen.folder)  # unreadable files are reported first
-    rows = grading.grade(chosen.folder, chosen.seconds, tell)
-    print(grading.table(rows))
-    told = grading.remarks(chosen.folder, rows)
-    print("\n".join(["", *told, grading.note(rows)]))
-    return grading.as_json(rows, told)
-
-
 # --- the flags of each command ----------------------------------------------------------------------------------
 
 
@@ -258,17 +241,6 @@ def _notebooks_flags(one):
     one.flag("folder", nargs="?", default="mine", metavar="FOLDER", help="folder for your copies (default mine)")
 
 
-def _grade_flags(one):
-    one.flag("folder", metavar="FOLDER", help="folder of the files that students wrote with labs.export")
-    one.flag(
-        "--seconds",
-        type=float,
-        metavar="X",
-        default=300.0,
-        help="time limit for one submission, in seconds (default 300)",
-    )
-
-
 ON_RANKS = {  # what ranks of these commands import
     "run": "hybridlab.training.run",
     "check": "hybridlab.training.check",
@@ -311,8 +283,8 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
         _notebooks_flags,
     ),
     "grade": (
-        grade,
+        grading.grade,
         "Grade a folder of submissions, each in its own process, and print a table of students and tasks.",
-        _grade_flags,
+        grading.add_flags,
     ),
 }

@@ -67,6 +67,7 @@ EXAMPLES = {  # by command: what is typed after its name
         ("submissions", "all files of a folder"),
         ("submissions --seconds 60", "at most a minute for each"),
         ("submissions --json", "the table as JSON"),
+        ("submissions --jobs 4 --assignment 11_gpipe --csv grades.csv", "a class, one notebook"),
     ),
 }
 

@@ -118,7 +118,7 @@ FLAGS = {
         "--data": TRAINING["--data"],
         "--out": [one for one in PLACES if "missing" not in one],
     },
-    "grade": {"--seconds": ["0", "-1", "nan", "inf", "x"]},
+    "grade": {"--seconds": ["0", "-1", "nan", "inf", "x"], "--jobs": ["0", "-1", "x"], "--assignment": ["x", ""]},
 }
 NEEDED = {"plan": ["--gpus", "64", "--batch", "64"], "grade": ["{submissions}"]}
 

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from hybridlab.predict.papers import sc21
+from tools import sheet
 from tools.course import HOUSE, books, recap
 from tools.slides import slides, unasked
 
@@ -61,3 +63,28 @@ def test_an_erratum_is_told_in_a_notebook(one):
     assert one["slide"] in titles
     if one["notebook"] in books():
         assert plain(one["phrase"]) in said(one["notebook"])
+
+
+@pytest.mark.parametrize("one", slides()["claim"], ids=lambda one: one["claims"])
+def test_a_claim_is_answered_and_its_section_found(one):
+    titles = [titles for row in slides()["row"] for titles in row["slides"].get(one["deck"], ())]
+    assert one["slide"] in titles and one["answer"] in PAGE
+    assert plain(one["phrase"]) in said(one["notebook"])
+
+
+def test_communication_is_less_than_a_fifth_of_the_ten_rows_and_a_third_of_a_step_across_nodes():
+    assert all(row.step.communication < 0.2 for row in sc21.table())
+    (across,) = [row for row in sc21.figure(15) if (row.plan.t, row.batch) == (32, 128)]
+    assert across.step.communication == pytest.approx(1 / 3, abs=0.02)
+
+
+def test_no_slide_has_a_blank_row_and_each_has_a_section_to_show():
+    """The section is in the notebook under that anchor; rows that go on with a slide repeat nothing."""
+    lines = [line for line in PAGE.partition("## Appendix")[0].splitlines() if line.startswith("| **")]
+    assert len(lines) >= len(slides()["row"])
+    for line in lines:
+        _, _, says, *told, show, _, _ = re.split(r"(?<!\\)\|", line)
+        assert says.strip() and any(one.strip() for one in told), line
+        for name, anchor in re.findall(r"notebooks/(\w+)\.ipynb#(\S+)\)", show) or [(None, None)]:
+            heads = [sheet.text(cell.source) for cell in books()[name].cells if cell.cell_type == "markdown"]
+            assert any(f' id="{anchor}"' in head for head in heads), line

@@ -33,7 +33,9 @@ from hybridlab.world.processes.strays import PR_SET_CHILD_SUBREAPER, strays
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 STUDENT = 64_000  # what this user is called inside, and, where the grader is root, in the kernel: nobody's number
-LARGEST_FILE, MOST_PROCESSES = 100_000_000, 1000
+LARGEST_FILE, MOST_PROCESSES = 100_000_000, 256  # processes and threads: eight ranks need more than 64
+MOST_SHARED = 1000  # where they share the count with all that this user runs
+USERS = 1000  # submissions that are checked at the same time count apart
 LOOK_SECONDS = 0.02  # between two looks whether the grader is still there
 UNSAFE = 78  # the exit code where root has no namespaces
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUTF8")  # of the environment
@@ -83,24 +85,26 @@ def _forked(work) -> int:
 def _place(room: str) -> int:
     """Make the place; the next process is the first inside it."""
     _limit()
+    user = STUDENT + os.getpid() % USERS
     kinds = MOUNTS | PROCESSES | NETWORK | TALK | HOST | GROUPS
-    apart = namespaces.split(kinds) if os.getuid() == 0 else namespaces.own(kinds, STUDENT)
+    apart = namespaces.split(kinds) if os.getuid() == 0 else namespaces.own(kinds, user)
     if os.getuid() == 0 and not apart:
         return UNSAFE
-    return _code(os.waitpid(_forked(lambda: _inside(room, apart)), 0)[1])
+    return _code(os.waitpid(_forked(lambda: _inside(room, apart, user)), 0)[1])
 
 
-def _inside(room: str, apart: bool) -> int:
+def _inside(room: str, apart: bool, user: int) -> int:
     """The first process of the sandbox: it closes the sandbox, starts the check, and waits for ended processes."""
     if apart:
         namespaces.open_loopback()
         socket.sethostname("place")
-        root.enter(room, STUDENT)
+        root.enter(room, user)
         room = root.ROOM
     if os.getuid() == 0:
         os.setgroups([])
-        os.setresgid(STUDENT, STUDENT, STUDENT)
-        os.setresuid(STUDENT, STUDENT, STUDENT)
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    _lower(resource.RLIMIT_NPROC, MOST_PROCESSES if apart else MOST_SHARED)
     os.chdir(room)
     print(json.dumps([*(NAMESPACES if apart else ()), *ALWAYS]), flush=True)
     words, about = [sys.executable, "-m", "hybridlab.labs.exercises.regrade"], {"HOME": room, "TMPDIR": room}
@@ -132,11 +136,14 @@ def _limit():
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, LARGEST_FILE),
         (resource.RLIMIT_DATA, free // 2),
-        (resource.RLIMIT_NPROC, MOST_PROCESSES),
     ):
-        _, hard = resource.getrlimit(what)
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (most, most))
+        _lower(what, most)
+
+
+def _lower(what: int, most: int):
+    _, hard = resource.getrlimit(what)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(what, (most, most))
 
 
 def _code(status: int) -> int:

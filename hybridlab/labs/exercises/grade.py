@@ -10,12 +10,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import hybridlab
+from hybridlab.labs.exercises import graded_before
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.confined import UNSAFE
+from hybridlab.labs.exercises.graded_before import FOLDER
 from hybridlab.labs.exercises.progress import by_notebook
 from hybridlab.labs.exercises.submission import load
 
@@ -26,6 +30,7 @@ CONFINED = ("-m", "hybridlab.labs.exercises.confined")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # else no namespaces
 SWEEP = 3.0  # seconds in which it ends the processes that it has started
 LONGEST_OUTPUT = 1_000_000  # bytes that are read of the output of a submission's process
+TIMED = "no progress for"  # in a reply that a busy machine can cause: not kept
 MOST_NAMED = 20  # files that are not read, by name
 MARKS = {True: "+", False: "-", None: "?"}
 NOT_TAMPER_PROOF = (
@@ -50,12 +55,27 @@ class Row:
         return sum(right is True for right, _ in self.tasks.values())
 
 
-def grade(folder: str | Path, seconds: float = SECONDS, on_row=lambda row: None) -> list[Row]:
+def grade(
+    folder: str | Path,
+    seconds: float = SECONDS,
+    on_row: Callable[[Row], object] = lambda row: None,
+    jobs: int = 1,
+    tasks: Sequence[str] | None = None,
+    again: bool = True,
+) -> list[Row]:
     """A row for every submission (*.json, not hidden) in a folder, in the order of their names.
 
-    on_row  sees each as it is ready
+    folder   of the submissions
+    seconds  time limit for one of them
+    on_row   sees each as it is ready
+    jobs     how many are checked at the same time
+    tasks    the exercises that count; None: all
+    again    whether those are checked again that were graded before (`graded_before`)
+
     raises  ValueError when there is no such folder, or no submission in it
     """
+    if jobs < 1:
+        raise ValueError(f"jobs={jobs} is invalid: at least one submission must be checked at a time. Give 1 or more.")
     if not 0 < seconds <= LONGEST:
         raise ValueError(f"{seconds:g} seconds is not a valid time limit: give more than 0, and at most a day")
     folder = Path(folder)
@@ -70,11 +90,35 @@ def grade(folder: str | Path, seconds: float = SECONDS, on_row=lambda row: None)
             f"there is no submission in {folder}: let students write one with labs.export('name.json'){other}"
         )
     read = [(file, _read(file)) for file in files]  # all of them, before the first can change another
-    rows = []
-    for file, submission in read:
-        rows.append(_graded(file, submission, seconds))
-        on_row(rows[-1])
-    return rows
+    rows = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        begun = {pool.submit(_row, file, _only(one, tasks), seconds, again): file for file, one in read}
+        for done in as_completed(begun):
+            rows[begun[done]] = done.result()
+            on_row(rows[begun[done]])
+    return [rows[file] for file, _ in read]
+
+
+def _only(submission: dict | str, tasks: Sequence[str] | None) -> dict | str:
+    """A submission with the answers that count."""
+    if tasks is None or isinstance(submission, str):
+        return submission
+    return submission | {"answers": {name: one for name, one in submission["answers"].items() if name in tasks}}
+
+
+def _row(file: Path, submission: dict | str, seconds: float, again: bool) -> Row:
+    """The row of a submission: the one that is kept, or a new one."""
+    if isinstance(submission, str):
+        return _graded(file, submission, seconds)
+    name = graded_before.key(submission, seconds)
+    before = None if again else graded_before.found(file.parent, name)
+    if before is not None:
+        tasks = {task: tuple(verdict) for task, verdict in before["tasks"].items()}
+        return Row(**before | {"file": _printable(file.name), "tasks": tasks, "behind": tuple(before["behind"])})
+    row = _graded(file, submission, seconds)
+    if not row.problem and not any(TIMED in reply for _, reply in row.tasks.values()):
+        graded_before.keep(file.parent, name, asdict(row))
+    return row
 
 
 def submissions(folder: Path) -> list[Path]:
@@ -177,9 +221,9 @@ def _kill(process):
 # --- the table --------------------------------------------------------------------------------------------------
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[Row], tasks: Sequence[str] = tuple(TASKS)) -> str:
     """Students × tasks: + right, - not, ? cannot be repeated, . not answered; notebook by notebook."""
-    books = by_notebook()
+    books = {book: kept for book, its in by_notebook().items() if (kept := [task for task in its if task in tasks])}
     heads = [(book[:2], max(len(tasks), 2)) for book, tasks in books.items()]
     names = [row.student or row.file for row in rows]
     wide = max(map(len, ["student", *names]))
@@ -187,7 +231,7 @@ def table(rows: list[Row]) -> str:
     for name, row in zip(names, rows):
         marks = ["".join(_mark(row, task) for task in tasks) for tasks in books.values()]
         shown = "  ".join(f"{its:<{room}}" for its, (_, room) in zip(marks, heads))
-        lines.append(f"{name:<{wide}}  {shown}  {row.right:>3} of {len(TASKS)}")
+        lines.append(f"{name:<{wide}}  {shown}  {row.right:>3} of {len(tasks)}")
         lines += [f"{'':<{wide}}  {row.file}: {row.problem}"] if row.problem else []
     legend = [f"{book[:2]}  {' '.join(task.partition('.')[2] for task in tasks)}" for book, tasks in books.items()]
     marks = "+ right, - not right, ? cannot be repeated, . not answered; from left to right:"
@@ -216,18 +260,18 @@ def remarks(folder: str | Path, rows: list[Row]) -> list[str]:
 def _not_read(folder: Path) -> str:
     """The other files in the folder."""
     read = {file.name for file in submissions(folder)}
-    others = sorted(one.name + "/" * one.is_dir() for one in folder.iterdir() if one.name not in read)
+    others = sorted(one.name + "/" * one.is_dir() for one in folder.iterdir() if one.name not in {*read, FOLDER})
     more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
     names = ", ".join(map(_printable, others[:MOST_NAMED]))
     return f"not read: {names}{more} (a submission is a file *.json in this folder itself)" if others else ""
 
 
-def as_json(rows: list[Row], told: list[str]) -> dict:
+def as_json(rows: list[Row], told: list[str], tasks: Sequence[str] = tuple(TASKS)) -> dict:
     """The output of --json."""
     students = [asdict(row) | {"right": row.right} for row in rows]
     for one in students:
         one["tasks"] = {task: {"right": right, "reply": reply} for task, (right, reply) in one["tasks"].items()}
-    return {"students": students, "of": len(TASKS), "remarks": told, "note": note(rows)}
+    return {"students": students, "of": len(tasks), "remarks": told, "note": note(rows)}
 
 
 def note(rows: list[Row]) -> str:

@@ -1,0 +1,133 @@
+"""What a teacher takes from the rows of a class: a CSV, one page for each student, statistics of each exercise."""
+
+import csv
+import html
+import io
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from hybridlab.labs.exercises.all_tasks import TASKS
+from hybridlab.labs.exercises.grade import Row
+
+WORDS = {True: "right", False: "not right", None: "cannot be repeated"}
+HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><title>{0}</title>'
+HEAD += "<style>body{{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}"
+HEAD += "td,th{{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0}}</style><h1>{0}</h1>"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins so is run by spreadsheets
+
+
+def chosen(assignment: str | None) -> tuple[str, ...]:
+    """The exercises of an assignment: notebooks and exercises with commas; None: all.
+
+    assignment  as "11_gpipe", "gpipe, 1f1b" or "gpipe.engine"
+
+    raises  ValueError for a name that is neither
+
+    >>> chosen("naive.slots, start.swap")
+    ('start.swap', 'naive.slots')
+    """
+    if assignment is None:
+        return tuple(TASKS)
+    names = [name.strip() for name in assignment.split(",")]
+    found = {name: [task for task in TASKS if _is_of(task, name)] for name in names}
+    if unknown := [name for name, tasks in found.items() if not tasks]:
+        books = dict.fromkeys(task.partition(".")[0] for task in TASKS)
+        raise ValueError(
+            f"assignment={unknown[0]!r} is invalid: no exercise has this name. Choose of {', '.join(books)}, or one "
+            f"exercise as {next(iter(TASKS))}."
+        )
+    wanted = {task for tasks in found.values() for task in tasks}
+    return tuple(task for task in TASKS if task in wanted)
+
+
+def _is_of(task: str, name: str) -> bool:
+    number, _, rest = name.partition("_")
+    return name == task or task.partition(".")[0] in (name, rest if number.isdigit() else name)
+
+
+def as_csv(rows: Sequence[Row], tasks: Sequence[str]) -> str:
+    """A line for each submission: file, student, how many are right, each exercise as 1, 0 or empty, its problem."""
+    out = io.StringIO()
+    write = csv.writer(out, lineterminator="\n").writerow
+    write(["file", "student", "right", "of", *tasks, "problem"])
+    for row in rows:
+        marks = [int(row.tasks[task][0] is True) if task in row.tasks else "" for task in tasks]
+        write([*map(_cell, (row.file, row.student)), row.right, len(tasks), *marks, _cell(row.problem)])
+    return out.getvalue()
+
+
+def write_csv(path: str | Path, rows: Sequence[Row], tasks: Sequence[str]):
+    """Write the CSV.
+
+    raises  ValueError if the file cannot be written
+    """
+    try:
+        Path(path).write_text(as_csv(rows, tasks), encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"csv={str(path)!r} is invalid: {error.strerror}. Name a file in a folder to write.") from None
+
+
+def _cell(text: str) -> str:
+    """A text that no spreadsheet runs.
+
+    >>> _cell("=1+1"), _cell("Ada")
+    ("'=1+1", 'Ada')
+    """
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def write_pages(folder: str | Path, rows: Sequence[Row], tasks: Sequence[str]) -> list[Path]:
+    """A page for each submission, named after its file: its exercises, the verdict and the reply of each.
+
+    raises  ValueError if the folder cannot be written
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [(folder / f"{row.file.removesuffix('.json')}.html", page(row, tasks)) for row in rows]
+        for file, text in files:
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"feedback={str(folder)!r} is invalid: {error.strerror}. Name a folder to write.") from None
+    return [file for file, _ in files]
+
+
+def page(row: Row, tasks: Sequence[str]) -> str:
+    """The page of one submission."""
+    safe = html.escape
+    head = HEAD.format(safe(row.student or row.file))
+    said = [f"<p>{row.right} of {len(tasks)} right.</p>"] + [f"<p>{safe(row.problem)}</p>"] * bool(row.problem)
+    lines = [
+        f"<tr><td>{task}</td><td>{WORDS[row.tasks[task][0]] if task in row.tasks else 'not answered'}</td>"
+        f"<td>{safe(row.tasks[task][1]) if task in row.tasks else ''}</td></tr>"
+        for task in tasks
+    ]
+    table = "<table><tr><th>exercise</th><th>verdict</th><th>reply</th></tr>"
+    return "\n".join([head, *said, table, *lines, "</table></html>\n"])
+
+
+def statistics(rows: Sequence[Row], tasks: Sequence[str]) -> dict[str, dict]:
+    """{exercise: how many answered it, how many are right, the most frequent wrong reply and how often it came}."""
+    return {task: _of_task(task, rows) for task in tasks}
+
+
+def _of_task(task: str, rows: Sequence[Row]) -> dict:
+    replies = [row.tasks[task] for row in rows if task in row.tasks]
+    wrong = Counter(reply for right, reply in replies if right is not True)
+    (most, times), *_ = wrong.most_common(1) or [("", 0)]
+    right = sum(one is True for one, _ in replies)
+    return {"answered": len(replies), "right": right, "most frequent wrong reply": most, "times": times}
+
+
+def told(found: dict[str, dict]) -> str:
+    """The statistics as lines, the exercise with the fewest right answers first; without those nobody answered."""
+    asked = {task: one for task, one in found.items() if one["answered"]}
+    wide = max(map(len, asked), default=0)
+    order = sorted(asked, key=lambda task: asked[task]["right"] / asked[task]["answered"])
+    return "\n".join(f"{task:<{wide}}  {_line(asked[task])}" for task in order)
+
+
+def _line(one: dict) -> str:
+    often = f"; {one['times']} × {one['most frequent wrong reply'][:90]}" if one["times"] else ""
+    return f"{one['right']:>3} of {one['answered']} right{often}"

@@ -1,0 +1,231 @@
+"""Others' measurements on GPUs for each notebook of the course, with our predictions of them.
+
+A panel is one table of one source: points on a named machine, their date, and how we know them. The predictions are
+those of the public calls: `plan` for training runs, `simulate` for schedules, the formulas of `hl.bytes` for messages.
+Their bars are the errors that nine of ten predictions stay below. Formulas of messages have none, since their numbers
+are from data sheets. A *limit* is not a prediction: measurements stay below it.
+
+    panels("gpipe")
+
+Relatives: `predict.papers.published` (the tables), `predict.judged.run` (training runs), `labs.on_gpus` (the picture).
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from itertools import groupby
+from typing import NamedTuple
+
+from hybridlab.core.what.catalog import machine
+from hybridlab.predict.judged import points, sc21_runs
+from hybridlab.predict.judged.megatron import dgxc, folding, llama3, mixtral, selective
+from hybridlab.predict.judged.points import Point
+from hybridlab.predict.judged.run import Run
+from hybridlab.predict.judged.sharded import mpt, torchtitan
+from hybridlab.predict.papers.published import SOURCES, published
+
+PLAN, SCHEDULE, FORMULA, LIMIT, NONE = "plan", "schedule", "formula", "limit", ""  # how a panel is predicted
+SURE = {"printed": "", "abstract": "printed in the abstract", "quoted": "quoted from a secondary page"}
+WHAT = {"TFLOP/s": "throughput of one GPU", "tokens/s": "tokens of one GPU"}
+
+
+class Panel(NamedTuple):
+    """Points of one source.
+
+    system, machine, when, source  what ran, where, its date ("" if none is printed), who published it
+    what, unit  of the values;  sure  how we know them, "" if from a printed table or as the source says
+    how         the way of the prediction, one of the names above;  points  with their predictions
+    """
+
+    system: str
+    machine: str
+    when: str
+    source: str
+    what: str
+    unit: str
+    sure: str
+    how: str
+    points: tuple[Point, ...]
+
+    @property
+    def errors(self) -> list[float]:
+        """Predicted over measured, minus one, of each predicted point."""
+        return [one.predicted / one.measured - 1 for one in self.points if one.predicted is not None]
+
+
+def topics() -> tuple[str, ...]:
+    """The names of the topics, as the notebooks have them without their numbers."""
+    printed = (row["topic"] for row in published("on_gpus"))
+    return tuple(dict.fromkeys([*printed, *_RUNS, *_MORE]))
+
+
+@cache
+def panels(topic: str) -> tuple[Panel, ...]:
+    """The panels of a topic, with the bars of their predictions.
+
+    topic  the name of a notebook without its number, as "gpipe"
+
+    raises  ValueError for a topic without published measurements
+
+    >>> one, = panels("naive")
+    >>> [(point.name, point.measured, f"{point.predicted:.2f}") for point in one.points][:2]
+    [('2 GPUs', 1, '1.00'), ('4 GPUs', 1.004, '1.08')]
+    """
+    if topic not in topics():
+        raise ValueError(f"topic={topic!r} is invalid: nothing is known of it. Choose one of {', '.join(topics())}.")
+    more = _MORE.get(topic, tuple)()
+    return (*_printed(topic), *more, *(_of_runs(*one) for one in _RUNS.get(topic, ())))
+
+
+def _printed(topic: str) -> Iterable[Panel]:
+    """The panels of the table `on_gpus`: neighbouring rows of one system, machine and quantity."""
+    how, predicted = _PREDICTED.get(topic, (NONE, points.unpredicted))
+    mine = [row for row in published("on_gpus") if row["topic"] == topic]
+    for _, rows in groupby(mine, lambda row: (row["system"], row["machine"], row["what"])):
+        row, *_ = rows = list(rows)
+        found = tuple(Point(one["point"], one["value"], value) for one, value in zip(rows, predicted(rows)))
+        facts = row["system"], row["machine"], str(row["when"]), row["source"], row["what"], row["unit"]
+        yield Panel(*facts, SURE[row["sure"]], how, found)
+
+
+# --- training runs ------------------------------------------------------------------------------------------------
+
+
+def _of_runs(system: str, when: str, unit: str, runs: Callable[[], list[Run]], name: Callable[[Run], str]) -> Panel:
+    first, *_ = found = runs()
+    each = tuple(points.of_run(run, unit, name(run)) for run in found)
+    facts = system, machine(first.machine).label, when, _source(first.source), WHAT[unit], unit
+    return Panel(*facts, "", PLAN, each)
+
+
+def _grid(run: Run) -> str:
+    """The ranks of a run along its axes, and their number."""
+    ways = {"p": run.plan.p, "t": run.plan.t, "d": run.plan.d, "cp": run.plan.cp, "ep": run.plan.ep}
+    return " ".join(f"{axis}={size}" for axis, size in ways.items() if size > 1)
+
+
+def _source(table: str) -> str:
+    """Who published a table: its source without what we say of its other columns."""
+    said = SOURCES[table].partition("mcore: ")[2] or SOURCES[table]
+    return said.partition(";")[0].partition(": mapping")[0]
+
+
+def _billions(run: Run) -> str:
+    return f"{float(run.model.removeprefix('gpt-').removesuffix('b')):g}B"
+
+
+def _model(run: Run) -> str:
+    return f"{_billions(run)}, {_grid(run)}"
+
+
+def _batch(run: Run) -> str:
+    return f"{_grid(run)}, b={run.plan.b}, B={run.batch}"
+
+
+def _chunks(run: Run) -> str:
+    return f"v={run.plan.v}, B={run.batch}"
+
+
+def _gpus(run: Run) -> str:
+    return f"{run.model}, {run.plan.devices} GPUs"
+
+
+def _precise(run: Run) -> str:
+    return f"{run.model}, {run.precision}, {_grid(run)}"
+
+
+def _length(run: Run) -> str:
+    return f"{run.shape.context // 1024}K tokens, {_grid(run)}"
+
+
+def _recomputing(run: Run) -> str:
+    return f"{_billions(run)}, t={run.plan.t}, {'selective' if run.plan.sequence else 'full'}"
+
+
+def _figure(number: int, *batches: int) -> Callable[[], list[Run]]:
+    note = f"figure {number}"
+    return lambda: [run for run in sc21_runs.figures() if run.note == note and (not batches or run.batch in batches)]
+
+
+def _zero_3() -> list[Run]:
+    return [run for run in sc21_runs.table_2() if run.plan.zero and run.model == "gpt-174.6b"]
+
+
+def _fsdp() -> list[Run]:
+    return [run for run in mpt() if run.machine == "h100" and run.plan.zero == 3 and run.plan.devices in (128, 512)]
+
+
+def _recipe(model: str) -> Callable[[], list[Run]]:
+    some = (8, 64, 128, 512, 2048)
+    return lambda: [run for run in dgxc() if (run.model, run.precision) == (model, "bf16") and run.plan.devices in some]
+
+
+MEGATRON, NEMO = "Megatron-LM, SC'21", "NeMo: NVIDIA's recipe"
+_RUNS = {  # topic: (system, date, unit, runs, name of a point)
+    "interleaved": [(f"{MEGATRON}, figure 12: GPT-3 on 96 GPUs", "2021", "TFLOP/s", _figure(12), _chunks)],
+    "data_parallel": [(f"{MEGATRON}, table 1: copies only", "2021", "TFLOP/s",
+                       lambda: sc21_runs.table_1()[:1], _model)],
+    "zero_fsdp": [("DeepSpeed, ZeRO 3 in SC'21: GPT-3", "2021", "TFLOP/s", _zero_3, _gpus),
+                  ("llm-foundry: MPT with FSDP", "2024-01", "tokens/s", _fsdp, _gpus),
+                  ("torchtitan: FSDP 2 on 64 GPUs", "2024-04", "tokens/s", lambda: torchtitan()[:3:2], _gpus)],
+    "megatron": [(f"{MEGATRON}, table 1", "2021", "TFLOP/s", lambda: sc21_runs.table_1()[1:4], _model),
+                 (f"{MEGATRON}, figure 15: a node has 8 GPUs", "2021", "TFLOP/s", _figure(15, 128), _grid),
+                 ("Megatron-LM: recomputation, 22B on 8 GPUs", "2022", "TFLOP/s",
+                  lambda: selective()[:2], _recomputing)],
+    "experts": [("Megatron-Core: Mixtral 8x7B", "2024", "tokens/s", mixtral, _precise),
+                ("Megatron-Core: Mixtral 8x22B", "2025", "tokens/s", folding, _precise)],
+    "context": [("Llama 3 405B on 16,384 GPUs", "2024", "tokens/s", lambda: llama3()[1:], _length),
+                (f"{NEMO} for Llama 3.1 8B, 8K tokens", "2025-01", "tokens/s", _recipe("llama3-8b"), _gpus)],
+    "hybrid": [(f"{MEGATRON}, table 1", "2021", "TFLOP/s", lambda: sc21_runs.table_1()[4:], _model)],
+    "choosing": [(f"{MEGATRON}, figure 13: 162B on 64 GPUs", "2021", "TFLOP/s", _figure(13, 128), _grid),
+                 (f"{MEGATRON}, figure 14: 5.9B on 64 GPUs", "2021", "TFLOP/s", _figure(14), _batch)],
+    "sc21": [(f"{MEGATRON}, figure 11: weak scaling of p", "2021", "TFLOP/s", _figure(11), _batch),
+             (f"{MEGATRON}, figure 16: microbatches of 91B", "2021", "TFLOP/s", _figure(16), _batch)],
+    "capstone": [(f"{NEMO} for Llama 3.1 70B", "2025-01", "tokens/s", _recipe("llama3-70b"), _gpus)],
+}  # fmt: skip
+
+# --- schedules and messages ---------------------------------------------------------------------------------------
+
+ZERO_BUBBLE = "2023", _source("zero_bubble_tables"), "sequences of one GPU", "1/s", "", SCHEDULE
+GPTS = "A100 80 GB, one for each stage"
+
+
+def _bubbles(system: str, *names: str, rows: slice = slice(None)) -> Callable[[], tuple[Panel, ...]]:
+    found = lambda: tuple(points.schedules(names, published("zero_bubble_tables")[rows]))
+    return lambda: (Panel(system, GPTS, *ZERO_BUBBLE, found()),)
+
+
+def _gpipe(system: str, *microbatches: int) -> Callable[[], tuple[Panel, ...]]:
+    facts = "Tesla P40", "2019-09", _source("torchgpipe_amoebanet_speed"), "speed", "×"
+    return lambda: (Panel(system, *facts, "", SCHEDULE, tuple(points.gpipe(microbatches))),)
+
+
+def _dispatch() -> tuple[Panel, ...]:
+    where = "H800 nodes of 8, one InfiniBand link of 400 Gb/s for each GPU"
+    facts = (
+        "DeepEP: tokens to experts",
+        where,
+        "2025",
+        _source("deepep_v1_h800"),
+        "bandwidth of the dispatch",
+        "GB/s",
+        "",
+    )
+    return (Panel(*facts, FORMULA, tuple(points.dispatch())),)
+
+
+_PREDICTED = {  # of the table `on_gpus`: topic: (the way, the predictions of some rows)
+    "start": (FORMULA, points.sends),
+    "collectives": (FORMULA, points.all_reduces),
+    "one_device": (LIMIT, points.rooflines),
+    "data_parallel": (FORMULA, points.overlapped),
+    "pipedream": (LIMIT, points.copied),
+}
+_MORE = {
+    "tour": _bubbles("Megatron-LM: 1F1B", "1f1b"),
+    "naive": _gpipe("torchgpipe: AmoebaNet-D without microbatches; 2 GPUs are 1", 1),
+    "gpipe": _gpipe("torchgpipe: AmoebaNet-D; m = 1 on 2 GPUs is 1", 4, 32),
+    "1f1b": _bubbles("Megatron-LM: 1F1B", "1f1b"),
+    "interleaved": _bubbles("Megatron-LM: interleaved 1F1B", "interleaved"),
+    "zero_bubble": _bubbles("Zero bubble, in Megatron-LM", "1f1b", "zb_h1", "zb_h2", rows=slice(0, 6, 2)),
+    "experts": _dispatch,
+}

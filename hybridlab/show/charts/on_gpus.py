@@ -1,0 +1,167 @@
+"""Measurements on GPUs as points, one row each: others' hollow, our predictions filled, with their bars.
+
+A panel has its own axis, which is logarithmic where its values differ by more than a factor of twelve.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from hybridlab.predict.judged.on_gpus import FORMULA, LIMIT, NONE, PLAN, SCHEDULE, Panel
+from hybridlab.predict.judged.points import Point
+from hybridlab.show.charts.chart import Axis, Frame
+from hybridlab.show.paper.sheet import heading, prose_width, sheet, short, words, wrap
+from hybridlab.show.paper.still import Still
+from hybridlab.show.paper.style import MARKS, STYLE
+
+WIDTH, MARGIN, PX = 960, 24, STYLE["pixels"]
+LEFT, RIGHT, MEASURED, PREDICTED = 350, 735, 820, WIDTH - MARGIN  # of the plot; ends of the columns of numbers
+ROW, FOOT, GAP, FINE = 28, 26, 26, PX["smallest"] + 1
+FAR = 12  # the ratio from which an axis is logarithmic
+INK, MUTED, BLUE = STYLE["ink"], STYLE["muted"], STYLE["kinds"]["F"]["fill"]
+LEGEND = {"measured": "measured", PLAN: "our prediction", LIMIT: "a limit"}
+HOW = {
+    PLAN: "Predicted by hl.plan; nine of ten of its published runs are within the bar.",
+    SCHEDULE: "Predicted by hl.simulate; nine of ten of another source's runs are within the bar.",
+    FORMULA: "Predicted by a formula with numbers of data sheets, so without a bar.",
+    LIMIT: "A limit counts the slowest resource only, and nothing that waits for it.",
+    NONE: "Without our prediction: the source does not print the sizes that one needs.",
+}
+
+
+def on_gpus(title: str, panels: Sequence[Panel], own: Sequence[Panel] = ()) -> Still:
+    """The panels below each other; `own` are those of this course's records, at the end.
+
+    >>> one = Panel("NCCL", "8 × A100", "2023", "a page", "bandwidth", "GB/s", "", FORMULA, (Point("1 GiB", 195, 300),))
+    >>> on_gpus("A message on GPUs", [one])
+    <picture A message on GPUs. NCCL, 8 × A100: 1 GiB 195 GB/s measured, 300 predicted. Our largest error: +54 % at \
+1 GiB.>
+    """
+    kinds = {"measured"} | {LIMIT if one.how == LIMIT else PLAN for one in panels if one.errors}
+    out, y = [heading(MARGIN, 32, title), *_legend(kinds)], 98.0
+    for panel in panels:
+        body, y = _panel(panel, y)
+        out += body
+    told = [HOW[how] for how in HOW if how in {one.how for one in panels}]
+    if any(point.predicted is None for one in panels if one.how == PLAN for point in one.points):
+        told.append("Without a mark: hl.plan finds that the plan does not fit into memory.")
+    lines = wrap(" ".join([*told, _largest(panels)]), 0.92 * (WIDTH - 2 * MARGIN), PX["caption"])
+    out += (words(MARGIN, y + PX["line"] * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(lines))
+    y += PX["line"] * len(lines)
+    ours, y = _own(own, y)
+    said = " ".join(filter(None, (f"{title}.", *map(_in_words, panels), _largest(panels))))
+    return Still(
+        sheet(WIDTH, y, title, said, [*out, *ours]), said + "".join(f"\nOurs: {_in_words(one)}" for one in own)
+    )
+
+
+def _own(own, y):
+    """The panels of this course's records: in a group of a class that the comparison of notebooks leaves out."""
+    if not own:
+        return [], y
+    out, y = ['<g class="elsewhere">'], y + GAP
+    for panel in own:
+        body, y = _panel(panel, y)
+        out += body
+    return [*out, "</g>"], y
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def number(value: float) -> str:
+    """
+    >>> number(10152.7), number(1.004), number(0.8)
+    ('10,153', '1.00', '0.80')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.{2 if value < 10 else 1}f}"
+
+
+def _in_words(panel: Panel) -> str:
+    return f"{panel.system}, {panel.machine}: {'; '.join(_told(one, panel.unit) for one in panel.points)}."
+
+
+def _told(one: Point, unit: str) -> str:
+    return f"{one.name} {number(one.measured)} {unit} measured" + (
+        f", {number(one.predicted)} predicted" if one.predicted is not None else ""
+    )
+
+
+def _largest(panels) -> str:
+    """The largest error of our predictions in a sentence; "" without one."""
+    predicted = [one for panel in panels if panel.how != LIMIT for one in panel.points if one.predicted is not None]
+    if not predicted:
+        return ""
+    error = lambda one: one.predicted / one.measured - 1
+    most = max(predicted, key=lambda one: abs(error(one)))
+    return f"Our largest error: {100 * error(most):+.0f} % at {most.name}.".replace(": -", ": −")
+
+
+# --- the drawing --------------------------------------------------------------------------------------------------
+
+
+def _legend(kinds) -> Iterator[str]:
+    x = MARGIN
+    for kind, name in LEGEND.items():
+        if kind in kinds:
+            yield from _marks(x + 12, 56, None, kind)
+            yield words(x + 34, 61, name, PX["caption"])
+            x += 60 + prose_width(name, PX["caption"])
+
+
+def _marks(x, y, ends, kind) -> Iterator[str]:
+    """One mark at a place, with the ends of its bar or None."""
+    if kind == "measured":
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="none" stroke="{INK}" stroke-width="2"/>'
+    elif kind == LIMIT:
+        yield f'<path d="M{x:.1f} {y - 9:.1f}v18" stroke="{MUTED}" stroke-width="3"/>'
+    else:
+        if ends:
+            yield f'<path d="M{ends[0]:.1f} {y:.1f}H{ends[1]:.1f}" stroke="{BLUE}" stroke-width="4" opacity="0.45"/>'
+        yield f'<path d="{MARKS["diamond"]}" fill="{BLUE}" transform="translate({x:.1f} {y:.1f}) scale(0.85)"/>'
+
+
+def _panel(panel: Panel, y: float) -> tuple[list[str], float]:
+    """(its elements, where the next one begins)."""
+    said = ", ".join(filter(None, (panel.machine, panel.when)))
+    out = [heading(MARGIN, y, panel.system, PX["axis"]), words(MARGIN, y + 20, said, PX["caption"])]
+    source = f"{panel.source} ({panel.sure})" if panel.sure else panel.source
+    lines = wrap(source, 0.9 * (WIDTH - 2 * MARGIN), FINE)
+    out += (words(MARGIN, y + 39 + 17 * i, line, FINE, fill=MUTED) for i, line in enumerate(lines))
+    top = y + 39 + 17 * len(lines) + 22
+    out += _heads(panel, top - 12)
+    frame = Frame(_axis(panel), Axis("", 0, 1), top, ROW * len(panel.points), LEFT, RIGHT)
+    for value, name in frame.x.ticks.items():
+        x, _ = frame.at(value, 0)
+        out.append(f'<path d="M{x:.1f} {frame.top:g}V{frame.bottom:g}" stroke="{STYLE["grid"]}"/>')
+        out.append(words(x, frame.bottom + 17, name, PX["smallest"], "middle", fill=MUTED))
+    out += chain.from_iterable(_row(panel, one, frame, top + ROW * (i + 0.5)) for i, one in enumerate(panel.points))
+    return out, frame.bottom + FOOT + GAP
+
+
+def _heads(panel: Panel, y: float) -> Iterator[str]:
+    yield words(LEFT, y, f"{panel.what}, {panel.unit}", FINE, fill=MUTED)
+    yield words(MEASURED, y, "measured", FINE, "end", fill=MUTED)
+    if panel.errors:
+        yield words(PREDICTED, y, "limit" if panel.how == LIMIT else "predicted", FINE, "end", fill=MUTED)
+
+
+def _axis(panel: Panel) -> Axis:
+    values = [*(one.measured for one in panel.points), *(one.predicted for one in panel.points if one.predicted)]
+    low, high = min(values), max(values)
+    if high < FAR * low:
+        return Axis("", 0, 1.12 * high, write="{:,g}", most=6)
+    powers = [10.0**k * factor for k in range(-3, 7) for factor in (1, 3)]
+    inside = {power: f"{power:,g}" for power in powers if 0.8 * low <= power <= 1.2 * high}
+    return Axis("", 0.75 * low, 1.3 * high, marks=inside, log=True)
+
+
+def _row(panel: Panel, one: Point, frame: Frame, y: float) -> Iterator[str]:
+    yield words(MARGIN, y + 5, one.name, PX["axis"])
+    place = lambda value: frame.at(min(max(value, frame.x.low), frame.x.high), 0)[0]
+    yield words(MEASURED, y + 5, number(one.measured), PX["axis"], "end")
+    if one.predicted is not None:
+        bar = one.within and [place(one.predicted / (1 + sign * one.within)) for sign in (1, -1)]
+        yield from _marks(place(one.predicted), y, bar, panel.how)
+        yield words(PREDICTED, y + 5, number(one.predicted), PX["axis"], "end")
+    yield from _marks(place(one.measured), y, None, "measured")
+    yield f'<path d="M{MARGIN} {short(y + ROW / 2)}H{WIDTH - MARGIN}" stroke="{STYLE["grid"]}" opacity="0.5"/>'
