@@ -141,7 +141,7 @@ def llama3() -> list[Run]:
 def _llama3(row: dict) -> Run:
     shape = replace(model("llama3-405b").shape, context=row["seq"])
     cp, batch = row["cp"], row["dp"] * row["batch_per_dp"]
-    plan = _plan(row["gpus"], row["pp"], row["tp"], cp, v=8)._replace(attend=GATHER)
+    plan = _plan(row["gpus"], row["pp"], row["tp"], cp, v=8, attend=GATHER, uneven=True)
     seconds = _causal(shape, batch) / plan.devices / row["bf16_tflops_per_gpu"] / 1e12
     return Run("llama3_405b", "llama3-405b", "h100", "meta-2024", shape, plan, batch, seconds)
 

@@ -17,7 +17,7 @@ from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
 from hybridlab.predict.plans.partition import lengths
-from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named
+from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named, unequal
 from hybridlab.predict.plans.software import MEGATRON_2021, Software
 from hybridlab.signatures import spelled
 
@@ -43,32 +43,30 @@ class Footprint(NamedTuple):
         return self._fields[int(np.argmax(self))]
 
 
-def weights(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> float:
+def weights(shape: Shape, plan: Plan) -> float:
     """The weights of the rank that holds most: its blocks, and the embedding or the head, the larger of the two.
 
-    p  stages;  t, x, ep  number of shards of tensor parallelism, of the width, of the experts
-
-    >>> bool(weights(Shape()) == Shape().parameters)
+    >>> bool(weights(Shape(), Plan()) == Shape().parameters)
     True
     """
-    return alike(shape, p, t, x) + of_experts(shape, p, t, x, ep)
+    return alike(shape, plan) + of_experts(shape, plan)
 
 
-def of_experts(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> Amount:
+def of_experts(shape: Shape, plan: Plan) -> Amount:
     """The weights of a rank's experts; 0 if a block has a single MLP.
 
     >>> llama = Shape(experts=8, style="llama")
-    >>> print(of_experts(llama, ep=4) / llama.block.mlp)  # 2 experts in each of 4 blocks
+    >>> print(of_experts(llama, Plan(ep=4)) / llama.block.mlp)  # 2 experts in each of 4 blocks
     8.0
     """
     cut, whole = experts.held(shape)
-    return lengths(shape.layers, p).longest * (cut / t + whole) / (x * ep)
+    return lengths(shape.layers, plan.p, plan.v).longest * (cut / plan.t + whole) / (plan.x * plan.ep)
 
 
-def alike(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1) -> Amount:
+def alike(shape: Shape, plan: Plan) -> Amount:
     """All other weights, which are the same on every rank along cp and ep."""
     routed = [shape.layers * part for part in experts.held(shape)]
-    one, stage = shape.block, lengths(shape.layers, p)
+    (p, t, x), one, stage = (plan.p, plan.t, plan.x), shape.block, lengths(shape.layers, plan.p, plan.v)
     whole, kept = shape.layers * one.whole - routed[1], shape.layers * (one.heads + one.norms)
     cut = shape.parameters - shape.embedding - shape.head - whole - kept - added(routed)
     block = (cut / t + whole) / shape.layers + x * (one.heads / t + one.norms)  # x does not shard these
@@ -102,10 +100,29 @@ def live(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0) -> Amount:
     return where(v > 1, chunks / v, np.minimum(p - behind, m))
 
 
+def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0) -> Amount:
+    """The most blocks whose activations one rank saves at a time, each for one microbatch.
+
+    blocks  of the rank, in v chunks; if they are unequal, late chunks have one block more
+    behind  the rank's place in the pipeline
+
+    Groups of p microbatches pass through the chunks forwards, and backwards through the last chunk first. So most long
+    chunks are in flight when a group has passed all chunks, or when the first backward begins.
+
+    >>> print(in_flight(4, 4, 8, v=2), 4 * live(4, 8, v=2), in_flight(3, 4, 8, v=2))
+    22.0 22.0 15.0
+    """
+    many, group, longer = live(p, m, v, behind) * v, p * v, p * (blocks % v)
+    rounds = -(-many // group)
+    begins = many // group * longer + np.maximum(many % group - (group - longer), 0)
+    passed = rounds * longer - np.minimum(rounds * group - many, longer)
+    return blocks // v * many + np.maximum(begins, passed)
+
+
 def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRON_2021) -> Footprint:
     """Bytes on the device that holds most. Gradients have the width that the software uses.
 
-    Activations are the maximum over three ranks: the first rank, the first rank with an extra block, and the last rank.
+    Activations are the maximum over three ranks: the first rank, the first rank with most blocks, and the last rank.
     They include all microbatches in flight and one recomputed block; on the last rank, also the scores of one
     microbatch in single precision.
 
@@ -116,17 +133,16 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     """
     p, t, b, v = plan.p, plan.t, plan.b, plan.v
     each, again = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
-    m, stage = plan.microbatches(batch), lengths(shape.layers, p)
+    m, stage = plan.microbatches(batch), lengths(shape.layers, p, v)
     scores = 4 * b * shape.context / plan.cp * shape.vocabulary / t
     there = lambda blocks: np.where(plan.offload, np.minimum(blocks, ON_DEVICE), blocks) * each
-    first = there(live(p, m, v) * stage.first) + np.where(p == 1, scores, 0)
-    # the first rank with an extra block has fewer microbatches in flight
-    longer = there(live(p, m, v, behind=p - 1 - stage.longer) * stage.longest) * np.greater(stage.longer, 0)
-    last = there(stage.last) + scores
+    first = there(in_flight(stage.first, p, m, v)) + np.where(p == 1, scores, 0)
+    longest = there(in_flight(stage.longest, p, m, v, behind=stage.place))
+    last = there((stage.last - stage.least) * p + stage.least) + scores
     (its, others), widths = plan.sharers, MIXED._replace(gradient=software.gradient)
-    routed = states(of_experts(shape, p, t, plan.x, plan.ep), plan.zero, its, widths)
-    held = Footprint(*map(added, zip(routed, states(alike(shape, p, t, plan.x), plan.zero, others, widths))))
-    return held._replace(activations=again + np.maximum(np.maximum(first, longer), last))
+    routed = states(of_experts(shape, plan), plan.zero, its, widths)
+    held = Footprint(*map(added, zip(routed, states(alike(shape, plan), plan.zero, others, widths))))
+    return held._replace(activations=again + np.maximum(np.maximum(first, longest), last))
 
 
 def kept_on(shape: Shape, plan: Plan) -> Kept:
@@ -163,4 +179,5 @@ def memory(model: str | Shape, batch: int, **sizes: Any) -> Footprint:
     36 GB
     """
     shape, sizes = catalog.shape_of(model), {name: size for name, size in sizes.items() if size is not None}
-    return Footprint(*map(float, footprint(shape, check_plan(named(sizes), shape, batch), batch)))
+    plan = named({"uneven": unequal(shape, sizes)} | sizes)
+    return Footprint(*map(float, footprint(shape, check_plan(plan, shape, batch), batch)))

@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     cp  ways of sharding the sequence;  attend  index in ATTEND: the method of attention;  zigzag  balanced causal
         attention
     ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
-    uneven  stages may be unequal: some have a block more (`partition.dealt`)
+    uneven  stages are unequal: some have a block more (`partition.dealt`)
 
     Four more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
     attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
@@ -151,7 +151,7 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `NA
     "zigzag": "equal work along cp",
     "ep": "ranks that shard the experts, b sequences on each",
     "dispatch": "method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'",
-    "uneven": "stages may differ by a block",
+    "uneven": "stages may differ by a block, when p·v does not divide the layers",
     "skew": "Zipf's exponent of the popularity of experts; 0: equal",
     "fused": "attention is one kernel, which stores no scores",
     "redone": "the fraction of the layers that `recompute` applies to",
@@ -187,6 +187,15 @@ def beyond(field: str, given: dict) -> bool:
     return given.get(field, usual) not in (usual, NAMED[field][usual] if field in NAMED else usual)
 
 
+def unequal(shape: Shape, given: dict) -> bool:
+    """Whether given stages do not divide the layers, so that some have a block more.
+
+    >>> unequal(Shape(layers=6), {"p": 2, "v": 2}), unequal(Shape(layers=6), {"p": 2})
+    (True, False)
+    """
+    return shape.layers % (given.get("p", 1) * given.get("v", 1)) > 0
+
+
 def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
     """The plan itself, if it can divide the model and the batch.
 
@@ -194,20 +203,22 @@ def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
 
     >>> check_plan(Plan(p=3), Shape(layers=4), batch=8)
     Traceback (most recent call last):
-    ValueError: p·v = 3 must divide the model's 4 layers: choose p from 1, 2, 4
+    ValueError: p·v = 3 must divide the model's 4 layers: choose p from 1, 2, 4, or allow unequal \
+stages with uneven=True
     """
     for name in ("p", "t", "d", "b", "v", "x", "cp", "ep"):
         if getattr(plan, name) < 1:
             raise ValueError(f"{name}={getattr(plan, name)} is not a valid size: give a whole number, 1 or more")
-    if plan.uneven and (plan.v > 1 or plan.p > shape.layers):
+    if plan.p * plan.v > shape.most_stages:
         raise ValueError(
-            "uneven stages need one stage on each rank and one block in each stage: give v=1, and p up to "
-            f"{shape.layers}"
+            f"p·v = {plan.p * plan.v} stages are too many for a model of {shape.layers} layers, an embedding and a "
+            f"head: choose p·v up to {shape.most_stages}"
         )
     if shape.layers % (plan.p * plan.v) and not plan.uneven:
         left = shape.layers // plan.v if shape.layers % plan.v == 0 else shape.layers
         raise ValueError(
-            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {_ways(left)}"
+            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {_ways(left)}, or "
+            "allow unequal stages with uneven=True"
         )
     if max(shape.heads, 1) % plan.t:
         raise ValueError(

@@ -23,7 +23,7 @@ from hybridlab.predict.plans.arithmetic import DAY, flops
 from hybridlab.predict.plans.footprint import Footprint, footprint
 from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.performance import Step, step
-from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan, arguments, beyond
+from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan, arguments, beyond, unequal
 from hybridlab.predict.plans.rates import Fit
 from hybridlab.predict.plans.reasons import reason, waterfall
 from hybridlab.predict.plans.refusals import illegal, refuse_sizes, too_few, too_little
@@ -256,7 +256,7 @@ def plan(
     grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied by x=2 or more, or z
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
-    stages     also search numbers of stages that do not divide the layers; implied by uneven=True
+    stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
 
     Fields of a plan that are given are fixed; the others are searched:
 
@@ -282,10 +282,10 @@ def plan(
         raise ValueError(missing)
     wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages}
     wanted = {switch: on or any(beyond(name, given) for name in ASKED[switch]) for switch, on in wanted.items()}
+    wanted["stages"] |= given.get("uneven") is None and unequal(shape, given)
     found = {"fused": assumed.fused and given.get("recompute") not in (SELECTIVE, RECOMPUTE[SELECTIVE])}
     found |= {name: given[name] for name in CONDITIONS if name in given}
-    every, legal = grid(shape, gpus, batch, **wanted, **found)
-    legal = legal & having(every, given)
+    every, legal = grid(shape, gpus, batch, **wanted, given=given, **found)
     if not legal.any():
         raise ValueError(illegal(shape, gpus, batch, wanted, found, given))
     runs, rates = programs(software or assumed.software, precision), fit or assumed.fit

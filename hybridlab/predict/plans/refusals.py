@@ -8,7 +8,7 @@ from hybridlab.core.what.shape import MOST, Shape
 from hybridlab.predict.plans.footprint import states
 from hybridlab.predict.plans.plan import ASKED, Plan
 from hybridlab.predict.plans.reasons import factors
-from hybridlab.predict.plans.space import grid, having
+from hybridlab.predict.plans.space import grid
 
 if TYPE_CHECKING:
     from hybridlab.predict.plans.planner import Planned
@@ -25,10 +25,16 @@ def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, give
     others = {"x": (width, shape.width), "cp": (context, shape.context), "ep": (experts, shape.experts)}
     others = {name: both for name, both in others.items() if name in asked}
     more = "".join(f", {name} {what}" for name, (what, _) in others.items()) + f", d a batch of {batch}"
-    most = shape.layers * max(shape.heads, 1) * batch * math.prod(size for _, size in others.values())
+    layers = f"p·v be at most {shape.most_stages}" if wanted["stages"] else f"p {shape.layers} layers"
+    most = (
+        (shape.most_stages if wanted["stages"] else shape.layers)
+        * max(shape.heads, 1)
+        * batch
+        * math.prod(size for _, size in others.values())
+    )
     return (
         f"no {'·'.join(factors(asked))} = {gpus} divides this model and batch{f' with {fixed}' if fixed else ''}: "
-        f"t must divide {shape.heads} heads, p {shape.layers} layers{more}{', z d' if 'z' in given else ''}; choose a "
+        f"t must divide {shape.heads} heads, {layers}{more}{', z d' if 'z' in given else ''}; choose a "
         f"number of gpus that is such a product (at most {most}){_nearest(shape, gpus, batch, wanted, found, given)}"
     )
 
@@ -39,8 +45,7 @@ def _nearest(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, giv
         return ""
 
     def possible(devices: int) -> bool:
-        every, legal = grid(shape, devices, batch, **found)
-        return bool((legal & having(every, given)).any())
+        return bool(grid(shape, devices, batch, given=given, **found)[1].any())
 
     ways = range(gpus - 1, max(gpus - NEAR, 0), -1), range(gpus + 1, min(gpus + NEAR, MOST) + 1)
     near = [str(one) for way in ways if (one := next(filter(possible, way), None))]
