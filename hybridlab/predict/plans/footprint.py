@@ -14,11 +14,11 @@ from hybridlab.core.amount import Amount, where
 from hybridlab.core.what import catalog
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
-from hybridlab.predict.bytes.activations import Kept, came_in, kept, stays
+from hybridlab.predict.bytes.activations import NONE, Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
 from hybridlab.predict.plans.partition import lengths
 from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named, unequal
-from hybridlab.predict.plans.software import MEGATRON_2021, Software
+from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.signatures import spelled
 
 ON_DEVICE = 2  # blocks with activations on the device if they are offloaded: one computes, one is copied
@@ -120,7 +120,8 @@ def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, behind: Amoun
 
 
 def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRON_2021) -> Footprint:
-    """Bytes on the device that holds most. Gradients have the width that the software uses.
+    """Bytes on the device that holds most. Gradients have the width that the software uses; the largest of a block is
+    there a second time while it is added to its sum.
 
     Activations are the maximum over three ranks: the first rank, the first rank with most blocks, and the last rank.
     They include all microbatches in flight and one recomputed block; on the last rank, also the scores of one
@@ -132,17 +133,52 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     36 GB, most of it optimizer
     """
     p, t, b, v = plan.p, plan.t, plan.b, plan.v
-    each, again = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
+    saved = saved_on(shape, plan, software)
+    again = stays(saved, entered(shape, plan), plan.recompute)[1]
+    every, some = (stays(saved, entered(shape, plan), how)[0] for how in (NONE, plan.recompute))
+    each = plan.redone * some + (1 - plan.redone) * every
     m, stage = plan.microbatches(batch), lengths(shape.layers, p, v)
     scores = 4 * b * shape.context / plan.cp * shape.vocabulary / t
-    there = lambda blocks: np.where(plan.offload, np.minimum(blocks, ON_DEVICE), blocks) * each
+    there = lambda blocks: (blocks - plan.offload * np.maximum(blocks - ON_DEVICE, 0)) * each
     first = there(in_flight(stage.first, p, m, v)) + np.where(p == 1, scores, 0)
     longest = there(in_flight(stage.longest, p, m, v, behind=stage.place))
     last = there((stage.last - stage.least) * p + stage.least) + scores
     (its, others), widths = plan.sharers, MIXED._replace(gradient=software.gradient)
     routed = states(of_experts(shape, plan), plan.zero, its, widths)
     held = Footprint(*map(added, zip(routed, states(alike(shape, plan), plan.zero, others, widths))))
-    return held._replace(activations=again + np.maximum(np.maximum(first, longest), last))
+    added_to = software.converted * largest(shape) / (t * plan.x)
+    return held._replace(
+        gradients=held.gradients + added_to, activations=again + np.maximum(np.maximum(first, longest), last)
+    )
+
+
+def largest(shape: Shape) -> int:
+    """The weights of the largest matrix of a block: the one into an MLP, with its gate if it has one.
+
+    >>> largest(Shape(width=4, style="gpt")), largest(Shape(width=4, style="llama"))
+    (64, 128)
+    """
+    return shape.width * shape.inside * (2 if shape.style == "llama" else 1)
+
+
+def saved_on(shape: Shape, plan: Plan, software: Software) -> Kept:
+    """The same as `kept_on`, for a precision: matmuls by weights save their inputs in at most 8 bits.
+
+    Norms, attention, the router and the nonlinearity save their own inputs in 16 bits, so what attention returns is
+    saved twice.
+    """
+    left, narrow, sparse = kept_on(shape, plan), software.precision > 0, shape.experts > 1
+    tokens, routed = plan.b / plan.cp * shape.context, shape.chosen * _busiest(shape, plan)
+    whole = ((shape.heads > 0) + (not sparse)) * entered(shape, plan) / 2
+    cut = tokens * (shape.inside * (routed + shape.shared) - shape.found_width) / plan.t
+    inside = sparse * tokens * shape.width * routed / plan.x
+    return left._replace(
+        whole=left.whole - narrow * whole, cut=left.cut - narrow * cut, inside=left.inside - narrow * inside
+    )
+
+
+def _busiest(shape: Shape, plan: Plan) -> Amount:
+    return experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
 
 
 def kept_on(shape: Shape, plan: Plan) -> Kept:
@@ -150,9 +186,8 @@ def kept_on(shape: Shape, plan: Plan) -> Kept:
 
     cp shards the sequence. Gathered keys and values are saved in full. A ring and a fused kernel save no scores.
     """
-    uneven = experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
     part = plan.b / plan.cp
-    left = kept(shape, part, plan.t, plan.sequence, plan.x, uneven)
+    left = kept(shape, part, plan.t, plan.sequence, plan.x, _busiest(shape, plan))
     _, keys, values, _ = context.widths(shape, plan.t)
     others = part * shape.context * (plan.cp - 1) * (plan.attend == context.GATHER)
     unkept = plan.fused | ((plan.attend == context.RING) & (plan.cp > 1))
@@ -165,14 +200,25 @@ def entered(shape: Shape, plan: Plan) -> Amount:
 
 
 @spelled(arguments)
-def memory(model: str | Shape, batch: int, **sizes: Any) -> Footprint:
+def memory(
+    model: str | Shape,
+    batch: int,
+    software: str | Software = "megatron-2021",
+    precision: str = "bf16",
+    **sizes: Any,
+) -> Footprint:
     """Bytes on the device that needs most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
+    software   the program: a name in SOFTWARE, or its terms; it decides the bytes of gradients
+    precision  of matmuls with weights: "bf16", "fp8", "fp4"; it decides the bytes of their saved inputs
 
     {arguments}
 
-    raises  ValueError if the catalog lacks the model, or the plan is not legal
+    The largest amount that a program allocates: what its context, its libraries and gaps between tensors take comes on
+    top.
+
+    raises  ValueError if the catalog lacks the model, or the plan is not legal, or there is no such software
 
     >>> import hybridlab as hl
     >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
@@ -180,4 +226,6 @@ def memory(model: str | Shape, batch: int, **sizes: Any) -> Footprint:
     """
     shape, sizes = catalog.shape_of(model), {name: size for name, size in sizes.items() if size is not None}
     plan = named({"uneven": unequal(shape, sizes)} | sizes)
-    return Footprint(*map(float, footprint(shape, check_plan(plan, shape, batch), batch)))
+    return Footprint(
+        *map(float, footprint(shape, check_plan(plan, shape, batch), batch, programs(software, precision)))
+    )

@@ -151,12 +151,12 @@ def pieces(
 
 def _with_host(shape: Shape, plan: Plan, machine: Machine, *passes: Work) -> tuple[Work, ...]:
     """Forward and backward with offload: copies of saved activations overlap with them, and only a longer copy is
-    exposed."""
+    exposed; on the average of all layers."""
     if not machine.host:
         raise ValueError(f"the host link of {machine.name} is not known: leave offload out, or choose another machine")
     left, _ = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
     copied = left / machine.host
-    shown_of = lambda one: np.where(plan.offload, np.maximum(copied - added(one), 0), 0)
+    shown_of = lambda one: plan.offload * np.maximum(copied - added(one), 0)
     return tuple(one._replace(pointwise=one.pointwise + shown_of(one)) for one in passes)
 
 

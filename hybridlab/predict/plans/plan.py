@@ -33,7 +33,7 @@ class Plan(NamedTuple):
 
     Four more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
     attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
-    offload, whether saved activations are offloaded to the host.
+    offload, the fraction of the layers whose saved activations are offloaded to the host.
 
     Ranks are numbered as in Megatron: the order is tp (neighbours), x, cp, ep, copies, stages.
 
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
     skew: float = 0.0
     fused: bool = False
     redone: float = 1.0
-    offload: bool = False
+    offload: float = 0.0
 
     @property
     def devices(self) -> Amount:
@@ -130,6 +130,7 @@ class Plan(NamedTuple):
         more += [f"v={self.v}"] * (self.v > 1) + [f"{RECOMPUTE[self.recompute]} recomputation"] * (
             self.recompute > NONE
         )
+        more += [f"offload={self.offload:g}"] * (self.offload > 0)
         more += [f"ZeRO {self.zero}"] * (self.zero > 0) + ["sequence parallel"] * bool(self.sequence)
         return ", ".join(more + ["scatter/gather"] * bool(self.scatter) + ["fused attention"] * bool(self.fused))
 
@@ -155,7 +156,7 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `NA
     "skew": "Zipf's exponent of the popularity of experts; 0: equal",
     "fused": "attention is one kernel, which stores no scores",
     "redone": "the fraction of the layers that `recompute` applies to",
-    "offload": "saved activations are stored on the host",
+    "offload": "the fraction of the layers whose saved activations are stored on the host",
 }
 
 

@@ -34,7 +34,7 @@ from hybridlab.predict.plans.trust import Error, error_of, kind_of
 from hybridlab.predict.plans.usual import assumptions, usual
 from hybridlab.signatures import spelled
 
-ROOM = 0.95  # fraction of the memory; the rest is for the runtime and for fragmentation
+ROOM = 0.95  # fraction of the memory; the rest is for CUDA's context, NCCL's buffers and gaps between tensors
 
 
 class Choice(NamedTuple):
@@ -114,7 +114,7 @@ class Planned:
     @property
     def room(self) -> float:
         """Bytes of a device that a plan may use."""
-        return ROOM * self.machine.memory
+        return ROOM * self.machine.capacity
 
     @cached_property
     def space(self) -> Plan:

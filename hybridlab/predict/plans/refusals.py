@@ -68,7 +68,7 @@ def too_little(found: "Planned", room: float) -> str:
     """The sentence that says how much memory is missing if no plan fits."""
     one = found.choice(found.one(int(found.bytes.argmin())))
     return (
-        f"no plan fits into {room:.0%} of {found.machine.memory / 1e9:.0f} GB: the smallest, {one.plan}, needs "
+        f"no plan fits into {room:.0%} of {found.machine.capacity / 1e9:.0f} GB: the smallest, {one.plan}, needs "
         f"{one.memory.total / 1e9:.0f} GB on one device, most of it {one.memory.most}; give more GPUs or a smaller "
         "batch"
     )
@@ -77,7 +77,7 @@ def too_little(found: "Planned", room: float) -> str:
 def refuse_sizes(given: dict) -> None:
     """Raise ValueError for sizes that no plan can have."""
     whole = {name: (1 if name in Plan._fields[:5] + ("x", "cp", "ep") else 0, MOST) for name in Plan._fields}
-    spans = whole | {"zero": (0, 3), "redone": (0, 1)}
+    spans = whole | {"zero": (0, 3), "redone": (0, 1), "offload": (0, 1)}
     for name, value in given.items():
         least, most = spans.get(name, (0, MOST))
         if value is not None and not isinstance(value, str) and not least <= value <= most:
