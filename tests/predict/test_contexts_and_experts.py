@@ -505,7 +505,7 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (footprints, "part = plan.b / plan.cp\n", "part = plan.b\n", activations_are_cut_along_cp),
     (footprints, "2 * others * (keys + values)", "0 * keys", activations_are_cut_along_cp),
     (footprints, "((plan.attend == context.RING) & (plan.cp > 1))", "False", a_ring_keeps_no_scores),
-    (footprints, "plan.x, uneven)", "plan.x)", the_busiest_rank_keeps_more),
+    (footprints, "plan.x, _busiest(shape, plan))", "plan.x)", the_busiest_rank_keeps_more),
     (waiting, "hidden / plan.cp, 0)", "hidden, 0)", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
     (ring, "square = 2 *", "square = 4 *", a_ring_hides_from_so_many_positions_on),
     (waiting, "shown(2 * hop", "shown(hop", a_ring_shows_only_what_is_longer_than_its_part_of_attention),

@@ -28,7 +28,7 @@ def test_copies_follow_and_all_else_stays(free):
     old, new = found.before.plan, found.after.plan
     assert new == old._replace(p=8, d=16) and found.before.plan == free.best.plan
     told = repr(found)
-    assert told.startswith("p=8 in place of 4 also changes d=16 in place of 32. A step is 4.3% slower, ")
+    assert told.startswith("p=8 instead of 4 also changes d=16 instead of 32. A step is 4.3% slower, ")
     assert "GB" not in told
 
 

@@ -93,7 +93,7 @@ def _bridged(row: dict) -> Run:
     shape, gpus = replace(model(name).shape, context=row["seq"]), row["gpus"]
     p, t, cp, v, ep = (first(row[key]) for key in ("pp", "tp", "cp", "vp", "ep"))
     v = 1 if p == 1 else max(v // p, 1) if v * p > shape.layers else v
-    sharded = {"zero": 3} if str(row["fsdp"]).split()[:1] not in ([], ["0"]) else {}
+    sharded: dict[str, float] = {"zero": 3} if str(row["fsdp"]).split()[:1] not in ([], ["0"]) else {}
     if sharded and name == "llama3-70b":
         sharded["offload"] = OFFLOADED[kind] / shape.layers
     plan = _plan(gpus, p, t, cp, ep, row["mbs"], v, **sharded)

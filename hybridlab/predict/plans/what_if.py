@@ -53,9 +53,9 @@ class WhatIf:
                 f"The plan has {', '.join(f'{name}={new}' for name, new in self.asked.items())} already: {self.before}"
             )
         asked = ", ".join(
-            f"{name}={new} in place of {_said(name, getattr(old, name))}" for name, new in self.asked.items()
+            f"{name}={new} instead of {_said(name, getattr(old, name))}" for name, new in self.asked.items()
         )
-        also = ", ".join(f"{name}={new} in place of {was}" for name, (was, new) in self.changed.items())
+        also = ", ".join(f"{name}={new} instead of {was}" for name, (was, new) in self.changed.items())
         kept = "" if not self.missing else (
             f" With fewer changes it would need {self.missing / 1e9:.0f} GB, and {self.room / 1e9:.0f} GB may be used."
         )  # fmt: skip
@@ -74,7 +74,7 @@ def _said(name: str, value):
 def _speed(one: Choice, other: Choice) -> str:
     share = one.step.total / other.step.total - 1
     how = f"is {abs(share):.1%} {'slower' if share > 0 else 'faster'}" if share else "is as fast"
-    return f"{how}, {one.step.total:.2f} s in place of {other.step.total:.2f} s"
+    return f"{how}, {one.step.total:.2f} s instead of {other.step.total:.2f} s"
 
 
 def what_if(planned: "Planned", sizes: dict) -> WhatIf:
