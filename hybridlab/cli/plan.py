@@ -90,7 +90,7 @@ def _machine(chosen):
     found = machine(chosen.machine)
     if chosen.memory is not None and not 0 < chosen.memory < math.inf:
         raise ValueError(f"--memory {chosen.memory:g} is not a number of bytes: give one above 0, such as 72e9")
-    memory = {} if chosen.memory is None else {"reported": chosen.memory / ROOM}
+    memory = {} if chosen.memory is None else {"memory": chosen.memory / ROOM}
     return replace(found, **memory, **_network(chosen, found.node))
 
 

@@ -72,6 +72,7 @@ def test_a_plan_may_use_what_the_driver_reports():
     """85.5 GB of an "80 GB" H100: the rest of them is for CUDA's context, NCCL and gaps."""
     h100 = machine("h100")
     assert h100.capacity == 81_559 * 2**20 > h100.memory and machine("a100").capacity == machine("a100").memory
+    assert replace(h100, memory=72e9).capacity == 72e9, "another memory is taken as given"
     found = hl.plan("llama3-8b", "h100", gpus=8, batch=128)
     assert found.room == ROOM * h100.capacity and found.best.memory.total <= found.room
     assert "of 86 GB may be used" in found.why(zero=0, p=1, t=1)

@@ -67,8 +67,9 @@ class Machine:
 
     @property
     def capacity(self) -> float:
-        """Bytes of one device: as reported, or else as sold."""
-        return self.reported or self.memory
+        """Bytes of one device as reported; as `memory` says if that is not known, or not the catalog's number."""
+        known = self.name in MACHINES and self.memory == MACHINES[self.name].memory
+        return (known and self.reported) or self.memory
 
 
 SC21 = "Narayanan et al. 2021, arXiv:2104.04473"

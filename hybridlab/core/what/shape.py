@@ -181,11 +181,6 @@ class Shape:
         return PIECES if self.parallel else 1
 
     @property
-    def most_stages(self) -> int:
-        """The most stages of a pipeline: each has a block, the embedding or the head."""
-        return self.layers + 2
-
-    @property
     def key_heads(self) -> int:
         """The number of heads of keys, and of values."""
         return self.heads if self.kv_heads is None else self.kv_heads

@@ -1,4 +1,4 @@
-"""Peaks: the memory of published runs, measured on the device that holds most, beside the answer of `hl.memory`.
+"""Peaks: the memory of published runs, measured on the device that holds most, and the answers of `hl.memory`.
 
 Relatives: `predict.plans.footprint`, `predict.judged.scores` (the same for time).
 """

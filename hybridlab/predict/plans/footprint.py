@@ -215,8 +215,7 @@ def memory(
 
     {arguments}
 
-    The largest amount that a program allocates: what its context, its libraries and gaps between tensors take comes on
-    top.
+    The largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between tensors need more.
 
     raises  ValueError if the catalog lacks the model, or the plan is not legal, or there is no such software
 

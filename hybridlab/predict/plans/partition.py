@@ -43,12 +43,21 @@ def lengths(blocks: int, ranks: Amount, chunks: Amount = 1) -> Lengths:
     return Lengths((each + first)[()], each + most, each + extra // ranks, place[()], least)
 
 
+def most_stages(blocks: int) -> int:
+    """The most stages of a pipeline: each has a block, the embedding or the head.
+
+    >>> most_stages(126)
+    128
+    """
+    return blocks + 2
+
+
 def dealt(blocks: int, stages: int) -> list[int]:
     """The number of blocks of each stage, as equal as possible.
 
     The last stage never has an extra block, since it has the head, nor has the first one, which has the embedding,
     unless all between them have one. Late stages get the extra blocks, since fewer microbatches are in flight there.
-    With one or two stages more than blocks, the head has a stage of its own, and then the embedding too.
+    With one or two stages more than blocks, the head is alone in its stage, and then the embedding too.
 
     >>> dealt(10, 4), dealt(8, 4), dealt(2, 4)
     ([2, 3, 3, 2], [2, 2, 2, 2], [0, 1, 1, 0])

@@ -15,6 +15,7 @@ from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
+from hybridlab.predict.plans.partition import most_stages
 from hybridlab.signatures import Argument
 
 
@@ -210,10 +211,10 @@ stages with uneven=True
     for name in ("p", "t", "d", "b", "v", "x", "cp", "ep"):
         if getattr(plan, name) < 1:
             raise ValueError(f"{name}={getattr(plan, name)} is not a valid size: give a whole number, 1 or more")
-    if plan.p * plan.v > shape.most_stages:
+    if plan.p * plan.v > most_stages(shape.layers):
         raise ValueError(
             f"p·v = {plan.p * plan.v} stages are too many for a model of {shape.layers} layers, an embedding and a "
-            f"head: choose p·v up to {shape.most_stages}"
+            f"head: choose p·v up to {most_stages(shape.layers)}"
         )
     if shape.layers % (plan.p * plan.v) and not plan.uneven:
         left = shape.layers // plan.v if shape.layers % plan.v == 0 else shape.layers

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import MOST, Shape
 from hybridlab.predict.plans.footprint import states
+from hybridlab.predict.plans.partition import most_stages
 from hybridlab.predict.plans.plan import ASKED, Plan
 from hybridlab.predict.plans.reasons import factors
 from hybridlab.predict.plans.space import grid
@@ -25,9 +26,9 @@ def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, give
     others = {"x": (width, shape.width), "cp": (context, shape.context), "ep": (experts, shape.experts)}
     others = {name: both for name, both in others.items() if name in asked}
     more = "".join(f", {name} {what}" for name, (what, _) in others.items()) + f", d a batch of {batch}"
-    layers = f"p·v be at most {shape.most_stages}" if wanted["stages"] else f"p {shape.layers} layers"
+    layers = f"p·v be at most {most_stages(shape.layers)}" if wanted["stages"] else f"p {shape.layers} layers"
     most = (
-        (shape.most_stages if wanted["stages"] else shape.layers)
+        (most_stages(shape.layers) if wanted["stages"] else shape.layers)
         * max(shape.heads, 1)
         * batch
         * math.prod(size for _, size in others.values())

@@ -38,8 +38,8 @@ class Software(NamedTuple):
     library    speed of the GEMMs, relative to the libraries of 2021
     attention  speed of the fused attention kernel, relative to a GEMM
     gradient   bytes of a gradient, stored and reduced: 4 if microbatches are accumulated in single precision
-    converted  bytes of a gradient beside its sum while it is added, of the largest matrix of a block: 2 as computed and
-               4 in the sum's precision; 0: the matmul adds to the sum itself
+    converted  bytes of a gradient next to its sum while it is added, of the largest matrix of a block: 2 as computed
+               and 4 in the sum's precision; 0: the matmul adds to the sum itself
     each       sharded gradients are reduced after every microbatch, not once in a step
     layered    weights and gradients are sent layer by layer: each is a collective with a separate latency
     flat       one ring through all ranks: each sends only over its own link, and nothing is reduced inside nodes first

@@ -10,6 +10,7 @@ from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans.divisions import holds
+from hybridlab.predict.plans.partition import most_stages
 from hybridlab.predict.plans.plan import Plan, named
 
 STAGES = range(4)  # of ZeRO
@@ -67,7 +68,7 @@ def _sizes(shape: Shape, devices: int, batch: int, grids: bool, contexts: bool, 
         (p, t, d, b, v, x, z, cp, ep)
         for t in only("t", divisors(max(shape.heads, 1)))
         if devices % t == 0
-        for p in only("p", range(1, shape.most_stages + 1) if stages else divisors(shape.layers))
+        for p in only("p", range(1, most_stages(shape.layers) + 1) if stages else divisors(shape.layers))
         if devices % (t * p) == 0
         for x in only("x", divisors(shape.width) if grids else [1])
         if devices % (t * p * x) == 0
@@ -85,7 +86,7 @@ def _sizes(shape: Shape, devices: int, batch: int, grids: bool, contexts: bool, 
 
 def _chunks(shape: Shape, p: int, stages: bool) -> list[int]:
     """The numbers of chunks on each of p ranks."""
-    return [*range(1, shape.most_stages // p + 1)] if stages else divisors(shape.layers // p)
+    return [*range(1, most_stages(shape.layers) // p + 1)] if stages else divisors(shape.layers // p)
 
 
 def _matters(every: Plan):
