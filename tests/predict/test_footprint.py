@@ -68,7 +68,7 @@ def test_blocks_in_flight_are_the_schedules_also_in_unequal_chunks(p, v):
         m, stages = rounds * p, dealt(blocks, p * v)
         for r, program in enumerate(schedule_of(Plan(p=p, v=v), m).computing[:-1]):
             held = itertools.accumulate({"F": 1, "B": -1}[one.kind] * stages[one.stage] for one in program)
-            assert in_flight(sum(stages[r::p]), p, m, v, behind=r) == max(held), (blocks, m, r)
+            assert in_flight(sum(stages[r::p]), p, m, v, place=r) == max(held), (blocks, m, r)
 
 
 def test_many_at_once_are_each_of_them():

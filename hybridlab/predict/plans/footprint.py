@@ -100,11 +100,11 @@ def live(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0) -> Amount:
     return where(v > 1, chunks / v, np.minimum(p - behind, m))
 
 
-def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0) -> Amount:
+def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, place: Amount = 0) -> Amount:
     """The most blocks whose activations one rank saves at a time, each for one microbatch.
 
     blocks  of the rank, in v chunks; if they are unequal, late chunks have one block more
-    behind  the rank's place in the pipeline
+    place   of the rank in the pipeline
 
     Groups of p microbatches pass through the chunks forwards, and backwards through the last chunk first. So most long
     chunks are in flight when a group has passed all chunks, or when the first backward begins.
@@ -112,7 +112,7 @@ def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, behind: Amoun
     >>> print(in_flight(4, 4, 8, v=2), 4 * live(4, 8, v=2), in_flight(3, 4, 8, v=2))
     22.0 22.0 15.0
     """
-    many, group, longer = live(p, m, v, behind) * v, p * v, p * (blocks % v)
+    many, group, longer = live(p, m, v, place) * v, p * v, p * (blocks % v)
     rounds = -(-many // group)
     begins = many // group * longer + np.maximum(many % group - (group - longer), 0)
     passed = rounds * longer - np.minimum(rounds * group - many, longer)
@@ -141,7 +141,7 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     scores = 4 * b * shape.context / plan.cp * shape.vocabulary / t
     there = lambda blocks: (blocks - plan.offload * np.maximum(blocks - ON_DEVICE, 0)) * each
     first = there(in_flight(stage.first, p, m, v)) + np.where(p == 1, scores, 0)
-    longest = there(in_flight(stage.longest, p, m, v, behind=stage.place))
+    longest = there(in_flight(stage.longest, p, m, v, place=stage.place))
     last = there((stage.last - stage.least) * p + stage.least) + scores
     (its, others), widths = plan.sharers, MIXED._replace(gradient=software.gradient)
     routed = states(of_experts(shape, plan), plan.zero, its, widths)
