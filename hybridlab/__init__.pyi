@@ -772,8 +772,7 @@ def memory(
     redone     the fraction of the layers that `recompute` applies to
     offload    the fraction of the layers whose saved activations are stored on the host
 
-    The largest amount that a program allocates: what its context, its libraries and gaps between tensors take comes on
-    top.
+    The largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between tensors need more.
 
     raises  ValueError if the catalog lacks the model, or the plan is not legal, or there is no such software
 
