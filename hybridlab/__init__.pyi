@@ -669,7 +669,7 @@ def plan(
     skew: float | None = None,
     fused: bool | None = None,
     redone: float | None = None,
-    offload: bool | None = None,
+    offload: float | None = None,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
@@ -680,7 +680,7 @@ def plan(
     grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied by x=2 or more, or z
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
-    stages     also search numbers of stages that do not divide the layers; implied by uneven=True
+    stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
 
     Fields of a plan that are given are fixed; the others are searched:
 
@@ -700,11 +700,11 @@ def plan(
     zigzag     equal work along cp
     ep         ranks that shard the experts, b sequences on each
     dispatch   method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
-    uneven     stages may differ by a block
+    uneven     stages may differ by a block, when p·v does not divide the layers
     skew       Zipf's exponent of the popularity of experts; 0: equal
     fused      attention is one kernel, which stores no scores
     redone     the fraction of the layers that `recompute` applies to
-    offload    saved activations are stored on the host
+    offload    the fraction of the layers whose saved activations are stored on the host
 
     raises  ValueError for an unknown name, or if no plan is legal or none fits; it says what is missing
 
@@ -720,6 +720,8 @@ def plan(
 def memory(
     model: str | Shape,
     batch: int,
+    software: str | Software = 'megatron-2021',
+    precision: str = 'bf16',
     *,
     p: int | None = None,
     t: int | None = None,
@@ -741,11 +743,13 @@ def memory(
     skew: float | None = None,
     fused: bool | None = None,
     redone: float | None = None,
-    offload: bool | None = None,
+    offload: float | None = None,
 ) -> Footprint:
     """Bytes on the device that needs most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
+    software   the program: a name in SOFTWARE, or its terms; it decides the bytes of gradients
+    precision  of matmuls with weights: "bf16", "fp8", "fp4"; it decides the bytes of their saved inputs
 
     p          stages of the pipeline
     t          ranks of tensor parallelism
@@ -763,13 +767,15 @@ def memory(
     zigzag     equal work along cp
     ep         ranks that shard the experts, b sequences on each
     dispatch   method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
-    uneven     stages may differ by a block
+    uneven     stages may differ by a block, when p·v does not divide the layers
     skew       Zipf's exponent of the popularity of experts; 0: equal
     fused      attention is one kernel, which stores no scores
     redone     the fraction of the layers that `recompute` applies to
-    offload    saved activations are stored on the host
+    offload    the fraction of the layers whose saved activations are stored on the host
 
-    raises  ValueError if the catalog lacks the model, or the plan is not legal
+    The largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between tensors need more.
+
+    raises  ValueError if the catalog lacks the model, or the plan is not legal, or there is no such software
 
     >>> import hybridlab as hl
     >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")

@@ -35,6 +35,10 @@ def plan(chosen) -> dict:
     if chosen.why:
         answer["why"] = planned.why(**chosen.why)
         print(answer["why"])
+    if chosen.what_if:
+        found = planned.what_if(**chosen.what_if)
+        answer["what_if"] = {"plan": found.after.facts, "changed": found.changed}
+        print(found)
     if chosen.start:
         answer["start"] = _lines(chosen, planned)
         print(answer["start"], end="")
@@ -284,6 +288,12 @@ def _add_answer(one):
         type=_sizes,
         metavar="SIZES",
         help="explain why a plan with these sizes is not the best, such as t=16,p=4",
+    )
+    one.flag(
+        "--what-if",
+        type=_sizes,
+        metavar="SIZES",
+        help="change these sizes of the best plan and as little else as possible, such as t=4",
     )
 
 

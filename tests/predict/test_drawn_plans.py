@@ -52,6 +52,8 @@ def drawn(shape: Shape, number: int, devices=(2, 4, 8), batch=BATCH, seed=0) -> 
 SMALL_PLANS = [(name, plan) for name, shape in SMALL.items() for plan in drawn(shape, OF_SMALL)]
 COUNTED = [one for one in SMALL_PLANS if one[0] != "slots"]  # a plan counts no capacity
 QUICK = [("gpt", Plan(p=4, b=2, uneven=True)), ("llama", Plan(t=2, cp=2, sequence=True, attend=1, zigzag=True, zero=1))]
+ENDS = ("gpt", Plan(p=2, v=4, uneven=True))  # eight stages of six blocks: embedding and head have one each
+QUICK += [ENDS]
 ALONE = ("gpt", Plan(t=2, sequence=True))  # norms are summed over ranks that see other positions, and over no copies
 QUICK += [("experts", Plan(t=2, ep=2, sequence=True, recompute=FULL))]
 
@@ -87,8 +89,10 @@ def test_plans_of_the_catalog_are_jobs(name):
 
 @pytest.mark.slow
 def test_uneven_stages_are_those_of_the_plan():
-    job = job_of(**job_of_plan(plan := Plan(p=4, uneven=True), SMALL["gpt"], BATCH))
-    assert [list(layers) for layers in job.bounds] == [layers_at(SMALL["gpt"], plan, place) for place in range(4)]
+    for plan in (Plan(p=4, uneven=True), Plan(p=2, v=2, uneven=True), ENDS[1]):
+        bounds = job_of(**job_of_plan(plan, SMALL["gpt"], BATCH)).bounds
+        for place in range(plan.p):
+            assert [layer for own in bounds[place :: plan.p] for layer in own] == layers_at(SMALL["gpt"], plan, place)
 
 
 @pytest.mark.ranks

@@ -1,5 +1,7 @@
 """Bytes on a device: ZeRO's table, what is live against the schedules, and what a footprint is made of."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,9 @@ from hybridlab.core.where.layout import Layout, Param
 from hybridlab.predict.bytes.activations import kept_for
 from hybridlab.predict.bytes.memory import MIXED, model_states
 from hybridlab.predict.papers.published import published
-from hybridlab.predict.plans.footprint import footprint, live, states, weights
+from hybridlab.predict.plans.by_schedule import schedule_of
+from hybridlab.predict.plans.footprint import footprint, in_flight, live, states, weights
+from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan
 
 ROWS = published("zero_memory_7p5B_formula")
@@ -56,6 +60,17 @@ def test_what_is_live_interleaved_is_the_schedules(p, v):
         assert live(p, m, v) == peak[0] / v == max(peak) / v, (p, m, v)
 
 
+@pytest.mark.parametrize("p", [2, 3, 4])
+@pytest.mark.parametrize("v", [1, 2, 3, 4])
+def test_blocks_in_flight_are_the_schedules_also_in_unequal_chunks(p, v):
+    """On each rank but the last, whose last chunk is short: there the scores are counted at the same time."""
+    for blocks, rounds in itertools.product((11, 13, 22, 30), (1, 2, 3)):
+        m, stages = rounds * p, dealt(blocks, p * v)
+        for r, program in enumerate(schedule_of(Plan(p=p, v=v), m).computing[:-1]):
+            held = itertools.accumulate({"F": 1, "B": -1}[one.kind] * stages[one.stage] for one in program)
+            assert in_flight(sum(stages[r::p]), p, m, v, place=r) == max(held), (blocks, m, r)
+
+
 def test_many_at_once_are_each_of_them():
     p, m, v = np.array([1, 4, 4, 8]), np.array([3, 8, 8, 8]), np.array([1, 1, 2, 4])
     assert live(p, m, v).tolist() == [live(*one) for one in zip(p, m, v)]
@@ -75,7 +90,7 @@ def test_one_device_holds_the_model_and_one_microbatch():
 
 @pytest.mark.parametrize("p, t", [(1, 1), (2, 1), (4, 8), (12, 8)])
 def test_no_rank_holds_less_than_its_share_of_the_weights(p, t):
-    assert weights(GPT3, p, t) >= GPT3.parameters / (p * t)
+    assert weights(GPT3, Plan(p=p, t=t)) >= GPT3.parameters / (p * t)
 
 
 def test_placing_is_not_training():

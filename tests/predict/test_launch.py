@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import re
 import shlex
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from hybridlab.cli.main import main
 from hybridlab.core.what.catalog import model
 from hybridlab.predict.launch.imported import imported
 from hybridlab.predict.launch.lines import megatron, slurm, torchtitan
+from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan, check_plan
 from hybridlab.predict.plans.planner import plan
 
@@ -216,7 +218,8 @@ SWITCHES = (
 ).split()
 VALUED = (
     "tensor-model-parallel-size pipeline-model-parallel-size micro-batch-size global-batch-size context-parallel-size "
-    "num-layers-per-virtual-pipeline-stage cp-comm-type expert-model-parallel-size data-parallel-sharding-strategy "
+    "num-layers-per-virtual-pipeline-stage pipeline-model-parallel-layout cp-comm-type expert-model-parallel-size "
+    "data-parallel-sharding-strategy "
     "recompute-granularity recompute-method recompute-num-layers num-layers hidden-size num-attention-heads "
     "ffn-hidden-size seq-length max-position-embeddings num-query-groups kv-channels normalization "
     "position-embedding-type num-experts moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size "
@@ -254,6 +257,24 @@ def test_experts_and_narrow_products_have_their_flags():
     said = parsed(megatron(Plan(d=2, ep=8, zero=1, fused=True), shape, 32, "fp8"))
     assert (said["num_experts"], said["moe_router_topk"], said["kv_channels"]) == ("128", "8", "128")
     assert (said["expert_model_parallel_size"], said["fp8_format"]) == ("8", "hybrid")
+
+
+def test_unequal_stages_have_a_layout():
+    """The letters are unrolled as Megatron-LM does it: groups first, then single letters."""
+    shape = model("llama3-405b").shape
+    for one in (
+        Plan(p=16, t=8, d=8, v=8, uneven=True),
+        Plan(p=16, t=8, d=8, v=2, uneven=True),
+        Plan(p=5, uneven=True),
+    ):
+        said = parsed(megatron(one, shape, 128))
+        text = said["pipeline_model_parallel_layout"]
+        for group in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
+            text = re.sub(group, lambda found: found[1] * int(found[2]), text)
+        stages = text.split("|")
+        assert (stages[0][0], stages[-1][-1], text.count("E"), text.count("L")) == ("E", "L", 1, 1)
+        assert [stage.count("t") for stage in stages] == dealt(126, one.p * one.v)
+        assert said["num_layers_per_virtual_pipeline_stage"] is None
 
 
 def test_latents_have_their_flags():

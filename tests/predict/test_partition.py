@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlab.predict.papers.published import published
-from hybridlab.predict.plans.partition import partition
+from hybridlab.predict.plans.partition import dealt, lengths, partition
 from hybridlab.predict.plans.replicated import Layer, Stage, replicated
 
 
@@ -31,6 +31,18 @@ def test_the_largest_stage_is_as_small_as_can_be(weights, data):
     found = partition(weights, len(every[0]))
     assert found in every
     assert largest(found) == min(map(largest, every))
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 8])
+def test_lengths_are_those_of_the_stages_of_each_rank(chunks):
+    for blocks, ranks in product((6, 22, 30, 61, 94, 126), (2, 3, 4, 8, 16)):
+        if ranks * chunks > blocks + 2:
+            continue
+        stages = dealt(blocks, ranks * chunks)
+        own = [sum(stages[r::ranks]) for r in range(ranks)]
+        expected = (own[0], max(own), own[-1], own.index(max(own)), min(stages))
+        assert lengths(blocks, ranks, chunks) == expected, (blocks, ranks)
+        assert sum(stages) == blocks and max(stages) - min(stages) <= 1 and stages[-1] == min(stages)
 
 
 def test_more_stages_than_layers_are_refused():

@@ -669,9 +669,9 @@ def messages_cross_every_boundary_twice():
 
 
 def every_weight_is_held():
-    assert math.isclose(float(footprints.weights(SHAPE)), SHAPE.parameters)
-    assert math.isclose(4 * float(footprints.weights(SHAPE, x=4)), SHAPE.parameters), "x cuts norms too"
-    eight = 8 * float(footprints.weights(SHAPE, t=8))
+    assert math.isclose(float(footprints.weights(SHAPE, Plan())), SHAPE.parameters)
+    assert math.isclose(4 * float(footprints.weights(SHAPE, Plan(x=4))), SHAPE.parameters), "x cuts norms too"
+    eight = 8 * float(footprints.weights(SHAPE, Plan(t=8)))
     assert abs(eight - SHAPE.parameters - 7 * SHAPE.layers * SHAPE.block.whole) < 1, "norms are on all of them"
 
 

@@ -42,6 +42,7 @@ class Machine:
     pod               devices that are connected without the spine network, at the full speed of their links; 0: all of
                       them
     oversubscription  the pod's aggregate bandwidth divided by the bandwidth of its uplinks
+    reported          bytes of one device, as its driver reports them; 0: not known
 
     Each cluster has its own network: `dataclasses.replace(machine("h100"), pod=3072, oversubscription=7.0)` describes
     Llama 3's (arXiv:2407.21783, section 3.3.1).
@@ -62,6 +63,13 @@ class Machine:
     host: float = 0.0
     pod: int = 0
     oversubscription: float = 1.0
+    reported: float = 0.0
+
+    @property
+    def capacity(self) -> float:
+        """Bytes of one device as reported; as `memory` says if that is not known, or not the catalog's number."""
+        known = self.name in MACHINES and self.memory == MACHINES[self.name].memory
+        return (known and self.reported) or self.memory
 
 
 SC21 = "Narayanan et al. 2021, arXiv:2104.04473"
@@ -173,12 +181,18 @@ MODELS = {row[0]: Model(*row) for row in _MODELS}
 
 _NCCL = "NCCL, src/graph/tuning.cc, ring of its Simple protocol: 3.4 µs on NVLink, 14 µs on a network"
 _LATENCY = (3.4e-6, 14e-6)
+REPORTED = {
+    "h100": "nvidia-smi, 81 559 MiB: modal-labs/modal-client, pull request 2797",
+    "b200": "torch.cuda, 178.35 GiB: messages of PyTorch's allocator on a B200",
+    "gb200": "nvidia-smi, 189 471 MiB: printed on several systems with driver 580",
+}
 
 
 def _machine(name, label, node, peak, memory, bandwidth, inside, across, device, network, latency=_NCCL, **more):
     """A row of the table: other facts about the network are in the device's source."""
     known = {"node": network, "across": network, "latency": latency}
     known |= {field: device for field in ("peak", "memory", "bandwidth", "inside", "eight", "four", "host")}
+    known["reported"] = REPORTED.get(name, "not known: as sold")
     known |= dict.fromkeys(("pod", "oversubscription"), "whoever builds the network decides; here it is one pod")
     return Machine(name, label, node, peak, memory, bandwidth, inside, across, _LATENCY, known, **more)
 
@@ -210,7 +224,7 @@ MACHINES = {
             "h100", "H100 80 GB, 8 in a node with 8 InfiniBand links of 400 Gb/s",
             8, 989.4e12, 80e9, 3350e9, 450e9, 50e9,
             "NVIDIA, H100 white paper 2022 (SXM5), without sparsity: NVLink 900 GB/s both ways",
-            "NVIDIA, DGX H100 data sheet", eight=1978.9e12, host=50e9,
+            "NVIDIA, DGX H100 data sheet", eight=1978.9e12, host=50e9, reported=81_559 * 2**20,
         ),
         _machine(
             "h200", "H200 141 GB, 8 in a node with 8 InfiniBand links of 400 Gb/s",
@@ -222,7 +236,7 @@ MACHINES = {
             "b200", "B200 180 GB, 8 in a node with 8 InfiniBand links of 400 Gb/s",
             8, 2250e12, 180e9, 8000e9, 900e9, 50e9,
             "NVIDIA, DGX B200 data sheet 2024, without sparsity: NVLink 1.8 TB/s both ways",
-            "NVIDIA, DGX B200 data sheet", eight=4500e12, four=9000e12, host=50e9,
+            "NVIDIA, DGX B200 data sheet", eight=4500e12, four=9000e12, host=50e9, reported=178.35 * 2**30,
         ),
         _machine(
             "b300", "B300 288 GB, 8 in a node with 8 InfiniBand links of 800 Gb/s",
@@ -235,6 +249,7 @@ MACHINES = {
             72, 2500e12, 186e9, 8000e9, 900e9, 50e9,
             "NVIDIA, GB200 NVL72 data sheet 2024, without sparsity: NVLink 1.8 TB/s both ways",
             "NVIDIA, GB200 NVL72 data sheet", eight=5000e12, four=10000e12, host=225e9,
+            reported=189_471 * 2**20,
         ),
         _machine(
             "gb300", "GB300 NVL72, 72 GPUs of 288 GB in one NVLink domain, one link of 800 Gb/s each",

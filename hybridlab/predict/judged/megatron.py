@@ -52,6 +52,8 @@ def _recipe(row: dict) -> Run:
 
 # --- Megatron-Bridge ----------------------------------------------------------------------------------------------
 
+# Layers of Llama 3 70B whose activations go to the host with FSDP: Megatron-Bridge, scripts/performance, 2025.
+OFFLOADED = {"gb200": 40, "gb300": 20}
 BRIDGE = {"LLAMA3_8B": "llama3-8b", "LLAMA3_70B": "llama3-70b", "Qwen3_30B_a3B": "qwen3-30b-a3b"}
 NARROW = {
     "FP8": "fp8",
@@ -91,7 +93,9 @@ def _bridged(row: dict) -> Run:
     shape, gpus = replace(model(name).shape, context=row["seq"]), row["gpus"]
     p, t, cp, v, ep = (first(row[key]) for key in ("pp", "tp", "cp", "vp", "ep"))
     v = 1 if p == 1 else max(v // p, 1) if v * p > shape.layers else v
-    sharded = {"zero": 3} if str(row["fsdp"]).split()[:1] not in ([], ["0"]) else {}
+    sharded: dict[str, float] = {"zero": 3} if str(row["fsdp"]).split()[:1] not in ([], ["0"]) else {}
+    if sharded and name == "llama3-70b":
+        sharded["offload"] = OFFLOADED[kind] / shape.layers
     plan = _plan(gpus, p, t, cp, ep, row["mbs"], v, **sharded)
     seconds = row["gbs"] * row["seq"] / gpus / first(row["tokens_per_s_per_gpu"])
     return Run(
@@ -111,7 +115,7 @@ def _bridged(row: dict) -> Run:
 def _generation(release, kind: str) -> str:
     """Since 26.06, recipes for Blackwell replay full steps as graphs; those for Hopper do not, and are as fast as
     before."""
-    return "megatron-static" if str(release) >= "26.06" and kind != "h100" else "megatron-2024"
+    return "megatron-static" if str(release) >= "26.06" and kind != "h100" else "megatron-2025"
 
 
 # --- papers -------------------------------------------------------------------------------------------------------
@@ -141,7 +145,7 @@ def llama3() -> list[Run]:
 def _llama3(row: dict) -> Run:
     shape = replace(model("llama3-405b").shape, context=row["seq"])
     cp, batch = row["cp"], row["dp"] * row["batch_per_dp"]
-    plan = _plan(row["gpus"], row["pp"], row["tp"], cp, v=8)._replace(attend=GATHER)
+    plan = _plan(row["gpus"], row["pp"], row["tp"], cp, v=8, attend=GATHER, uneven=True)
     seconds = _causal(shape, batch) / plan.devices / row["bf16_tflops_per_gpu"] / 1e12
     return Run("llama3_405b", "llama3-405b", "h100", "meta-2024", shape, plan, batch, seconds)
 

@@ -64,6 +64,7 @@ class Run(NamedTuple):
         raises  ValueError where the planner has no such plan
         """
         fields = self.plan._asdict() | {name: names[getattr(self.plan, name)] for name, names in NAMED.items()}
+        del fields["uneven"]  # the planner sees whether p·v divides the layers
         given = {"software": self.software, "precision": self.precision}
         return plan(self.shape, self.machine, self.plan.devices, self.batch, **given, **fields)
 

@@ -11,13 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.what.shape import Shape
 from hybridlab.predict.judged import megatron, sc21_runs, sharded
 from hybridlab.predict.judged.calibrated import shares, without
 from hybridlab.predict.judged.run import Run
-from hybridlab.predict.papers.published import published
-from hybridlab.predict.plans.footprint import footprint
-from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.planner import Planned
 
 TABLES = (
@@ -127,39 +123,3 @@ def _pair(one: Judged, other: Judged) -> Pair:
     first, second = sorted((one, other), key=lambda each: -each.run.tokens)
     predicted = [each.run.tokens * (1 + each.error) for each in (first, second)]
     return Pair(first.run, second.run, predicted[0] > predicted[1])
-
-
-# --- memory -------------------------------------------------------------------------------------------------------
-
-ZERO_BUBBLE = {"1.5B": (22, 2304, 24), "6.2B": (30, 4096, 32), "14.6B": (46, 5120, 40), "28.3B": (62, 6144, 48)}
-
-
-class Held(NamedTuple):
-    """Memory of the device that holds most: the run, predicted GB and measured GB (printed without decimals)."""
-
-    name: str
-    predicted: float
-    measured: float
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured, minus one."""
-        return self.predicted / self.measured - 1
-
-
-def memories() -> list[Held]:
-    """1F1B and interleaved 1F1B of the zero-bubble paper; its layers, heads and context of 1024 are in its table 3.
-
-    >>> print(*(f"{abs(one.error):.1%}" for one in memories()[:4]))
-    0.2% 0.5% 0.2% 0.5%
-    """
-    columns = ((1, "mem_GB_1F1B"), (None, "mem_GB_1F1B_I"))
-    return [_held(row, v, column) for row in published("zero_bubble_tables") for v, column in columns]
-
-
-def _held(row: dict, v: int | None, column: str) -> Held:
-    layers, width, heads = ZERO_BUBBLE[row["model"]]
-    chunks, m, b = v or row["chunks_v_for_1F1B_I"], row["microbatches_m"], row["microbatch_size"]
-    one = Plan(p=row["stages_p"], b=b, v=chunks)
-    found = footprint(Shape(layers, width, heads, 1024, 51200), one, m * b)
-    return Held(f"{row['model']}, m={m}, {one}", float(found.total) / 1e9, row[column])

@@ -2,8 +2,7 @@
 
 Nothing is fitted to these runs: the three numbers are those of SC'21's table, for A100s and the programs of 2021.
 Settings that are not printed are assumed: fused attention; ZeRO 1; sequence parallelism together with tp; tokens that
-choose all experts equally often; for Llama 3 405B 8 chunks, and 128 layers instead of 126, because 16 stages do not
-divide 126. FLOP/s count only the unmasked half of attention.
+choose all experts equally often; for Llama 3 405B 8 chunks. FLOP/s count only the unmasked half of attention.
 
 DeepSeek-V3 is not a row of the table but a separate case, `deepseek`: its programs hide the all-to-all; ours do not.
 
@@ -23,7 +22,6 @@ from hybridlab.predict.plans.performance import FITTED, Fit, Step, step
 from hybridlab.predict.plans.plan import Plan, check_plan
 
 H100 = machine("h100")
-LAYERS = {"llama3-405b": 128}  # instead of a number that the stages do not divide
 DEEPSEEK = model("deepseek-v3").shape
 H800 = replace(H100, name="h800", label="H100 with half of its NVLink", inside=200e9)
 GPU_HOURS = 180e3  # that DeepSeek-V3 took for a trillion tokens, as printed
@@ -69,10 +67,11 @@ def runs() -> tuple[Run, ...]:
 
 def _run(row: dict) -> Run:
     shape = model(row["model"]).shape
-    shape = replace(shape, context=row["context"], layers=LAYERS.get(row["model"], shape.layers))
+    shape = replace(shape, context=row["context"])
     p, t, cp, ep = (row[f"{what}_parallel"] for what in ("pipeline", "tensor", "context", "expert"))
     d, batch, more = row["gpus"] // (p * t * cp * ep), row["batch"], {"zigzag": cp > 1, "fused": True}
     more |= {"zero": 1, "sequence": t > 1, "cp": cp, "ep": ep, "attend": ATTEND.index(row["attend"] or "gather")}
+    more |= {"uneven": shape.layers % (p * row["virtual_chunks"]) > 0}
     one = check_plan(Plan(p, t, d, row["microbatch"], row["virtual_chunks"], **more), shape, batch)
     seconds = row["step_seconds"]
     return Run(

@@ -16,6 +16,7 @@ SOURCES = {
     "PTD-P (pipeline, tensor and data parallelism)",
     "zero_memory_7p5B_formula": "Rajbhandari et al. 2020, arXiv:1910.02054, figure 1 and table 1: 7.5 billion weights",
     "zero_bubble_tables": "Qi et al. 2023, arXiv:2401.10241, appendix: measured durations, and rates of Table 5",
+    "simumax_b200_memory": "MooreThreads/SimuMax, docs/b200, summary 1.2: peaks of allocated memory on 8 B200s",
     "torchgpipe_amoebanet_speed": "torchgpipe's benchmark page, AmoebaNet-D (18, 256) on Tesla P40s; the last column: "
     "Huang et al. 2019, arXiv:1811.06965, table 2",
     "long_and_sparse_h100": "dgxc: NVIDIA/dgxc-benchmarking, llama3.1 READMEs at tag v25.01, 24.09, BF16. llama3: "

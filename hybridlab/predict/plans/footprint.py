@@ -14,11 +14,11 @@ from hybridlab.core.amount import Amount, where
 from hybridlab.core.what import catalog
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
-from hybridlab.predict.bytes.activations import Kept, came_in, kept, stays
+from hybridlab.predict.bytes.activations import NONE, Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
 from hybridlab.predict.plans.partition import lengths
-from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named
-from hybridlab.predict.plans.software import MEGATRON_2021, Software
+from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named, unequal
+from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.signatures import spelled
 
 ON_DEVICE = 2  # blocks with activations on the device if they are offloaded: one computes, one is copied
@@ -43,32 +43,30 @@ class Footprint(NamedTuple):
         return self._fields[int(np.argmax(self))]
 
 
-def weights(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> float:
+def weights(shape: Shape, plan: Plan) -> float:
     """The weights of the rank that holds most: its blocks, and the embedding or the head, the larger of the two.
 
-    p  stages;  t, x, ep  number of shards of tensor parallelism, of the width, of the experts
-
-    >>> bool(weights(Shape()) == Shape().parameters)
+    >>> bool(weights(Shape(), Plan()) == Shape().parameters)
     True
     """
-    return alike(shape, p, t, x) + of_experts(shape, p, t, x, ep)
+    return alike(shape, plan) + of_experts(shape, plan)
 
 
-def of_experts(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> Amount:
+def of_experts(shape: Shape, plan: Plan) -> Amount:
     """The weights of a rank's experts; 0 if a block has a single MLP.
 
     >>> llama = Shape(experts=8, style="llama")
-    >>> print(of_experts(llama, ep=4) / llama.block.mlp)  # 2 experts in each of 4 blocks
+    >>> print(of_experts(llama, Plan(ep=4)) / llama.block.mlp)  # 2 experts in each of 4 blocks
     8.0
     """
     cut, whole = experts.held(shape)
-    return lengths(shape.layers, p).longest * (cut / t + whole) / (x * ep)
+    return lengths(shape.layers, plan.p, plan.v).longest * (cut / plan.t + whole) / (plan.x * plan.ep)
 
 
-def alike(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1) -> Amount:
+def alike(shape: Shape, plan: Plan) -> Amount:
     """All other weights, which are the same on every rank along cp and ep."""
     routed = [shape.layers * part for part in experts.held(shape)]
-    one, stage = shape.block, lengths(shape.layers, p)
+    (p, t, x), one, stage = (plan.p, plan.t, plan.x), shape.block, lengths(shape.layers, plan.p, plan.v)
     whole, kept = shape.layers * one.whole - routed[1], shape.layers * (one.heads + one.norms)
     cut = shape.parameters - shape.embedding - shape.head - whole - kept - added(routed)
     block = (cut / t + whole) / shape.layers + x * (one.heads / t + one.norms)  # x does not shard these
@@ -102,10 +100,30 @@ def live(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0) -> Amount:
     return where(v > 1, chunks / v, np.minimum(p - behind, m))
 
 
-def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRON_2021) -> Footprint:
-    """Bytes on the device that holds most. Gradients have the width that the software uses.
+def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, place: Amount = 0) -> Amount:
+    """The most blocks whose activations one rank saves at a time, each for one microbatch.
 
-    Activations are the maximum over three ranks: the first rank, the first rank with an extra block, and the last rank.
+    blocks  of the rank, in v chunks; if they are unequal, late chunks have one block more
+    place   of the rank in the pipeline
+
+    Groups of p microbatches pass through the chunks forwards, and backwards through the last chunk first. So most long
+    chunks are in flight when a group has passed all chunks, or when the first backward begins.
+
+    >>> print(in_flight(4, 4, 8, v=2), 4 * live(4, 8, v=2), in_flight(3, 4, 8, v=2))
+    22.0 22.0 15.0
+    """
+    many, group, longer = live(p, m, v, place) * v, p * v, p * (blocks % v)
+    rounds = -(-many // group)
+    begins = many // group * longer + np.maximum(many % group - (group - longer), 0)
+    passed = rounds * longer - np.minimum(rounds * group - many, longer)
+    return blocks // v * many + np.maximum(begins, passed)
+
+
+def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRON_2021) -> Footprint:
+    """Bytes on the device that holds most. Gradients have the width that the software uses; the largest of a block is
+    there a second time while it is added to its sum.
+
+    Activations are the maximum over three ranks: the first rank, the first rank with most blocks, and the last rank.
     They include all microbatches in flight and one recomputed block; on the last rank, also the scores of one
     microbatch in single precision.
 
@@ -115,18 +133,52 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     36 GB, most of it optimizer
     """
     p, t, b, v = plan.p, plan.t, plan.b, plan.v
-    each, again = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
-    m, stage = plan.microbatches(batch), lengths(shape.layers, p)
+    saved = saved_on(shape, plan, software)
+    again = stays(saved, entered(shape, plan), plan.recompute)[1]
+    every, some = (stays(saved, entered(shape, plan), how)[0] for how in (NONE, plan.recompute))
+    each = plan.redone * some + (1 - plan.redone) * every
+    m, stage = plan.microbatches(batch), lengths(shape.layers, p, v)
     scores = 4 * b * shape.context / plan.cp * shape.vocabulary / t
-    there = lambda blocks: np.where(plan.offload, np.minimum(blocks, ON_DEVICE), blocks) * each
-    first = there(live(p, m, v) * stage.first) + np.where(p == 1, scores, 0)
-    # the first rank with an extra block has fewer microbatches in flight
-    longer = there(live(p, m, v, behind=p - 1 - stage.longer) * stage.longest) * np.greater(stage.longer, 0)
-    last = there(stage.last) + scores
+    there = lambda blocks: (blocks - plan.offload * np.maximum(blocks - ON_DEVICE, 0)) * each
+    first = there(in_flight(stage.first, p, m, v)) + np.where(p == 1, scores, 0)
+    longest = there(in_flight(stage.longest, p, m, v, place=stage.place))
+    last = there((stage.last - stage.least) * p + stage.least) + scores
     (its, others), widths = plan.sharers, MIXED._replace(gradient=software.gradient)
-    routed = states(of_experts(shape, p, t, plan.x, plan.ep), plan.zero, its, widths)
-    held = Footprint(*map(added, zip(routed, states(alike(shape, p, t, plan.x), plan.zero, others, widths))))
-    return held._replace(activations=again + np.maximum(np.maximum(first, longer), last))
+    routed = states(of_experts(shape, plan), plan.zero, its, widths)
+    held = Footprint(*map(added, zip(routed, states(alike(shape, plan), plan.zero, others, widths))))
+    added_to = software.converted * largest(shape) / (t * plan.x)
+    return held._replace(
+        gradients=held.gradients + added_to, activations=again + np.maximum(np.maximum(first, longest), last)
+    )
+
+
+def largest(shape: Shape) -> int:
+    """The weights of the largest matrix of a block: the one into an MLP, with its gate if it has one.
+
+    >>> largest(Shape(width=4, style="gpt")), largest(Shape(width=4, style="llama"))
+    (64, 128)
+    """
+    return shape.width * shape.inside * (2 if shape.style == "llama" else 1)
+
+
+def saved_on(shape: Shape, plan: Plan, software: Software) -> Kept:
+    """The same as `kept_on`, for a precision: matmuls by weights save their inputs in at most 8 bits.
+
+    Norms, attention, the router and the nonlinearity save their own inputs in 16 bits, so what attention returns is
+    saved twice.
+    """
+    left, narrow, sparse = kept_on(shape, plan), software.precision > 0, shape.experts > 1
+    tokens, routed = plan.b / plan.cp * shape.context, shape.chosen * _busiest(shape, plan)
+    whole = ((shape.heads > 0) + (not sparse)) * entered(shape, plan) / 2
+    cut = tokens * (shape.inside * (routed + shape.shared) - shape.found_width) / plan.t
+    inside = sparse * tokens * shape.width * routed / plan.x
+    return left._replace(
+        whole=left.whole - narrow * whole, cut=left.cut - narrow * cut, inside=left.inside - narrow * inside
+    )
+
+
+def _busiest(shape: Shape, plan: Plan) -> Amount:
+    return experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
 
 
 def kept_on(shape: Shape, plan: Plan) -> Kept:
@@ -134,9 +186,8 @@ def kept_on(shape: Shape, plan: Plan) -> Kept:
 
     cp shards the sequence. Gathered keys and values are saved in full. A ring and a fused kernel save no scores.
     """
-    uneven = experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
     part = plan.b / plan.cp
-    left = kept(shape, part, plan.t, plan.sequence, plan.x, uneven)
+    left = kept(shape, part, plan.t, plan.sequence, plan.x, _busiest(shape, plan))
     _, keys, values, _ = context.widths(shape, plan.t)
     others = part * shape.context * (plan.cp - 1) * (plan.attend == context.GATHER)
     unkept = plan.fused | ((plan.attend == context.RING) & (plan.cp > 1))
@@ -149,18 +200,31 @@ def entered(shape: Shape, plan: Plan) -> Amount:
 
 
 @spelled(arguments)
-def memory(model: str | Shape, batch: int, **sizes: Any) -> Footprint:
+def memory(
+    model: str | Shape,
+    batch: int,
+    software: str | Software = "megatron-2021",
+    precision: str = "bf16",
+    **sizes: Any,
+) -> Footprint:
     """Bytes on the device that needs most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
+    software   the program: a name in SOFTWARE, or its terms; it decides the bytes of gradients
+    precision  of matmuls with weights: "bf16", "fp8", "fp4"; it decides the bytes of their saved inputs
 
     {arguments}
 
-    raises  ValueError if the catalog lacks the model, or the plan is not legal
+    The largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between tensors need more.
+
+    raises  ValueError if the catalog lacks the model, or the plan is not legal, or there is no such software
 
     >>> import hybridlab as hl
     >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
     36 GB
     """
     shape, sizes = catalog.shape_of(model), {name: size for name, size in sizes.items() if size is not None}
-    return Footprint(*map(float, footprint(shape, check_plan(named(sizes), shape, batch), batch)))
+    plan = named({"uneven": unequal(shape, sizes)} | sizes)
+    return Footprint(
+        *map(float, footprint(shape, check_plan(plan, shape, batch), batch, programs(software, precision)))
+    )

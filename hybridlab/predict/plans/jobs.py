@@ -93,7 +93,7 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
         "recompute": RECOMPUTE[plan.recompute],
         "zero": plan.zero,
         **interleaved,
-        **({"cut": [shape.pieces * blocks for blocks in dealt(shape.layers, plan.p)]} if plan.uneven else {}),
+        **({"cut": [shape.pieces * blocks for blocks in dealt(shape.layers, plan.p * plan.v)]} if plan.uneven else {}),
         **({"owners": plan.z} if plan.z else {}),
         **({"sequence": True} if plan.sequence else {}),
         **({"scatter": True} if plan.scatter else {}),

@@ -14,35 +14,53 @@ from hybridlab.core.amount import Amount
 
 
 class Lengths(NamedTuple):
-    """The numbers of blocks of the stages, for one plan or for many.
+    """The numbers of blocks of the ranks of a pipeline, for one plan or for many.
 
-    first, last  blocks of the first and of the last stage;  longest  the largest number
-    longer  how many stages have one block more than the shortest; they come just before the last stage
+    first, last  blocks of the first and of the last rank;  longest  the largest number
+    place  the first rank that has the largest number
+    least  blocks of the shortest stage
     """
 
     first: int
     longest: int
     last: int
-    longer: int
+    place: int
+    least: int
 
 
-def lengths(blocks: int, stages: Amount) -> Lengths:
-    """Stage lengths that are as equal as possible. The last stage never has the extra block, since it has the head.
-    Late stages get the extra blocks, since fewer microbatches are in flight there.
+def lengths(blocks: int, ranks: Amount, chunks: Amount = 1) -> Lengths:
+    """The blocks of ranks that have `chunks` stages each, as `dealt` divides them: stage k·p + r is on rank r.
 
-    >>> print(*lengths(126, 16), *lengths(7, 4))
-    7 8 7 14 2 2 1 3
+    >>> print(*lengths(126, 16), "|", *lengths(7, 4), "|", *lengths(126, 16, chunks=8))
+    7 8 7 1 7 | 2 2 1 0 1 | 7 8 7 1 0
     """
-    least, longer = blocks // stages, blocks % stages
-    uneven = np.greater(longer, 0)
-    return Lengths((least + (uneven & (longer == stages - 1)))[()], (least + uneven)[()], least, longer)
+    stages = ranks * chunks
+    least, extra = blocks // stages, blocks % stages
+    most = -(-extra // ranks)  # extra blocks on the longest rank
+    first = np.where(extra > 0, (extra + 1) // ranks, 0)
+    place = np.maximum(ranks * most - 1 - extra, 0)
+    each = least * chunks
+    return Lengths((each + first)[()], each + most, each + extra // ranks, place[()], least)
+
+
+def most_stages(blocks: int) -> int:
+    """The most stages of a pipeline: each has a block, the embedding or the head.
+
+    >>> most_stages(126)
+    128
+    """
+    return blocks + 2
 
 
 def dealt(blocks: int, stages: int) -> list[int]:
-    """The number of blocks of each stage.
+    """The number of blocks of each stage, as equal as possible.
 
-    >>> dealt(10, 4), dealt(8, 4)
-    ([2, 3, 3, 2], [2, 2, 2, 2])
+    The last stage never has an extra block, since it has the head, nor has the first one, which has the embedding,
+    unless all between them have one. Late stages get the extra blocks, since fewer microbatches are in flight there.
+    With one or two stages more than blocks, the head is alone in its stage, and then the embedding too.
+
+    >>> dealt(10, 4), dealt(8, 4), dealt(2, 4)
+    ([2, 3, 3, 2], [2, 2, 2, 2], [0, 1, 1, 0])
     """
     least, longer = blocks // stages, blocks % stages
     return [least + (stages - 1 - longer <= stage < stages - 1) for stage in range(stages)]

@@ -138,8 +138,8 @@ def pieces(
     if software.ends:
         head = head + _ends(plan, rates, summed, tokens)
 
-    held = of_experts(shape, plan.p, plan.t, plan.x, plan.ep), alike(shape, plan.p, plan.t, plan.x)
-    layers = lengths(shape.layers, plan.p).longest
+    held = of_experts(shape, plan), alike(shape, plan)
+    layers = lengths(shape.layers, plan.p, plan.v).longest
     once = among_copies(plan, rates, held, layers, software)
     ahead, back = (layers * added(one) for one in (forward, backward))
     data = seconds_of_copies(once, plan, plan.microbatches(batch), ahead, back, software)
@@ -151,12 +151,12 @@ def pieces(
 
 def _with_host(shape: Shape, plan: Plan, machine: Machine, *passes: Work) -> tuple[Work, ...]:
     """Forward and backward with offload: copies of saved activations overlap with them, and only a longer copy is
-    exposed."""
+    exposed; on the average of all layers."""
     if not machine.host:
         raise ValueError(f"the host link of {machine.name} is not known: leave offload out, or choose another machine")
     left, _ = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
     copied = left / machine.host
-    shown_of = lambda one: np.where(plan.offload, np.maximum(copied - added(one), 0), 0)
+    shown_of = lambda one: plan.offload * np.maximum(copied - added(one), 0)
     return tuple(one._replace(pointwise=one.pointwise + shown_of(one)) for one in passes)
 
 
@@ -282,7 +282,7 @@ def step(
     24.8 s, of which 7% to fill and empty the pipeline
     """
     forward, backward, head, hop, data, optimizer = pieces(shape, plan, batch, machine, fit, software)
-    m, length = plan.microbatches(batch), lengths(shape.layers, plan.p)
+    m, length = plan.microbatches(batch), lengths(shape.layers, plan.p, plan.v)
     block = Work(*map(added, zip(forward, backward)))
     # the slowest rank is never idle: the last one, unless earlier stages are longer by more than the head
     ending = length.last * added(block) + head >= length.longest * added(block)

@@ -15,6 +15,7 @@ from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
+from hybridlab.predict.plans.partition import most_stages
 from hybridlab.signatures import Argument
 
 
@@ -29,11 +30,11 @@ class Plan(NamedTuple):
     cp  ways of sharding the sequence;  attend  index in ATTEND: the method of attention;  zigzag  balanced causal
         attention
     ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
-    uneven  stages may be unequal: some have a block more (`partition.dealt`)
+    uneven  stages are unequal: some have a block more (`partition.dealt`)
 
     Four more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
     attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
-    offload, whether saved activations are offloaded to the host.
+    offload, the fraction of the layers whose saved activations are offloaded to the host.
 
     Ranks are numbered as in Megatron: the order is tp (neighbours), x, cp, ep, copies, stages.
 
@@ -61,7 +62,7 @@ class Plan(NamedTuple):
     skew: float = 0.0
     fused: bool = False
     redone: float = 1.0
-    offload: bool = False
+    offload: float = 0.0
 
     @property
     def devices(self) -> Amount:
@@ -130,6 +131,7 @@ class Plan(NamedTuple):
         more += [f"v={self.v}"] * (self.v > 1) + [f"{RECOMPUTE[self.recompute]} recomputation"] * (
             self.recompute > NONE
         )
+        more += [f"offload={self.offload:g}"] * (self.offload > 0)
         more += [f"ZeRO {self.zero}"] * (self.zero > 0) + ["sequence parallel"] * bool(self.sequence)
         return ", ".join(more + ["scatter/gather"] * bool(self.scatter) + ["fused attention"] * bool(self.fused))
 
@@ -151,11 +153,11 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `NA
     "zigzag": "equal work along cp",
     "ep": "ranks that shard the experts, b sequences on each",
     "dispatch": "method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'",
-    "uneven": "stages may differ by a block",
+    "uneven": "stages may differ by a block, when p·v does not divide the layers",
     "skew": "Zipf's exponent of the popularity of experts; 0: equal",
     "fused": "attention is one kernel, which stores no scores",
     "redone": "the fraction of the layers that `recompute` applies to",
-    "offload": "saved activations are stored on the host",
+    "offload": "the fraction of the layers whose saved activations are stored on the host",
 }
 
 
@@ -187,6 +189,15 @@ def beyond(field: str, given: dict) -> bool:
     return given.get(field, usual) not in (usual, NAMED[field][usual] if field in NAMED else usual)
 
 
+def unequal(shape: Shape, given: dict) -> bool:
+    """Whether given stages do not divide the layers, so that some have a block more.
+
+    >>> unequal(Shape(layers=6), {"p": 2, "v": 2}), unequal(Shape(layers=6), {"p": 2})
+    (True, False)
+    """
+    return shape.layers % (given.get("p", 1) * given.get("v", 1)) > 0
+
+
 def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
     """The plan itself, if it can divide the model and the batch.
 
@@ -194,20 +205,22 @@ def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
 
     >>> check_plan(Plan(p=3), Shape(layers=4), batch=8)
     Traceback (most recent call last):
-    ValueError: p·v = 3 must divide the model's 4 layers: choose p from 1, 2, 4
+    ValueError: p·v = 3 must divide the model's 4 layers: choose p from 1, 2, 4, or allow unequal \
+stages with uneven=True
     """
     for name in ("p", "t", "d", "b", "v", "x", "cp", "ep"):
         if getattr(plan, name) < 1:
             raise ValueError(f"{name}={getattr(plan, name)} is not a valid size: give a whole number, 1 or more")
-    if plan.uneven and (plan.v > 1 or plan.p > shape.layers):
+    if plan.p * plan.v > most_stages(shape.layers):
         raise ValueError(
-            "uneven stages need one stage on each rank and one block in each stage: give v=1, and p up to "
-            f"{shape.layers}"
+            f"p·v = {plan.p * plan.v} stages are too many for a model of {shape.layers} layers, an embedding and a "
+            f"head: choose p·v up to {most_stages(shape.layers)}"
         )
     if shape.layers % (plan.p * plan.v) and not plan.uneven:
         left = shape.layers // plan.v if shape.layers % plan.v == 0 else shape.layers
         raise ValueError(
-            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {_ways(left)}"
+            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {_ways(left)}, or "
+            "allow unequal stages with uneven=True"
         )
     if max(shape.heads, 1) % plan.t:
         raise ValueError(

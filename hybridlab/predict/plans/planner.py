@@ -11,7 +11,7 @@ Relatives: `predict.plans.space`, `predict.plans.performance`, `predict.plans.fo
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,60 +20,21 @@ from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import MOST, Shape
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.plans.arithmetic import DAY, flops
+from hybridlab.predict.plans.choice import Choice
 from hybridlab.predict.plans.footprint import Footprint, footprint
-from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.performance import Step, step
-from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan, arguments, beyond
+from hybridlab.predict.plans.plan import ASKED, CONDITIONS, Plan, arguments, beyond, unequal
 from hybridlab.predict.plans.rates import Fit
 from hybridlab.predict.plans.reasons import reason, waterfall
 from hybridlab.predict.plans.refusals import illegal, refuse_sizes, too_few, too_little
-from hybridlab.predict.plans.scaled import Scaled, scaled
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.predict.plans.space import at, chosen, grid, having
 from hybridlab.predict.plans.trust import Error, error_of, kind_of
 from hybridlab.predict.plans.usual import assumptions, usual
+from hybridlab.predict.plans.what_if import WhatIf, what_if
 from hybridlab.signatures import spelled
 
-ROOM = 0.95  # fraction of the memory; the rest is for the runtime and for fragmentation
-
-
-class Choice(NamedTuple):
-    """One plan with its predicted step and its memory."""
-
-    plan: Plan
-    step: Step
-    memory: Footprint
-    rate: float  # FLOP/s of one device, recomputation included
-    model_rate: float  # the same, the model's FLOPs only
-    shape: Shape
-    batch: int
-
-    def job(self) -> dict:
-        """The arguments of `check`, `train`, `run` and `dry_run` for it; see `predict.plans.jobs`."""
-        return job_of_plan(self.plan, self.shape, self.batch)
-
-    def scaled(self) -> Scaled:
-        """The same plan with two ranks along every axis that it uses, and a small model, for one machine."""
-        return scaled(self.plan, self.shape)
-
-    @property
-    def facts(self) -> dict:
-        """The plan's fields and its predictions, with units in the names."""
-        names = {field: names[getattr(self.plan, field)] for field, names in NAMED.items()}
-        fields = self.plan._asdict() | names
-        return fields | {
-            "step_seconds": self.step.total,
-            "tflops_per_gpu": self.rate / 1e12,
-            "bubble_fraction": self.step.idle,
-            "communication": self.step.communication,
-            "memory_gb": self.memory.total / 1e9,
-        }
-
-    def __repr__(self) -> str:
-        return (
-            f"{self.plan}: {self.step.total:.2f} s a step, {self.rate / 1e12:.0f} TFLOP/s a device, "
-            f"{self.memory.total / 1e9:.1f} GB"
-        )
+ROOM = 0.95  # fraction of the memory; the rest is for CUDA's context, NCCL's buffers and gaps between tensors
 
 
 @dataclass(frozen=True)
@@ -114,7 +75,7 @@ class Planned:
     @property
     def room(self) -> float:
         """Bytes of a device that a plan may use."""
-        return ROOM * self.machine.memory
+        return ROOM * self.machine.capacity
 
     @cached_property
     def space(self) -> Plan:
@@ -217,6 +178,17 @@ class Planned:
         """
         return waterfall(self.only(**sizes).best, self.best)
 
+    def what_if(self, **sizes: Any) -> WhatIf:
+        """The best plan with these sizes, and with as few other changes as possible; it says which.
+
+        raises  ValueError when a plan has no such field, or no plan has these sizes, or none fits
+
+        >>> plan("gpt-39.1b", "a100", gpus=512, batch=1536, zero=0).what_if(p=8).changed
+        {'d': (32, 16)}
+        """
+        refuse_sizes(sizes)
+        return what_if(self, sizes)
+
     def only(self, **sizes: Any) -> "Planned":
         """The same, with only the plans that have these sizes; if there are none, `best` says why."""
         found = self.having(sizes)
@@ -226,6 +198,13 @@ class Planned:
         """The same, with only the plans that have these sizes."""
         shape = np.broadcast_shapes(*map(np.shape, self.every))
         return self.kept(np.broadcast_to(having(self.every, sizes), shape).ravel()[self.places])
+
+    def again(self, every: Plan, legal: np.ndarray) -> "Planned":
+        """The same question with the legal plans of another grid."""
+        time = step(self.shape, every, self.batch, self.machine, self.fit, self.software).total
+        memory = footprint(self.shape, every, self.batch, self.software).total
+        seconds, bytes_ = (np.broadcast_to(one, legal.shape)[legal] for one in (time, memory))
+        return replace(self, every=every, places=np.flatnonzero(legal), seconds=seconds, bytes=bytes_)
 
     def kept(self, which: np.ndarray) -> "Planned":
         """The same, with only the plans for which this is true."""
@@ -256,7 +235,7 @@ def plan(
     grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied by x=2 or more, or z
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
-    stages     also search numbers of stages that do not divide the layers; implied by uneven=True
+    stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
 
     Fields of a plan that are given are fixed; the others are searched:
 
@@ -282,18 +261,15 @@ def plan(
         raise ValueError(missing)
     wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages}
     wanted = {switch: on or any(beyond(name, given) for name in ASKED[switch]) for switch, on in wanted.items()}
+    wanted["stages"] |= given.get("uneven") is None and unequal(shape, given)
     found = {"fused": assumed.fused and given.get("recompute") not in (SELECTIVE, RECOMPUTE[SELECTIVE])}
     found |= {name: given[name] for name in CONDITIONS if name in given}
-    every, legal = grid(shape, gpus, batch, **wanted, **found)
-    legal = legal & having(every, given)
+    every, legal = grid(shape, gpus, batch, **wanted, given=given, **found)
     if not legal.any():
         raise ValueError(illegal(shape, gpus, batch, wanted, found, given))
     runs, rates = programs(software or assumed.software, precision), fit or assumed.fit
-    each = step(shape, every, batch, kind, rates, runs).total, footprint(shape, every, batch, runs).total
-    seconds, bytes_ = (np.broadcast_to(one, legal.shape)[legal] for one in each)
-    found = Planned(
-        shape, kind, gpus, batch, rates, every, np.flatnonzero(legal), seconds, bytes_, runs, fit is not None
-    )
+    none = np.zeros(0)
+    found = Planned(shape, kind, gpus, batch, rates, every, none, none, none, runs, fit is not None).again(every, legal)
     if not found.fits.any():
         raise ValueError(too_little(found, ROOM))
     return found

@@ -37,7 +37,7 @@ def reason(planned: "Planned", sizes: dict) -> str:
         one = mine.choice(mine.one(int(mine.bytes.argmin())))
         return (
             f"{asked} does not fit: at least {one.memory.total / 1e9:.0f} GB on one device, most of it "
-            f"{one.memory.most}, and {planned.room / 1e9:.0f} of {planned.machine.memory / 1e9:.0f} GB may be used"
+            f"{one.memory.most}, and {planned.room / 1e9:.0f} of {planned.machine.capacity / 1e9:.0f} GB may be used"
         )
     one, best = mine.best, planned.best
     if one.plan == best.plan:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import MOST, Shape
 from hybridlab.predict.plans.footprint import states
+from hybridlab.predict.plans.partition import most_stages
 from hybridlab.predict.plans.plan import ASKED, Plan
 from hybridlab.predict.plans.reasons import factors
-from hybridlab.predict.plans.space import grid, having
+from hybridlab.predict.plans.space import grid
 
 if TYPE_CHECKING:
     from hybridlab.predict.plans.planner import Planned
@@ -25,10 +26,16 @@ def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, give
     others = {"x": (width, shape.width), "cp": (context, shape.context), "ep": (experts, shape.experts)}
     others = {name: both for name, both in others.items() if name in asked}
     more = "".join(f", {name} {what}" for name, (what, _) in others.items()) + f", d a batch of {batch}"
-    most = shape.layers * max(shape.heads, 1) * batch * math.prod(size for _, size in others.values())
+    layers = f"p·v be at most {most_stages(shape.layers)}" if wanted["stages"] else f"p {shape.layers} layers"
+    most = (
+        (most_stages(shape.layers) if wanted["stages"] else shape.layers)
+        * max(shape.heads, 1)
+        * batch
+        * math.prod(size for _, size in others.values())
+    )
     return (
         f"no {'·'.join(factors(asked))} = {gpus} divides this model and batch{f' with {fixed}' if fixed else ''}: "
-        f"t must divide {shape.heads} heads, p {shape.layers} layers{more}{', z d' if 'z' in given else ''}; choose a "
+        f"t must divide {shape.heads} heads, {layers}{more}{', z d' if 'z' in given else ''}; choose a "
         f"number of gpus that is such a product (at most {most}){_nearest(shape, gpus, batch, wanted, found, given)}"
     )
 
@@ -39,8 +46,7 @@ def _nearest(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, giv
         return ""
 
     def possible(devices: int) -> bool:
-        every, legal = grid(shape, devices, batch, **found)
-        return bool((legal & having(every, given)).any())
+        return bool(grid(shape, devices, batch, given=given, **found)[1].any())
 
     ways = range(gpus - 1, max(gpus - NEAR, 0), -1), range(gpus + 1, min(gpus + NEAR, MOST) + 1)
     near = [str(one) for way in ways if (one := next(filter(possible, way), None))]
@@ -63,7 +69,7 @@ def too_little(found: "Planned", room: float) -> str:
     """The sentence that says how much memory is missing if no plan fits."""
     one = found.choice(found.one(int(found.bytes.argmin())))
     return (
-        f"no plan fits into {room:.0%} of {found.machine.memory / 1e9:.0f} GB: the smallest, {one.plan}, needs "
+        f"no plan fits into {room:.0%} of {found.machine.capacity / 1e9:.0f} GB: the smallest, {one.plan}, needs "
         f"{one.memory.total / 1e9:.0f} GB on one device, most of it {one.memory.most}; give more GPUs or a smaller "
         "batch"
     )
@@ -72,7 +78,7 @@ def too_little(found: "Planned", room: float) -> str:
 def refuse_sizes(given: dict) -> None:
     """Raise ValueError for sizes that no plan can have."""
     whole = {name: (1 if name in Plan._fields[:5] + ("x", "cp", "ep") else 0, MOST) for name in Plan._fields}
-    spans = whole | {"zero": (0, 3), "redone": (0, 1)}
+    spans = whole | {"zero": (0, 3), "redone": (0, 1), "offload": (0, 1)}
     for name, value in given.items():
         least, most = spans.get(name, (0, MOST))
         if value is not None and not isinstance(value, str) and not least <= value <= most:

@@ -38,6 +38,8 @@ class Software(NamedTuple):
     library    speed of the GEMMs, relative to the libraries of 2021
     attention  speed of the fused attention kernel, relative to a GEMM
     gradient   bytes of a gradient, stored and reduced: 4 if microbatches are accumulated in single precision
+    converted  bytes of a gradient next to its sum while it is added, of the largest matrix of a block: 2 as computed
+               and 4 in the sum's precision; 0: the matmul adds to the sum itself
     each       sharded gradients are reduced after every microbatch, not once in a step
     layered    weights and gradients are sent layer by layer: each is a collective with a separate latency
     flat       one ring through all ranks: each sends only over its own link, and nothing is reduced inside nodes first
@@ -58,6 +60,7 @@ class Software(NamedTuple):
     library: float = 1.0
     attention: float = 1.0
     gradient: int = 2
+    converted: int = 0
     each: bool = False
     layered: bool = False
     flat: bool = False
@@ -88,7 +91,7 @@ def shown(carried: Amount, beside: Amount, share: Amount) -> Amount:
 
 MEGATRON_2021 = Software()
 _HIDING = Software(
-    launch=0.0, asked=0.1, library=1.1, attention=0.8, gradient=4, each=True, layered=True, once=True,
+    launch=0.0, asked=0.1, library=1.1, attention=0.8, gradient=4, converted=6, each=True, layered=True, once=True,
     network=0.8, inside=0.8,
     tensor=0.5, gradients=0.9, gathers=0.9, messages=0.9, context=0.5,
 )  # fmt: skip
@@ -97,7 +100,8 @@ SOFTWARE = {
     "deepspeed-2021": Software(flat=True, network=0.68),
     "megatron-2022": Software(launch=0.0),
     "megatron-2024": _HIDING,
-    "megatron-static": _HIDING._replace(asked=0.0),
+    "megatron-2025": _HIDING._replace(gradient=2, converted=2),
+    "megatron-static": _HIDING._replace(gradient=2, converted=2, asked=0.0),
     "meta-2024": _HIDING._replace(context=0.0, tensor=0.0),
     "fsdp-2023": Software(
         launch=0.0, early=True, traffic=1.6, library=1.1, attention=0.4, gradient=4, each=True, layered=True,
@@ -113,8 +117,10 @@ REASONS = {  # the special properties of each
     "during the first forward; tp's collectives are cut into pieces that overlap with their matmuls, which hides "
     "about half; stages send ahead; gradients are stored in single precision; a token is sent to a node once; with "
     "dropless experts, the host reads their loads before it launches kernels",
-    "megatron-static": "the same, but experts take a fixed number of tokens, or full steps are replayed as graphs: "
-    "the host does not read the loads",
+    "megatron-2025": "the same as megatron-2024, but gradients are stored and reduced in 16 bits, as recipes of "
+    "Megatron-Bridge ask for (grad_reduce_in_fp32=False)",
+    "megatron-static": "the same as megatron-2025, but experts take a fixed number of tokens, or full steps are "
+    "replayed as graphs: the host does not read the loads",
     "meta-2024": "the same as megatron-2024, but keys and values are gathered along cp before attention begins, and "
     "the program waits for tp's all-reduces",
     "fsdp-2023": "PyTorch's FSDP in eager mode: values that a fused kernel would hold in registers go through "

@@ -10,6 +10,7 @@ from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans.divisions import holds
+from hybridlab.predict.plans.partition import most_stages
 from hybridlab.predict.plans.plan import Plan, named
 
 STAGES = range(4)  # of ZeRO
@@ -27,6 +28,7 @@ def grid(
     contexts: bool = False,
     experts: bool = False,
     stages: bool = False,
+    given: dict | None = None,
     **found: Any,
 ) -> tuple[Plan, np.ndarray]:
     """(plans, legal): all sizes that `check_plan` accepts, combined with all options that save memory.
@@ -40,10 +42,11 @@ def grid(
 
     grids  also AxoNN's grids: x shards the width, and ZeRO 3 shards among only z of the copies
     contexts  also cp, with all methods of attention;  experts  also ep, with both methods of dispatch
-    stages  also p that does not divide the layers, so that some stages have an extra block
+    stages  also p·v that does not divide the layers, so that some stages have an extra block
+    given  fields that have one value: of the sizes, no other is listed
     found  fields that are not searched: skew, fused
     """
-    sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages)
+    sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages, given or {})
     columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1))
     (p, t, d, b, v, x, z), (cp, ep) = columns[:7], (_if(contexts, columns[7]), _if(experts, columns[8]))
     ways = [how for how in range(len(RECOMPUTE)) if how != SELECTIVE or not found.get("fused")]
@@ -51,34 +54,39 @@ def grid(
     sequence, scatter = (_along(3, cut) for cut in np.array(CUTS, bool).T)
     meetings = MEETINGS if contexts and shape.heads else MEETINGS[:1]
     attend, zigzag = (_along(4, np.array(way)) for way in zip(*meetings))
-    dispatch, uneven = _along(5, np.arange(len(DISPATCH) if experts else 1)), shape.layers % p > 0
+    dispatch, uneven = _along(5, np.arange(len(DISPATCH) if experts else 1)), shape.layers % (p * v) > 0
     inside = (x, z, cp, attend, zigzag, ep, dispatch)
     every = Plan(p, t, d, b, v, how, zero, sequence, scatter, *inside, uneven, **found)
     legal = _matters(every) & holds(shape.sizes, every.division(shape))
-    return every, np.broadcast_to(legal, np.broadcast_shapes(*map(np.shape, every)))
+    return every, np.broadcast_to(legal & having(every, given or {}), np.broadcast_shapes(*map(np.shape, every)))
 
 
-def _sizes(shape: Shape, devices: int, batch: int, grids: bool, contexts: bool, experts: bool, stages: bool) -> list:
-    """All (p, t, d, b, v, x, z, cp, ep) that divide their dims."""
+def _sizes(shape: Shape, devices: int, batch: int, grids: bool, contexts: bool, experts: bool, stages: bool, given):
+    """All (p, t, d, b, v, x, z, cp, ep) that divide their dims, and have the given values."""
+    only = lambda name, sizes: [one for one in sizes if given.get(name, one) == one]
     return [
         (p, t, d, b, v, x, z, cp, ep)
-        for t in divisors(max(shape.heads, 1))
+        for t in only("t", divisors(max(shape.heads, 1)))
         if devices % t == 0
-        for p in (range(1, shape.layers + 1) if stages else divisors(shape.layers))
+        for p in only("p", range(1, most_stages(shape.layers) + 1) if stages else divisors(shape.layers))
         if devices % (t * p) == 0
-        for x in (divisors(shape.width) if grids else [1])
+        for x in only("x", divisors(shape.width) if grids else [1])
         if devices % (t * p * x) == 0
-        for cp in (divisors(shape.context) if contexts else [1])
+        for cp in only("cp", divisors(shape.context) if contexts else [1])
         if devices % (t * p * x * cp) == 0
-        for ep in (divisors(shape.experts) if experts and x == 1 else [1])
+        for ep in only("ep", divisors(shape.experts) if experts and x == 1 else [1])
         if devices % (t * p * x * cp * ep) == 0
-        for d in [devices // (t * p * x * cp * ep)]
+        for d in only("d", [devices // (t * p * x * cp * ep)])
         if batch % (d * ep) == 0
-        for b in divisors(batch // (d * ep))
-        for v in (divisors(shape.layers // p) if p > 1 and batch // (b * d * ep) % p == 0 else [1])
-        if v == 1 or shape.layers % p == 0
-        for z in ([0, *divisors(d)[1:-1]] if grids else [0])
+        for b in only("b", divisors(batch // (d * ep)))
+        for v in only("v", _chunks(shape, p, stages) if p > 1 and batch // (b * d * ep) % p == 0 else [1])
+        for z in only("z", [0, *divisors(d)[1:-1]] if grids else [0])
     ]
+
+
+def _chunks(shape: Shape, p: int, stages: bool) -> list[int]:
+    """The numbers of chunks on each of p ranks."""
+    return [*range(1, most_stages(shape.layers) // p + 1)] if stages else divisors(shape.layers // p)
 
 
 def _matters(every: Plan):
