@@ -9,8 +9,10 @@ one such tuple for every incoming edge and returns one for every outgoing edge.
 import math
 import time
 from collections import Counter
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,12 +28,23 @@ DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", 
         "OPT": "update"}  # fmt: skip
 
 
+class Ends(NamedTuple):
+    """The stages at the two ends of a model.
+
+    reads   the stages that take the batch
+    scored  {stage whose output enters the loss: from all targets of a microbatch to those of this output}
+    """
+
+    reads: Collection[int]
+    scored: dict[int, Callable]
+
+
 class ModelWork:
     """Real work: forward through a slice of the model, backward by autograd.
 
     weights  those of this rank's stages, and the way to call them: `replicated.Replicated`, `zero.Sharded`, or
              `versions.Versions`
-    last     the number of the last stage, where the loss is taken
+    ends     the stages that read the batch, and those whose outputs enter the loss
     loss     loss(scores, targets) -> the summed loss of one microbatch
     rooms    rooms[edge]: for every tensor on the edge, an example of its shape and dtype
     draws    the model's `Draws`, set to the microbatch's place in the global batch before random draws
@@ -39,16 +52,18 @@ class ModelWork:
     device   where the weights are
     exchanging  how tokens are exchanged between stages, see `Mode.exchange`; None: not at all
 
-    `losses`, one for each microbatch if this rank has the last stage, stay on the device.
+    `losses`, one for each microbatch if this rank has a stage at the end, stay on the device.
 
-    A stage is called with all tensors of its incoming edges, first the chain, then the skips. It returns one tensor, or
-    a tuple with one entry, a tensor or a tuple of tensors, for every outgoing edge.
+    A stage is called with the batch, if it reads it, and with all tensors of its incoming edges, first the chain, then
+    the skips. It returns one tensor, or a tuple with one entry, a tensor or a tuple of tensors, for every outgoing
+    edge. The last stage returns the output of the model, and any other stage whose output enters the loss has it as
+    one more entry, the last.
     """
 
     nans = UNWATCHED  # the watch for the first tensor with a nan
 
-    def __init__(self, weights, last: int, loss, rooms: dict, draws, rows: tuple[int, int], device=CPU):
-        self.weights, self.last, self.loss, self.rooms, self.draws = weights, last, loss, rooms, draws
+    def __init__(self, weights, ends: Ends, loss, rooms: dict, draws, rows: tuple[int, int], device=CPU):
+        self.weights, self.ends, self.loss, self.rooms, self.draws = weights, ends, loss, rooms, draws
         self.rows, self.device, self.peak_live = rows, device, 0
         self.widest, self.exchanging = max([1, *map(len, rooms.values())]), None
 
@@ -57,8 +72,14 @@ class ModelWork:
         number of tokens in that batch.
         """
         self.inputs, self.targets, self.tokens, self.first = inputs, targets, tokens, first
-        self.losses = torch.zeros(len(inputs), dtype=torch.float64, device=self.device)
+        size = len(self.ends.scored), len(inputs)
+        self.by_end = dict(zip(self.ends.scored, torch.zeros(size, dtype=torch.float64, device=self.device)))
         self.kept, self.passed, self.halved, self.peak_live = {}, {}, {}, 0
+
+    @property
+    def losses(self) -> torch.Tensor:
+        """The loss of each microbatch, of the outputs on this rank."""
+        return sum(self.by_end.values())
 
     def bind(self, action, part):
         """The call for one action, or for one part of a fused pair."""
@@ -74,7 +95,7 @@ class ModelWork:
 
     def forward(self, stage, microbatch, version, arrived):
         """The output activations of the stage; of the last stage, the loss."""
-        inputs = [self._leaves(one) for one in arrived] if arrived else [(self.inputs[microbatch],)]
+        inputs = [self._leaves(one) for one in arrived]
         outputs = self._through(stage, microbatch, version, inputs)
         self.kept[stage, microbatch] = inputs, outputs
         self.peak_live = max(self.peak_live, len(self.kept) + len(self.halved))
@@ -82,10 +103,9 @@ class ModelWork:
 
     def pass_on(self, stage, microbatch, version, arrived):
         """A forward that saves only the stage's input."""
-        inputs = arrived or [(self.inputs[microbatch],)]
         self.passed[stage, microbatch] = arrived
         with torch.no_grad():
-            return self._through(stage, microbatch, version, inputs)
+            return self._through(stage, microbatch, version, arrived)
 
     def recompute(self, stage, microbatch, version, _):
         """Recompute the forward from the stage's input, now for a backward."""
@@ -98,17 +118,17 @@ class ModelWork:
         if pulled := _pulled(outputs, arrived):
             torch.autograd.backward(*pulled)
         self.weights.collect(stage, microbatch, version)
-        return self._leaving(stage, microbatch, [[_gradient(x) for x in _floating(one)] for one in inputs if stage])
+        return self._leaving(stage, microbatch, [[_gradient(x) for x in _floating(one)] for one in inputs])
 
     def input_half(self, stage, microbatch, version, arrived):
         """Only the gradients with respect to the stage's input."""
         inputs, outputs = self.kept.pop((stage, microbatch))
-        leaves = [x for one in inputs for x in _floating(one)] if stage else []
+        leaves = [x for one in inputs for x in _floating(one)]
         pulled = _pulled(outputs, arrived)
         found, kept = input_half(*pulled, leaves) if pulled else ([], [])
         self.halved[stage, microbatch] = kept
         found = iter(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found))
-        return self._leaving(stage, microbatch, [[next(found) for _ in _floating(one)] for one in inputs if stage])
+        return self._leaving(stage, microbatch, [[next(found) for _ in _floating(one)] for one in inputs])
 
     def weight_half(self, stage, microbatch, version, _):
         """The weight gradients that the input half has postponed."""
@@ -151,13 +171,19 @@ class ModelWork:
         """Run one stage: a tuple of tensors for every outgoing edge, or only the loss."""
         each, first = self.rows
         self.draws.row = (self.first + microbatch) * each + first
-        y = self.weights.call(stage, version)(*(x for one in inputs for x in one))
-        if stage == self.last:
-            loss = scaled(self.loss(y, self.targets[microbatch]), self.tokens)
-            self.losses[microbatch] = loss.detach()
-            self.nans.made(lambda: f"the loss of microbatch {microbatch}", loss)
-            return [(loss,)]
-        edges = [one if isinstance(one, tuple) else (one,) for one in (y if isinstance(y, tuple) else (y,))]
+        batch = [self.inputs[microbatch]] if stage in self.ends.reads else []
+        y = self.weights.call(stage, version)(*batch, *(x for one in inputs for x in one))
+        if stage not in self.ends.scored:
+            return self._edges(stage, microbatch, y if isinstance(y, tuple) else (y,))
+        *passed, scores = y if stage < max(self.ends.scored) else (y,)
+        loss = scaled(self.loss(scores, self.ends.scored[stage](self.targets[microbatch])), self.tokens)
+        self.by_end[stage][microbatch] = loss.detach()
+        self.nans.made(lambda: f"the loss of microbatch {microbatch}", loss)
+        return [*self._edges(stage, microbatch, passed), (loss,)]
+
+    def _edges(self, stage, microbatch, made) -> list[tuple]:
+        """The outputs of a stage, a tuple of tensors for every outgoing edge."""
+        edges = [one if isinstance(one, tuple) else (one,) for one in made]
         for x in (one for edge in edges for one in edge):
             self.nans.made(lambda: f"the output of stage {stage} in the forward of microbatch {microbatch}", x)
         return edges
@@ -173,11 +199,12 @@ def _floating(tensors):
 
 
 def _pulled(outputs, arrived):
-    """(tensors, gradients) from which a backward starts; the loss needs no gradient from outside. Empty if the output
+    """(tensors, gradients) from which a backward starts; the loss, always last, needs none from outside. Empty if the output
     of the stage depends on no weight.
     """
     tensors = [x for one in outputs for x in _floating(one)]
-    gradients = [g for one in arrived for g in one] or [torch.ones_like(x) for x in tensors]
+    gradients = [g for one in arrived for g in one]
+    gradients += [torch.ones_like(x) for x in tensors[len(gradients) :]]
     return list(zip(*[(x, g) for x, g in zip(tensors, gradients) if x.requires_grad]))
 
 

@@ -56,7 +56,13 @@ class Trainer:
         self._make_weights(module)
         rows = job.rows, job.first_row(comm.rank)
         self.work = self.works(
-            self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), draws_of(module), rows, comm.device
+            self.weights,
+            stages.ends_of(job.model, module, job.bounds),
+            self._loss(),
+            job.rooms(comm.rank),
+            draws_of(module),
+            rows,
+            comm.device,
         )
         exchanges = (mode.exchange(comm.for_purpose(mode.purpose), job) for mode in job.modes)
         self.work.exchanging = next(filter(None, exchanges), None)

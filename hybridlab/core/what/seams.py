@@ -8,6 +8,7 @@ not guess from a name: an attribute `attend` of a layer without this declaration
 
   seam           the layer has                     who asks
   `Attends`      attend(q, k, v), widths           context parallelism replaces it; selective recomputation
+  `Recalls`      recall(*kept)                     slices of a row: what attention keeps of earlier ones
   `Positions`    first                             context and sequence parallelism say which positions are here
   `Features`     feature                           grid parallelism says which features are here
   `Dispatches`   dispatch(x, chosen, …), experts   expert parallelism; tensor parallelism of experts
@@ -74,6 +75,17 @@ class Attends(Seam):
     attend: Callable
     widths: tuple[int, int, int, int]
     documents: tuple[int, ...] = ()
+
+
+class Recalls(Seam):
+    """A layer that looks back: what it keeps of its positions, later positions need.
+
+    recall  recall(*kept) -> the same of all positions so far, each (…, positions, features). Initially it returns what
+            it is given: the layer has whole rows. A mode may replace it
+    """
+
+    asked = {"recall": ("kept",)}
+    recall: Callable
 
 
 class Positions(Seam):

@@ -213,6 +213,20 @@ class Model:
             "this schedule has all-to-alls between stages, but this model has no experts: choose another schedule"
         )
 
+    def scored(self, layers: int) -> dict[int, Callable]:
+        """{layer: from all targets to those of its output}, for the layers whose outputs enter the loss, of `layers`:
+        the last one, and all targets."""
+        return {layers - 1: lambda targets: targets}
+
+    def repeated(self, layers: int) -> Sequence[int]:
+        """The layers that recomputation computes again, of `layers`: all except those at an end of the model."""
+        first, last = self.ends
+        return range(first, layers - last)
+
+    def here(self, layer: int) -> dict[str, int]:
+        """{letter: its length in a layer}, where this is not the length in the full model."""
+        return {}
+
     def layers(self, module: nn.Module) -> list[nn.Module]:
         """The layers of a `module`, in sequence.
 
