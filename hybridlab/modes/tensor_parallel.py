@@ -165,11 +165,10 @@ class TensorParallel(Mode):
             raise ValueError(
                 f"tp={ways} shards dimensions called {', '.join(RULES)}, and this model has {has}: {remedy}"
             )
-        for option in ("sequence", "scatter"):
-            if job[option] and "T" not in sizes:
-                raise ValueError(
-                    f"{option}=True shards the positions T, but no dimension of this model has that name: leave it out"
-                )
+        cut, unnamed = f"{job.schedule.name} has slices of them", "no dimension of this model has that name"
+        why = unnamed if "T" not in sizes else cut * (job.schedule.slices > 1)
+        for option in (one for one in ("sequence", "scatter") if job[one] and why):
+            raise ValueError(f"{option}=True shards the positions T, but {why}: leave it out")
         if job.schedule.exchanges:
             raise ValueError(
                 f"{job.schedule.name} has its all-to-alls between layers, where tokens are not sharded: leave tp out"

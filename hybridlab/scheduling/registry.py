@@ -91,7 +91,7 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: A
     for what, number in numbers.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ValueError(f"{what}={number!r} is not possible: give a whole number, 1 or more")
-    allowed = list(inspect.signature(GENERATORS[name]).parameters)[2:]
+    allowed = options_of(name)
     for option in options:
         if option not in allowed:
             takes = f"choose from {', '.join(allowed)}" if allowed else "leave it out"
@@ -99,6 +99,15 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: A
     refuse_actions(2 * math.prod(numbers.values()), **numbers)
     one = GENERATORS[name](ranks, microbatches, **options)
     return validate(one if dp == 1 else replicate(one, Mesh(dp=dp, pp=ranks)))
+
+
+def options_of(name: str) -> list[str]:
+    """The options of the schedule with this name.
+
+    >>> options_of("interleaved")
+    ['chunks', 'group']
+    """
+    return list(inspect.signature(GENERATORS[name]).parameters)[2:]
 
 
 def schedules() -> dict[str, dict[str, str]]:

@@ -25,11 +25,12 @@ from hybridlab.scheduling.zero_bubble import delayed
 
 
 def seq1f1b(ranks: int, microbatches: int, slices: int = 2, chunks: int = 1, halves: bool = False) -> Schedule:
-    """1F1B over the slices of each row: forwards from the first slice to the last, backwards from the last to the first.
+    """1F1B over the slices of each row: forwards from the first slice on, backwards from the last one on.
 
     Placement:   stage s on slice i is stage s·n + i; stage k·p + r of the model on rank r, for chunk k
     Order:       F × w, then (F, B), then B, with w = min(p-1-r + n-1, n·m); with v chunks w = min(2(p-1-r) + (v-1)N
-                 + n-1, v·n·m) on the table of interleaved, in groups of N ≥ p slices of whole rows; halves: I for B, and W r slices later, as in ZB-H1
+                 + n-1, v·n·m) on the table of interleaved, in groups of N ≥ p slices of whole rows; with halves I for
+                 B, and W r slices later, as in ZB-H1
     Needs:       a model with causal attention
     Bubble:      bubble_overhead (p-1)/(v·n·m), of slices of equal cost; idle (p-1)(F+B), of one slice in one chunk
     Peak:        min(n+p-1-r, n·m) slices on rank r, for one chunk: 1 + (p-1-r)/n rows
@@ -84,12 +85,22 @@ def on_slices(schedule: Schedule, slices: int) -> Schedule:
 
     slices  n
 
-    raises  ValueError if the stages are not a multiple of n
+    raises  ValueError if the stages are not a multiple of n, or the list has two directions, arrows or messages already
 
     >>> on_slices(Schedule.from_csv("0F0,1F0,1B0,0B0\\n2F0,3F0,3B0,2B0"), slices=2).skips
     ((0, 2), (1, 3))
     """
     _refuse(slices)
+    if schedule.replicas > schedule.dp:
+        raise ValueError(
+            f"slices={slices} is invalid: {schedule.name} runs in two directions, and a key has its gradient on one "
+            "rank. Give a schedule in one direction"
+        )
+    if schedule.lowered or schedule.skips or schedule.breaks or schedule.exchanges:
+        raise ValueError(
+            f"slices={slices} is invalid: {schedule.name} already has messages or arrows between its stages. Give a "
+            "plain list of actions"
+        )
     if schedule.stages % slices:
         raise ValueError(
             f"slices={slices} is invalid: {schedule.name} has {schedule.stages} stages, not a multiple. Number stage s "

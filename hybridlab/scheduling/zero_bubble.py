@@ -94,7 +94,10 @@ def _halves(stage, microbatches):
 
 
 def delayed(forwards, inputs, weights, warm, delay, late=False):
-    """A rank's list: warm up; then each input half with the weight half of `delay` passes before; `late`: the next forward last."""
+    """A rank's list: warm up; then each input half with the weight half of `delay` passes before.
+
+    late  the next forward comes last
+    """
     warm = min(warm, len(forwards))
     program, next_weight = [forwards[:warm]], 0
     for i in range(len(inputs)):

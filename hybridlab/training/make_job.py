@@ -58,6 +58,7 @@ def job_of(**given) -> Job:
     layers = len(model.layers(whole)) - sum(model.ends)
     played = _played(mesh, of, modes, chosen, layers)
     bounds = _bounds(model, whole, played, of["cut"], layers)
+    _refuse_other_slices(played, of)
     if played.slices > 1:
         model = in_slices(model, _lengths(model, played, of), bounds)
         whole, bounds = model.made(of["seed"], getattr(torch, of["dtype"]), {}), model.bounds
@@ -139,6 +140,17 @@ def _bounds(model: Model, whole, schedule: Schedule, cut, layers: int) -> tuple[
 def number_of(slices: int | Sequence[int] | None) -> int | None:
     """The number of slices, from a number or lengths."""
     return len(slices) if isinstance(slices, Sequence) else slices
+
+
+def _refuse_other_slices(schedule: Schedule, of: dict):
+    """Raise ValueError if slices, or a way to slice, were given for a schedule that has another number, or none."""
+    said = next(((name, of[name]) for name in ("slices", "slicing") if of[name] is not None), None)
+    number = schedule.slices if of["slices"] is None else number_of(of["slices"])
+    if said and (number != schedule.slices or (of["slices"] is None and number == 1)):
+        has = f"has {schedule.slices} slices" if schedule.slices > 1 else "runs whole rows"
+        raise ValueError(
+            f"{said[0]}={said[1]!r} is invalid: {schedule.name} {has}. Leave {said[0]} out, or give schedule='seq1f1b'"
+        )
 
 
 def _lengths(model: Model, schedule: Schedule, of: dict) -> tuple[int, ...]:

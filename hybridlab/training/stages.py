@@ -223,10 +223,11 @@ class Links:
 
 
 class Stage(nn.Module):
-    """Some layers of a model, run in sequence: from the tensors that arrive to those that leave, edge by edge; after
-    these, if it is no edge's, the output that enters the loss.
+    """Some layers of a model, run in sequence: from the tensors that arrive to those that leave, edge by edge, and then
+    the output that enters the loss, if it has one; the last stage of a model returns only that.
 
-    layers  {number: layer};  scored  the numbers of those whose outputs enter the loss;  takes  of the full model;  links, number  the links, and the number of this stage
+    layers  {number: layer};  scored  the numbers of those whose outputs enter the loss
+    takes  of the full model;  links, number  the links, and the number of this stage
     widths  {layer: the number of tensors in its output tuple; 0 for a single tensor}
     """
 

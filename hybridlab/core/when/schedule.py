@@ -59,7 +59,7 @@ class Schedule:
     breaks        missing edges of the chain, (stage, the next one): one branch ends and another one begins
     exchanges     edges between two stages of a rank that stand for an all-to-all of tokens with the other ranks along
                   ep; in lowered form each has a SEND and a RECV of this rank
-    slices        n: stage s·n + i of the schedule is stage s of the model on slice i of a row's tokens; 1: on whole rows
+    slices        n: stage s·n + i is a stage s of the model on slice i of a row's tokens; 1: on whole rows
     window        microbatches that each copy of a stage has between two optimizer steps; 0: all of them
     tied          groups of stages that share weights, so that their gradients are summed
     fused         rows that run as one action with the next row

@@ -153,8 +153,8 @@ class Sliced(Transformer):
         self.of, self.lengths, self.cut = of, lengths, cut
         self.spans = [range(a, b) for a, b in pairwise(accumulate((0, *lengths)))]
         module = of.made(0, torch.float32, {})
-        attending = {number for number, layer in enumerate(of.layers(module)) if recalling(layer)}
-        self.places, self.bounds = laid_out(cut, of.takes(module), attending, len(lengths))
+        self.attending = {number for number, layer in enumerate(of.layers(module)) if recalling(layer)}
+        self.places, self.bounds = laid_out(cut, of.takes(module), self.attending, len(lengths))
 
     def __reduce__(self):
         return Sliced, (self.of, self.lengths, self.cut)
@@ -170,8 +170,8 @@ class Sliced(Transformer):
     def _made(self, place: Place, layers: list[nn.Module]) -> nn.Module:
         if place.kind is not OnSlice:
             return place.kind()
-        layer = layers[place.layer]
-        return OnSlice(layer, self.spans[place.slice], -1 in place.takes, bool(recalling(layer) and place.slice))
+        follows = place.layer in self.attending and place.slice > 0
+        return OnSlice(layers[place.layer], self.spans[place.slice], -1 in place.takes, follows)
 
     def layers(self, module):
         return list(module.in_slices)
@@ -205,10 +205,10 @@ class Sliced(Transformer):
     def _left(self, place: Place, whole, rows: int):
         span = self.spans[place.slice]
         x = whole[:, span.start : span.stop]
+        if place.kind is Stream or place.layer not in self.attending:
+            return x
         kept = kept_of(self.shape, whole.new_empty, rows, span.stop)
-        attends = any(other.kind is Stream and other.layer == place.layer for other in self.places)
-        both = (x, *kept) if attends else x
-        return {OnSlice: both, Stream: x, Kept: kept}[place.kind]
+        return kept if place.kind is Kept else (x, *kept)
 
 
 def kept_of(shape: Shape, empty, rows: int, positions: int) -> tuple[torch.Tensor, ...]:
@@ -221,11 +221,17 @@ def kept_of(shape: Shape, empty, rows: int, positions: int) -> tuple[torch.Tenso
 def in_slices(model: Model, lengths: tuple[int, ...], cut: tuple[range, ...]) -> Sliced:
     """A model in slices of these lengths, its layers cut into these parts.
 
-    raises  ValueError in one sentence for a model that is no reference transformer
+    raises  ValueError in one sentence for a model that is no reference transformer, or whose experts have a capacity
     """
+    number = f"slices={len(lengths)} is invalid"
     if type(model) is not Transformer or model.parts:
         raise ValueError(
-            "slices cut the tokens of a row, and this model does not say what its layers keep of earlier tokens: give "
-            "a reference transformer, shape=hl.Shape(…), or leave slices out"
+            f"{number}: they need causal attention, and this model does not say what its layers keep of earlier "
+            "tokens. Give a reference transformer, shape=hl.Shape(…), or choose 1f1b"
+        )
+    if model.shape.routing.capacity is not None:
+        raise ValueError(
+            f"{number}: a capacity counts the tokens of whole rows, and an expert would see a slice of them. Leave "
+            "capacity out, or choose 1f1b"
         )
     return Sliced(model, lengths, cut)
