@@ -93,7 +93,9 @@ def _halves(stage, microbatches):
     return (actions(kind, stage, microbatches) for kind in "FIW")
 
 
-def delayed(forwards, inputs, weights, warm, delay, late=False):
+def delayed(
+    forwards: np.ndarray, inputs: np.ndarray, weights: np.ndarray, warm: int, delay: int, late: bool = False
+) -> np.ndarray:
     """A rank's list: warm up; then each input half with the weight half of `delay` passes before.
 
     late  the next forward comes last

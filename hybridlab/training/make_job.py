@@ -29,7 +29,7 @@ from hybridlab.training.first_weights import refuse_other_weights
 from hybridlab.training.job import OPTIMIZERS, Job
 from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.model import Model
-from hybridlab.training.models.slices import in_slices
+from hybridlab.training.models.slices import Sliced, refuse_no_slices
 from hybridlab.training.out_of_core import within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 from hybridlab.training.shards import refuse_other_shards
@@ -60,7 +60,7 @@ def job_of(**given) -> Job:
     bounds = _bounds(model, whole, played, of["cut"], layers)
     _refuse_other_slices(played, of)
     if played.slices > 1:
-        model = in_slices(model, _lengths(model, played, of), bounds)
+        model = Sliced(model, _lengths(model, played, of), bounds)
         whole, bounds = model.made(of["seed"], getattr(torch, of["dtype"]), {}), model.bounds
     same = {name: of[name] for name in FIELDS} | {"weights": _found_from_anywhere(of["weights"])}
     job = Job(mesh, played, bounds, model, modes, chosen, _rows(mesh, played, of, model, "rows" in given), **same)
@@ -155,6 +155,7 @@ def _refuse_other_slices(schedule: Schedule, of: dict):
 
 def _lengths(model: Model, schedule: Schedule, of: dict) -> tuple[int, ...]:
     """The lengths of the slices of a row."""
+    refuse_no_slices(model, schedule.slices)
     said, context = of["slices"], model.terms
     if not isinstance(said, Sequence):
         return slicing.lengths(model.shape, schedule.slices, of["slicing"] or "equal")

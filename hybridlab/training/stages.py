@@ -224,7 +224,7 @@ class Links:
 
 class Stage(nn.Module):
     """Some layers of a model, run in sequence: from the tensors that arrive to those that leave, edge by edge, and then
-    the output that enters the loss, if it has one; the last stage of a model returns only that.
+    the output that enters the loss, if it has one; the last stage of a model returns only this output.
 
     layers  {number: layer};  scored  the numbers of those whose outputs enter the loss
     takes  of the full model;  links, number  the links, and the number of this stage

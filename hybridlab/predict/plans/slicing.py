@@ -1,8 +1,8 @@
 """Slicing: the lengths of the token slices of a row, equal, or such that all cost the same.
 
-A token costs what the matrices do with it, the same for each, and its attention, which grows with its position. With α
-FLOPs of matrices a token and β of attention for each position that it sees, tokens 0 to x cost αx + βx²/2 in a layer.
-So with equal lengths the last slice takes longest, and all ranks wait for it. Slices of equal cost end at
+Matrices cost every token the same; attention costs more at a later position. With α FLOPs of matrices for a token, and
+β of attention for each position that it sees, tokens 0 to x cost αx + βx²/2 in a layer. So with equal lengths the last
+slice takes longest, and all ranks wait for it. Slices of equal cost end at
 
     Sᵢ = (-α + √(α² + 2β·(i/n)(αT + βT²/2))) / β
 
@@ -12,6 +12,7 @@ program of Li et al. 2021, arXiv:2102.07988. Relatives: `scheduling.token_slices
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.layout import even
@@ -40,7 +41,7 @@ def lengths(shape: Shape, slices: int, slicing: str = "equal") -> tuple[int, ...
     (11132, 8407, 7044, 6185)
     """
     if slicing not in SLICING:
-        raise ValueError(f"slicing={slicing!r} is invalid: it is no way to slice. Choose one of {', '.join(SLICING)}")
+        raise ValueError(f"slicing={slicing!r} is invalid: it is not a known cut. Choose one of {', '.join(SLICING)}")
     if slicing == "equal":
         found = [high - low for low, high in even(shape.context, slices)]
     else:
@@ -66,9 +67,8 @@ def shares(shape: Shape, lengths: Sequence[int]) -> list[float]:
     [0.4, 0.6]
     """
     alpha, beta = per_token(shape)
-    upto = lambda tokens: alpha * tokens + beta * tokens**2 / 2
-    ends = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
-    return [(upto(high) - upto(low)) / upto(ends[-1]) for low, high in zip(ends, ends[1:])]
+    upto = [alpha * tokens + beta * tokens**2 / 2 for tokens in accumulate((0, *lengths))]
+    return [(high - low) / upto[-1] for low, high in pairwise(upto)]
 
 
 def with_slices(stages: int, shares: Sequence[float], F: float = 1.0, B: float = 2.0, latency: float = 0.0) -> Costs:

@@ -6,7 +6,7 @@ It has three parts:
     view.js …     a picture → the canvas, with transport, zoom, hover, counters; needs no kernel (see `module.py`)
     this file     choices → timelines, while a kernel runs; `explorer.js` holds its controls
 
-The browser gets the JavaScript as one module, joined by `module.module`; a page without a server uses the same files.
+The browser gets the JavaScript as one module (`module.module`); a page without a server uses the same files.
 """
 
 import importlib.util
@@ -96,9 +96,9 @@ def explore(
             raise ValueError(f"a {type(one).__name__} cannot be explored: give names, schedules or timelines")
     names = [one for one in flat if isinstance(one, str)]
     given = [one for one in flat if not isinstance(one, str)]
-    more = {"chunks": chunks, "slices": slices, "F": F, "I": I, "W": W, "latency": latency}
-    more |= {"controls": controls, "play": play}
-    return Explorer(given, run, schedules=names, ranks=ranks, microbatches=microbatches, **more)
+    sizes = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks, "slices": slices}
+    more = {"F": F, "I": I, "W": W, "latency": latency, "controls": controls, "play": play}
+    return Explorer(given, run, schedules=names, **sizes, **more)
 
 
 class Explorer(anywidget.AnyWidget):
@@ -157,10 +157,7 @@ class Explorer(anywidget.AnyWidget):
         return Costs(F=self.F, I=self.I, W=self.W, latency=self.latency)
 
     def _predicted(self, costs) -> list[Timeline]:
-        """The stack from top to bottom: the typed schedule, the arguments, the schedules chosen by name.
-
-        If messages take time, they are explicit actions, so that they are visible.
-        """
+        """The stack from top to bottom: the typed schedule, the arguments, the schedules chosen by name."""
         plans = ([self._own] if self._own else []) + self._given + [self._made(name) for name in self.schedules]
         return [one if isinstance(one, Timeline) else simulated(one, costs) for one in plans]
 
@@ -287,7 +284,7 @@ def simulated(plan: Schedule, costs: Costs) -> Timeline:
 
     costs  of all stages of a rank together: with v chunks per rank each stage takes 1/v of them
 
-    If messages take time, they are explicit actions.
+    Messages that take time are explicit actions.
     """
     plan = lower(plan) if costs.latency else plan
     quick = len(plan.rows) >= QUICK and importlib.util.find_spec("numba")
@@ -313,7 +310,9 @@ def takes(name: str) -> list[str]:
 def _refuse_too_much(sizes):
     for name, number in sizes.items():
         if isinstance(number, int) and number > MOST[name]:
-            raise ValueError(f"{name}={number} is too large for the explorer: give {MOST[name]} at most, or use hl.draw")
+            raise ValueError(
+                f"{name}={number} is too large for the explorer: give {MOST[name]} at most, or use hl.draw"
+            )
     boxes = 3 * math.prod(sizes.values())
     if boxes > MOST_BOXES:
         raise ValueError(f"about {boxes} boxes are too many for the explorer: give fewer ranks or microbatches")

@@ -114,7 +114,7 @@ class Attention(nn.Module, Attends, Recalls):
         return self.queries(x_BTD), *self.keys_and_values(*self.recall(*self.kept(x_BTD)))
 
     def recall(self, *kept):
-        """What is kept of all positions so far: these are all."""
+        """The keys and values of all positions so far: these are all."""
         return kept
 
     def queries(self, x_BTD):
@@ -122,11 +122,11 @@ class Attention(nn.Module, Attends, Recalls):
         return heads(self.q(x_BTD), self.head_width)
 
     def kept(self, x_BTD):
-        """What later positions need of these: keys and values by head."""
+        """Keys and values by head, which later positions need."""
         return tuple(heads(project(x_BTD), self.head_width) for project in (self.k, self.v))
 
     def keys_and_values(self, k_BKSH, v_BKSH):
-        """Keys and values by head, from what is kept."""
+        """Keys and values by head, from the kept tensors."""
         return k_BKSH, v_BKSH
 
     @property

@@ -1,19 +1,18 @@
 """A transformer in slices: the same weights on the tokens of a row, slice after slice.
 
-Causal attention looks back only. So a layer can compute a slice of a row from this slice's stream, and from what its
-attention keeps of the slices before: keys and values, after rotation; with latents the latents and the rotated key that
-all heads share. Everything else treats a position by itself.
+Causal attention looks back only. So a layer can compute a slice of a row from this slice's stream, and from the keys
+and values of the slices before; they are kept after rotation. With latents it keeps the latents, and the rotated key
+that all heads share. Everything else treats each position separately.
 
     layer l, slices 0 and 1    stream of layer l-1 ──▶ layer l on slice 0 ──▶ stream
-                                                              │ kept
+                                                              │ keys, values
                                stream of layer l-1 ──▶ layer l on slice 1 ──▶ stream
 
-In the graph of layers, an attending layer on a slice has two outputs for different takers. So two layers without
-weights follow it: one passes on the stream, the other what is kept.
+An attending layer on a slice has outputs for two layers: its stream for the next layer, its keys and values for the
+next slice. So two layers without weights follow it, and each passes on one of them.
 
-The layers of the full model are listed part by part (a part is what a pipeline stage has), and in a part slice by
-slice: so stage s on slice i is stage s·n + i, as in `scheduling.token_slices`. The reference is the model as it is:
-`through` runs whole rows.
+The layers are listed stage by stage, and in a stage slice by slice: so stage s on slice i is stage s·n + i, as in
+`scheduling.token_slices`. The reference is the model as it is: `through` runs whole rows.
 
 Source: Li et al. 2021, arXiv:2102.07988. Relatives: `models.parts`, another cut of the same blocks;
 `core.what.seams.Recalls`.
@@ -40,9 +39,9 @@ class OnSlice(nn.Module):
     layer    of the full model; it serves all slices
     span     the positions of the slice
     reads    whether it takes the batch, of which it then takes its own positions
-    follows  whether it takes, last, what its attention keeps of earlier slices
+    follows  whether its last argument is the keys and values of earlier slices
 
-    An attending layer gives a tuple: its output, then what it keeps of this slice and of those before it.
+    An attending layer gives a tuple: its output, then the keys and values of this slice and of those before it.
     """
 
     def __init__(self, layer: nn.Module, span: range, reads: bool, follows: bool):
@@ -66,7 +65,7 @@ class OnSlice(nn.Module):
 
 
 class Memory:
-    """What the attention of a layer keeps of all positions so far, one tensor (…, S, features) each.
+    """Keys and values of all positions so far, as a layer keeps them: tensors (…, S, features).
 
     past  of the slices before, () for the first slice
     """
@@ -80,14 +79,14 @@ class Memory:
 
 
 class Stream(nn.Module):
-    """The output of an attending layer, without what it keeps."""
+    """The output of an attending layer, without its keys and values."""
 
     def forward(self, made):
         return made[0]
 
 
 class Kept(nn.Module):
-    """What an attending layer keeps for the next slice."""
+    """The keys and values of an attending layer, for the next slice."""
 
     def forward(self, made):
         return made[1:]
@@ -109,7 +108,7 @@ class Place(NamedTuple):
 def laid_out(cut, graph: dict, attending: set[int], slices: int) -> tuple[list[Place], tuple[range, ...]]:
     """(every layer in slices, the layers of each stage).
 
-    cut        the layers of each part;  graph  of the full model;  attending  its layers that keep something
+    cut        the layers of each part;  graph  of the full model;  attending  its layers that look back
 
     >>> [place.kind.__name__ for place in laid_out([range(1)], {0: (-1,)}, {0}, slices=2)[0]]
     ['OnSlice', 'Stream', 'Kept', 'OnSlice', 'Stream']
@@ -134,7 +133,7 @@ def laid_out(cut, graph: dict, attending: set[int], slices: int) -> tuple[list[P
 
 
 def recalling(layer: nn.Module) -> list[Recalls]:
-    """The parts of a layer that keep something of earlier positions."""
+    """The modules of a layer that look back."""
     return [one for one in layer.modules() if isinstance(one, Recalls)]
 
 
@@ -198,7 +197,7 @@ class Sliced(Transformer):
         return {"T": len(self.spans[self.places[layer].slice])}
 
     def between(self, rows, dtype):
-        """x_BTD of a slice, what attention keeps of all positions up to its end, or scores_BTV."""
+        """x_BTD of a slice, keys and values of all positions up to its end, or scores_BTV."""
         whole = self.of.between(rows, dtype)
         return [self._left(place, whole[place.layer], rows) for place in self.places]
 
@@ -212,26 +211,24 @@ class Sliced(Transformer):
 
 
 def kept_of(shape: Shape, empty, rows: int, positions: int) -> tuple[torch.Tensor, ...]:
-    """What attention keeps of a number of positions, as examples; empty(size) makes one."""
+    """The kept tensors of this number of positions, as examples; empty(size) makes one."""
     if shape.latent:
         return empty((rows, positions, shape.latent)), empty((rows, 1, positions, shape.rotary))
     return (empty((rows, shape.key_heads, positions, shape.head_width)),) * 2
 
 
-def in_slices(model: Model, lengths: tuple[int, ...], cut: tuple[range, ...]) -> Sliced:
-    """A model in slices of these lengths, its layers cut into these parts.
+def refuse_no_slices(model: Model, slices: int):
+    """Raise an error unless a model can have this number of slices.
 
     raises  ValueError in one sentence for a model that is no reference transformer, or whose experts have a capacity
     """
-    number = f"slices={len(lengths)} is invalid"
     if type(model) is not Transformer or model.parts:
         raise ValueError(
-            f"{number}: they need causal attention, and this model does not say what its layers keep of earlier "
-            "tokens. Give a reference transformer, shape=hl.Shape(…), or choose 1f1b"
+            f"slices={slices} is invalid: they need causal attention with keys of earlier slices, which only reference "
+            "transformers have. Give shape=hl.Shape(…), or choose 1f1b"
         )
     if model.shape.routing.capacity is not None:
         raise ValueError(
-            f"{number}: a capacity counts the tokens of whole rows, and an expert would see a slice of them. Leave "
-            "capacity out, or choose 1f1b"
+            f"slices={slices} is invalid: a capacity counts the tokens of whole rows, and an expert would see a slice "
+            "of them. Leave capacity out, or choose 1f1b"
         )
-    return Sliced(model, lengths, cut)
