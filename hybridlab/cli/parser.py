@@ -14,7 +14,7 @@ WITH_A_JOB = ("run", "check", "train", "dry-run")  # commands that have some sev
 ALL_FLAGS = "--help-all"
 
 GROUPS = {  # of the commands with a job: what a user wants, and the flags for it
-    "layout": "schedule microbatches dp pp tp cp ep ranks chunks slices copies",
+    "layout": "schedule microbatches dp pp tp cp ep ranks chunks copies",
     "model and data": "model layers width heads context data weights batch",
     "training": "steps optimizer rate dtype seed zero recompute sequence",
     "one rank of the job": "rank machine memory",
@@ -27,7 +27,7 @@ FURTHER = {  # the same, shown by --help-all
     "experts of a transformer": "experts chosen shared scores balance pace capacity",
     "the optimizer's step": "warmup anneal betas clip accumulate decay sums sum_dtype master_dtype owners offload",
     "memory of a device": "device_memory make_room copy_time",
-    "order of the actions": "cut slicing ahead driven",
+    "order of the actions": "cut slices slicing ahead driven",
 }
 ADDED = "modes from outside the package"
 GROUP_OF = {name: title for title, names in (GROUPS | FURTHER).items() for name in names.split()}

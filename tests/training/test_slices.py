@@ -4,12 +4,14 @@ import pytest
 import torch
 
 import hybridlab as hl
+from hybridlab.core.what.catalog import machine
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes.recomputation import done_again
 from hybridlab.runtime.work import ModelWork
 from hybridlab.scheduling.registry import schedule
+from hybridlab.training.costs import costs_of
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models import gpt, slices
 from hybridlab.training.models.graph import in_sequence
@@ -287,3 +289,21 @@ def test_another_number_of_slices_than_the_schedules_is_refused():
     with pytest.raises(ValueError, match="slices=3 is invalid: seq1f1b has 2 slices"):
         job_of(Mesh(pp=2), schedule("seq1f1b", 2, 4, slices=2), slices=3)
     assert job_of(Mesh(pp=2), schedule("seq1f1b", 2, 4, slices=2), slices=(20, 12)).model.lengths == (20, 12)
+
+
+# ---- what a dry run predicts
+
+
+def test_the_predicted_times_of_the_slices_add_up_to_those_of_rows():
+    """Of equal cost, they halve the idle time; of equal lengths, less than that."""
+    shape = Shape(layers=4, width=4096, heads=32, context=8192)
+    asked = {"shape": shape, "dtype": "bfloat16", "microbatches": 4}
+    jobs = [job_of(Mesh(pp=2), "1f1b", **asked)]
+    jobs += [job_of(Mesh(pp=2), "seq1f1b", slices=2, slicing=how, **asked) for how in ("cost", "equal")]
+    whole, cost, equal = (costs_of(job, machine("a100")) for job in jobs)
+    for sliced in (cost, equal):
+        for stage in (0, 1):
+            assert sum(sliced.F[2 * stage : 2 * stage + 2]) == pytest.approx(whole.F[stage], rel=1e-6)
+    assert cost.F[0] == pytest.approx(cost.F[1], rel=1e-3) and equal.F[1] > 1.1 * equal.F[0]
+    idle = [hl.simulate(job.schedule, costs).bubble_overhead for job, costs in zip(jobs, (whole, cost, equal))]
+    assert idle[1] == pytest.approx(idle[0] / 2, rel=0.03) and idle[1] < idle[2] < idle[0]
