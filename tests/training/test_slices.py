@@ -30,7 +30,6 @@ SHAPES = {
     "documents": Shape(**SMALL, documents=(7, 3, 2)),
     "parallel": Shape(**SMALL, parallel=True),
     "skips": Shape(**SMALL, skips=True, tied=True),
-    "mlp": Shape(**SMALL | {"heads": 0}),
 }
 UNEVEN = (5, 4, 3)
 
@@ -115,7 +114,6 @@ DRAWN = [  # schedule, mesh, shape, further arguments of hl.check
     ("seq1f1b", Mesh(dp=2, pp=2), "skips", {"slices": 2, "sums": "buckets"}),
     ("terapipe", Mesh(pp=2), "parallel", {"slices": 2, "ahead": 2}),
     ("seq1f1b", Mesh(pp=2), "documents", {"slices": 3}),
-    ("seq1f1b", Mesh(pp=2), "mlp", {"slices": 3}),
     ("halves", Mesh(pp=2), "llama", {"slices": 3}),
     ("halves", Mesh(pp=2, tp=2), "latent", {"slices": 3}),
     ("halves", Mesh(pp=2), "gpt", {"slices": 2, "chunks": 2}),
@@ -125,7 +123,7 @@ DRAWN = [  # schedule, mesh, shape, further arguments of hl.check
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     "name, mesh, shape, more",
-    [pytest.param(*one, marks=() if number in (1, 8, 18) else pytest.mark.long) for number, one in enumerate(DRAWN)],
+    [pytest.param(*one, marks=() if number in (1, 8, 17) else pytest.mark.long) for number, one in enumerate(DRAWN)],
 )
 def test_it_trains_as_one_device_does_and_every_byte_is_claimed(bench, name, mesh, shape, more):
     if name == "halves":
@@ -264,6 +262,8 @@ def test_without_the_caches_gradient_the_loss_is_right():
         (Mesh(pp=2), {"model": "conv"}, "slices=2 is invalid: they need causal attention"),
         (Mesh(pp=2), {"model": "multi_token"}, "which only reference transformers have"),
         (Mesh(pp=2), {"shape": Shape(experts=4, routing=Routing(capacity=1.0))}, "a capacity counts the tokens"),
+        (Mesh(pp=2), {"shape": Shape(heads=0)}, "slices=2 is invalid: stage 0 has no attention"),
+        (Mesh(pp=2), {"cut": [0, 4]}, "stage 0 has no attention, so nothing joins its slices"),
         (Mesh(pp=2, cp=2), {}, "cp=2 is invalid: seq1f1b cuts the positions of a row already"),
         (Mesh(pp=2, tp=2), {"sequence": True}, "sequence=True shards the positions T, but seq1f1b has slices of them"),
         (Mesh(pp=2, tp=2), {"scatter": True}, "scatter=True shards the positions T, but seq1f1b has slices of them"),

@@ -143,6 +143,8 @@ class Sliced(Transformer):
     of       the model as it is
     lengths  of the slices, in order
     cut      the layers of each pipeline stage, numbered as in the model as it is
+
+    raises  ValueError for a stage without attention
     """
 
     ends = (0, 0)  # `bounds` has the layers of every stage
@@ -153,6 +155,12 @@ class Sliced(Transformer):
         self.spans = [range(a, b) for a, b in pairwise(accumulate((0, *lengths)))]
         module = of.made(0, torch.float32, {})
         self.attending = {number for number, layer in enumerate(of.layers(module)) if recalling(layer)}
+        for stage, layers in enumerate(cut):
+            if not self.attending & set(layers):
+                raise ValueError(
+                    f"slices={len(lengths)} is invalid: stage {stage} has no attention, so nothing joins its slices. "
+                    "Give each stage a block with attention, or choose 1f1b"
+                )
         self.places, self.bounds = laid_out(cut, of.takes(module), self.attending, len(lengths))
 
     def __reduce__(self):
