@@ -202,12 +202,13 @@ def shape_of(one: dict) -> Shape:
     if one["model"] in EXPERTS:
         routing = Routing(balance="bias") if one["model"] == "experts" else Routing("sigmoid", capacity=1.0)
         experts = {"experts": 5, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
-    latents = LATENTS[one["keys"]] if one["style"] == "latent" else {}
+    keys = one["keys"] or (1 if one["schedule"] in SLICED else 0)  # slices need attention
+    latents = LATENTS[keys] if one["style"] == "latent" else {}
     return Shape(
         layers=max(4 if "skips" in one["model"] else 2, stages) + odd,
         width=16,
-        heads=4 if one["keys"] else 0,
-        kv_heads=None if latents else one["keys"] or None,
+        heads=4 if keys else 0,
+        kv_heads=None if latents else keys or None,
         context=31 if odd else 8,
         vocabulary=259 if odd else 256,
         tied="tied" in one["model"],
