@@ -1,7 +1,7 @@
 """Token slices: a row passes through the pipeline in slices of its tokens, so a few long rows fill it.
 
 Causal attention looks back only. So a stage can compute the first tokens of a row before the later ones have arrived,
-if it keeps their keys and values for the slices behind. One row in n slices then fills a pipeline as n microbatches do,
+if it keeps their keys and values for later slices. One row in n slices then fills a pipeline as n microbatches do,
 and a rank holds activations of slices instead of rows.
 
     stage s on slice i is stage s·n + i of the schedule; arrows of one row, n = 3:

@@ -55,7 +55,7 @@ def lengths(shape: Shape, slices: int, slicing: str = "equal") -> tuple[int, ...
 
 
 def _end(alpha: float, beta: float, tokens: int, fraction: float) -> float:
-    """The position before which this fraction of a row's cost lies."""
+    """The position that has this fraction of a row's cost before it."""
     cost = fraction * (alpha * tokens + beta / 2 * tokens**2)
     return (math.sqrt(alpha**2 + 2 * beta * cost) - alpha) / beta if beta else cost / alpha
 
