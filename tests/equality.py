@@ -101,6 +101,7 @@ OF_NETS = (
     | {  # what does not say anything of a net has one choice
         "axes": ("h", "w", "h w", "dp h", "w pp", "h w pp", "dp w h", "dp pp h"),
         "model": NETS,
+        "schedule": tuple(name for name in FEW if name not in SLICED),
         "grown": ("", "dp4", "pp4", "h4", "w3"),
         "order": ("written", "ahead"),
         **{name: FACTORS[name][:1] for name in ("stream", "attend", "dispatch", "keys", "style", "dropout", "sizes")},
@@ -301,6 +302,9 @@ def pairwise(table: str, tries: int = 20) -> list[dict]:
         gains = [(pairs & left).bit_count() for pairs in met]
         top = max(gains)
         most = [one for one, gain in zip(legal_ones, gains) if gain == top]
+        if not top:  # only pairs with a free choice are left: take those that have one side of them
+            sides = {side for pair, bit in bits.items() if bit & left for side in pair if side[0] in BOUND}
+            most = [one for one in most if any(one[name] == choice for name, choice in sides)] or most
         least = min(mesh_of(one).size for one in most)
         most = [one for one in most if mesh_of(one).size == least]
         candidates = [_filled(dict(chance.choice(most)), factors, left, bits, chance) for _ in range(tries)]
