@@ -80,6 +80,8 @@ def schedule(
     backward: str | None = None,
     recompute: str | None = None,
     branches: int | None = None,
+    slices: int | None = None,
+    halves: bool | None = None,
     shared: bool | None = None,
 ) -> Schedule:
     """The schedule with this name for one pipeline, or for dp copies of it.
@@ -98,6 +100,8 @@ def schedule(
     backward       the order of backwards, 'fifo' or 'lifo'; of gpipe
     recompute      forwards run twice: 'never', 'except_last' or 'always'; of gpipe
     branches       branches between the first stage and the last; of subgraph (usually 2)
+    slices         token slices of each row (usually 2); of seq1f1b and terapipe
+    halves         each backward in two halves, the weights' later; of seq1f1b
     shared         the first stage and the last share a rank; of subgraph
 
     raises  ValueError for an unknown name or option, or an invalid number
@@ -120,6 +124,8 @@ def run(
     live: bool = False,
     mesh: Mesh | None = None,
     batch: int | None = None,
+    slices: int | Sequence[int] | None = None,
+    slicing: Literal['equal', 'cost'] | None = None,
     cut: str | Sequence = 'layers',
     ahead: int = 0,
     active: int = 2,
@@ -179,6 +185,9 @@ def run(
 
     mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
+    slices         token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
+    slicing        with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
+                   shorter
     cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
                    numbers or ranges
     ahead          number of receives posted in advance
@@ -250,6 +259,8 @@ def check(
     sabotage: Callable | None = None,
     chunks: int | None = None,
     copies: tuple[int, ...] | None = None,
+    slices: int | Sequence[int] | None = None,
+    slicing: Literal['equal', 'cost'] | None = None,
     cut: str | Sequence = 'layers',
     ahead: int = 0,
     active: int = 2,
@@ -306,6 +317,9 @@ def check(
     batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
     chunks         stages on each rank, for schedules with this option
     copies         ranks of each stage, such as (3, 1); only for pipedream
+    slices         token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
+    slicing        with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
+                   shorter
     cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
                    numbers or ranges
     ahead          number of receives posted in advance
@@ -381,6 +395,8 @@ def train(
     on_event: Callable | None = None,
     chunks: int | None = None,
     copies: tuple[int, ...] | None = None,
+    slices: int | Sequence[int] | None = None,
+    slicing: Literal['equal', 'cost'] | None = None,
     cut: str | Sequence = 'layers',
     ahead: int = 0,
     active: int = 2,
@@ -434,6 +450,9 @@ def train(
     batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
     chunks         stages on each rank, for schedules with this option
     copies         ranks of each stage, such as (3, 1); only for pipedream
+    slices         token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
+    slicing        with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
+                   shorter
     cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
                    numbers or ranges
     ahead          number of receives posted in advance
@@ -518,6 +537,8 @@ def dry_run(
     memory: float | None = None,
     chunks: int | None = None,
     copies: tuple[int, ...] | None = None,
+    slices: int | Sequence[int] | None = None,
+    slicing: Literal['equal', 'cost'] | None = None,
     cut: str | Sequence = 'layers',
     ahead: int = 0,
     active: int = 2,
@@ -574,6 +595,9 @@ def dry_run(
     batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
     chunks         stages on each rank, for schedules with this option
     copies         ranks of each stage, such as (3, 1); only for pipedream
+    slices         token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
+    slicing        with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
+                   shorter
     cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
                    numbers or ranges
     ahead          number of receives posted in advance

@@ -26,14 +26,39 @@ from hybridlab.training import check as proof
 from hybridlab.training import run as running
 from hybridlab.world.processes.launch import Ranks, ranks
 
-FEW = ("1f1b", "recompute", "interleaved", "zb_h1", "chimera", "dualpipe_v")
-ALL = (*FEW, "gpipe", "hanayo", "naive", "looped_bfs", "zb_h2", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe")
+FEW = ("1f1b", "recompute", "interleaved", "zb_h1", "chimera", "dualpipe_v", "seq1f1b")
+SLICED = ("seq1f1b", "terapipe")  # in token slices
+ALL = (
+    *FEW,
+    "gpipe",
+    "hanayo",
+    "naive",
+    "looped_bfs",
+    "zb_h2",
+    "zb_v",
+    "zb_interleaved",
+    "v_half",
+    "v_min",
+    "dualpipe",
+    "terapipe",
+)
 LONE = ("1f1b", "gpipe", "recompute", "interleaved", "zb_h1")  # on one pipeline rank the others are one of these
 CHUNKED = ("interleaved", "looped_bfs", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe_v", "hanayo")
-WHOLE = ("1f1b", "interleaved", "chimera", "gpipe", "hanayo", "naive", "looped_bfs")  # backwards that are not split
+WHOLE = (
+    "1f1b",
+    "interleaved",
+    "chimera",
+    "gpipe",
+    "hanayo",
+    "naive",
+    "looped_bfs",
+    "seq1f1b",
+    "terapipe",
+)  # backwards that are not split
 NETS = ("conv", "unet", "resnet")  # of pictures
 EXPERTS = ("experts", "slots")  # models of experts
 MIRRORED = ("chimera", "dualpipe")  # two directions: copies of a stage along pp
+SLICES = 3
 MOST = 8  # ranks
 KEPT = 16  # ranks that stay
 
@@ -76,6 +101,7 @@ OF_NETS = (
     | {  # what does not say anything of a net has one choice
         "axes": ("h", "w", "h w", "dp h", "w pp", "h w pp", "dp w h", "dp pp h"),
         "model": NETS,
+        "schedule": tuple(name for name in FEW if name not in SLICED),
         "grown": ("", "dp4", "pp4", "h4", "w3"),
         "order": ("written", "ahead"),
         **{name: FACTORS[name][:1] for name in ("stream", "attend", "dispatch", "keys", "style", "dropout", "sizes")},
@@ -115,7 +141,7 @@ def _plays(name: str, pp: int) -> bool:
 
 def microbatches_of(name: str, pp: int) -> int:
     """As many microbatches as the schedule can have; an odd number where it does not mind."""
-    return 3 if name in ("1f1b", "gpipe", "recompute", "naive", "looped_bfs", "zb_h1", "zb_h2") else 2 * pp
+    return 3 if name in (*SLICED, "1f1b", "gpipe", "recompute", "naive", "looped_bfs", "zb_h1", "zb_h2") else 2 * pp
 
 
 # What a mesh leaves of a choice, whatever the others are.
@@ -151,14 +177,21 @@ def _together(one) -> bool:
         one["stream"] == "whole" or mesh["cp"] == 1 or one["sizes"] == "even",  # both cut the positions
         one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] != "sequence"),  # slots are for whole sequences
         one["recompute"] == "none" or one["schedule"] in WHOLE,
+        one["schedule"] not in SLICED or _in_slices(one, mesh),
         one["order"] != "driven" or _one_chain(one, mesh),
     )
     return all(rules)
 
 
+def _in_slices(one, mesh):
+    """The positions of a row may be cut into slices: nothing else cuts them, and nothing counts them."""
+    whole = mesh["cp"] == 1 and one["stream"] == "whole"
+    return whole and one["model"] not in (*NETS, "slots")
+
+
 def _one_chain(one, mesh):
     """Messages can drive it: one stage on each rank, none of them shared, no skip over a stage."""
-    chain = one["schedule"] not in (*CHUNKED, *MIRRORED) and (mesh["pp"] == 2 or "skips" not in one["model"])
+    chain = one["schedule"] not in (*CHUNKED, *MIRRORED, *SLICED) and (mesh["pp"] == 2 or "skips" not in one["model"])
     return chain and not mesh.inside and one["zero"][0] != "3"
 
 
@@ -170,12 +203,13 @@ def shape_of(one: dict) -> Shape:
     if one["model"] in EXPERTS:
         routing = Routing(balance="bias") if one["model"] == "experts" else Routing("sigmoid", capacity=1.0)
         experts = {"experts": 5, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
-    latents = LATENTS[one["keys"]] if one["style"] == "latent" else {}
+    keys = one["keys"] or (1 if one["schedule"] in SLICED else 0)  # slices need attention
+    latents = LATENTS[keys] if one["style"] == "latent" else {}
     return Shape(
         layers=max(4 if "skips" in one["model"] else 2, stages) + odd,
         width=16,
-        heads=4 if one["keys"] else 0,
-        kv_heads=None if latents else one["keys"] or None,
+        heads=4 if keys else 0,
+        kv_heads=None if latents else keys or None,
         context=31 if odd else 8,
         vocabulary=259 if odd else 256,
         tied="tied" in one["model"],
@@ -199,6 +233,8 @@ def asked(one: dict) -> tuple[Mesh, dict]:
         more["owners"] = int(owners)
     ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}
     streams = {what: one["stream"] == what for what in ("sequence", "scatter")}
+    if name in SLICED:
+        more["slices"] = SLICES
     rate = 0.1 if one["optimizer"] == "sgd" else 0.01
     more["model"] = one["model"] if one["model"] in NETS else shape_of(one)
     if one["model"] in NETS and one["optimizer"] == "adamw":
@@ -266,6 +302,9 @@ def pairwise(table: str, tries: int = 20) -> list[dict]:
         gains = [(pairs & left).bit_count() for pairs in met]
         top = max(gains)
         most = [one for one, gain in zip(legal_ones, gains) if gain == top]
+        if not top:  # only pairs with a free choice are left: take those that have one side of them
+            sides = {side for pair, bit in bits.items() if bit & left for side in pair if side[0] in BOUND}
+            most = [one for one in most if any(one[name] == choice for name, choice in sides)] or most
         least = min(mesh_of(one).size for one in most)
         most = [one for one in most if mesh_of(one).size == least]
         candidates = [_filled(dict(chance.choice(most)), factors, left, bits, chance) for _ in range(tries)]

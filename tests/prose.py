@@ -50,8 +50,8 @@ from hybridlab.predict.search.data_parallel import data_parallel
 from hybridlab.predict.search.one_rule import one_rule
 from hybridlab.predict.search.problem import Problem
 from hybridlab.predict.time.overlap import Layer, chain, length
+from hybridlab.runtime.emulated import EmulatedWork
 from hybridlab.runtime.message_driven import NUMBER
-from hybridlab.runtime.work import EmulatedWork
 from tools.course import books
 
 DAY = 86_400

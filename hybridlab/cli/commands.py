@@ -46,6 +46,7 @@ def run(chosen) -> dict:
     if chosen.work == "model":
         flags.refuse_of_waits(chosen)
         more = {"batch": chosen.batch, "mesh": flags.read_mesh(chosen), **flags.read_training(chosen)}
+        more |= {"slices": chosen.slices}
     else:
         flags.refuse_of_a_model(chosen)
         more = {"costs": flags.read_costs(chosen), "latency": chosen.latency, "jitter": chosen.jitter}

@@ -17,7 +17,7 @@ TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # the default if neither a flag nor a file gives a value
 OF_A_JOB = (  # see `training.asked`
     *("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "decay"),
-    *("warmup", "anneal", "betas", "weights"),
+    *("warmup", "anneal", "betas", "weights", "slicing"),
 )
 OF_WAITS = ("F", "B", "I", "W", "latency", "jitter")
 LEARNING = ("steps", "optimizer", "rate")
@@ -34,9 +34,21 @@ def add_layout(one, microbatches=4):
     one.flag("--dp", default=SCHEDULE["dp"], help="data-parallel replicas (default 1)", **whole)
     one.flag("--pp", help="pipeline-parallel ranks (default 4; 1 if --dp or another axis is given)", **whole)
     one.flag("--chunks", help="stages on each rank, for schedules with this option", **whole)
+    told = "token slices of each row, or their lengths, such as 12,9,7; for seq1f1b and terapipe"
+    one.flag("--slices", type=_slices, metavar="N", help=told)
     one.flag("--copies", type=_numbers, metavar="N,N", help="ranks of each stage, such as 3,1; only for pipedream")
     told = "ranks that are lost, of dp·pp: the other copies of their stages do their work"
     one.flag("--lost", type=_numbers, metavar="N,N", default=(), help=told)
+
+
+def _slices(text):
+    """A number of slices, or their lengths."""
+    try:
+        return tuple(map(int, text.split(","))) if "," in text else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number of slices nor their lengths: give 4, or 12,9,7"
+        ) from None
 
 
 def _numbers(text):
@@ -108,8 +120,9 @@ def read_schedule(chosen, ranks=None):
     """The schedule; `ranks` of one pipeline, if not those of the flags."""
     from hybridlab.scheduling.registry import schedule as make
 
-    said = ((name, getattr(chosen, name)) for name in ("chunks", "copies"))
-    more = {name: value for name, value in said if value is not None}
+    slices = len(chosen.slices) if isinstance(chosen.slices, tuple) else chosen.slices
+    said = {"chunks": chosen.chunks, "copies": chosen.copies, "slices": slices}
+    more = {name: value for name, value in said.items() if value is not None}
     of = {"ranks": ranks or _pipeline_ranks(chosen), "microbatches": chosen.microbatches, **more}
     if not chosen.lost:
         return make(chosen.schedule, dp=chosen.dp, **of)
@@ -126,8 +139,9 @@ def read_schedule(chosen, ranks=None):
 def read_played(chosen) -> dict:
     """The schedule of a job, as arguments: its name and what belongs to it, or with lost ranks the schedule itself."""
     if chosen.lost:
-        return {"schedule": read_schedule(chosen, read_mesh(chosen)["pp"] // chosen.dp)}
-    return {name: getattr(chosen, name) for name in ("schedule", "microbatches", "chunks", "copies")}
+        made = read_schedule(chosen, read_mesh(chosen)["pp"] // chosen.dp)
+        return {"schedule": made, "slices": chosen.slices}
+    return {name: getattr(chosen, name) for name in ("schedule", "microbatches", "chunks", "copies", "slices")}
 
 
 def add_schedule_or_file(one):

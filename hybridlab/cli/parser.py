@@ -27,7 +27,7 @@ FURTHER = {  # the same, shown by --help-all
     "experts of a transformer": "experts chosen shared scores balance pace capacity",
     "the optimizer's step": "warmup anneal betas clip accumulate decay sums sum_dtype master_dtype owners offload",
     "memory of a device": "device_memory make_room copy_time",
-    "order of the actions": "cut ahead driven lost",
+    "order of the actions": "cut slices slicing ahead driven lost",
 }
 ADDED = "modes from outside the package"
 GROUP_OF = {name: title for title, names in (GROUPS | FURTHER).items() for name in names.split()}

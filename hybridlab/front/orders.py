@@ -1,8 +1,10 @@
-"""Kinds of actions and their law, and changes to a schedule: groups of microbatches, replicas, dispatches."""
+"""Kinds of actions and their law, and changes to a schedule: groups of microbatches, replicas, dispatches, token
+slices."""
 
 from hybridlab.core.when.law import LAW
 from hybridlab.scheduling.dispatched import dispatched
 from hybridlab.scheduling.interleaved import groups, table
 from hybridlab.scheduling.replicate import replicate
+from hybridlab.scheduling.token_slices import on_slices
 
-__all__ = ["LAW", "dispatched", "groups", "replicate", "table"]
+__all__ = ["LAW", "dispatched", "groups", "on_slices", "replicate", "table"]

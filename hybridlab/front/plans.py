@@ -1,9 +1,10 @@
 """The cost of one plan of a training run: its step, its days, its parts; and the commands that start it elsewhere
-(`lines`).
+(`lines`); lengths and costs of token slices (`slicing`).
 """
 
 from hybridlab.predict.launch import lines
 from hybridlab.predict.launch.imported import imported
+from hybridlab.predict.plans import slicing
 from hybridlab.predict.plans.arithmetic import DAY, flops, training_seconds, training_seconds_exact
 from hybridlab.predict.plans.by_schedule import by_schedule
 from hybridlab.predict.plans.measured import by_step
@@ -26,6 +27,7 @@ __all__ = [
     "lines",
     "partition",
     "replicated",
+    "slicing",
     "step",
     "training_seconds",
     "training_seconds_exact",

@@ -71,6 +71,11 @@ class ContextParallel(Mode):
 
     def refuse(self, job):
         ways = job.mesh["cp"]
+        if job.schedule.slices > 1:
+            raise ValueError(
+                f"cp={ways} is invalid: {job.schedule.name} cuts the positions of a row already, one slice after the "
+                "other. Leave cp out, or choose 1f1b"
+            )
         if any("T" not in one for one in (job.sizes, job.model.enters.split(), job.model.targets.split())):
             raise ValueError(
                 f"cp={ways} shards the positions T, but no dimension of this model has that name: leave cp out, or "

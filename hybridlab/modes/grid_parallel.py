@@ -182,7 +182,8 @@ def _by_layer(job) -> dict[int, list[tuple]]:
             numbers = NORMS[type(job.whole.get_submodule(one.name))]
         else:
             numbers = (passed.left if one.kind == "leave" else passed.entered).numel() // positions
-        found.setdefault(passed.layer, []).append((one, numbers, passed.wanted))
+        for layer in passed.layers:
+            found.setdefault(layer, []).append((one, numbers, passed.wanted))
     return found
 
 

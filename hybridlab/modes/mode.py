@@ -188,6 +188,7 @@ class Mode:
         return +sizes
 
     def _in_layer(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
+        here = here | job.model.here(layer)
         return (one for phase in self.phases_of(job, layer, when) for one in self.sends(job, layer, phase, here))
 
     def phases_of(self, job, layer: int, when: str) -> tuple[str, ...]:

@@ -194,6 +194,11 @@ class OutOfCore(Mode):
                 f"{job.schedule.name} keeps several versions of its weights: leave device_memory out, or choose a "
                 "schedule with one update per step"
             )
+        if job.schedule.slices > 1:
+            raise ValueError(
+                f"device_memory={job['device_memory']} is invalid: it plans the copies of each stage alone, and the "
+                f"slices of {job.schedule.name} share keys and values. Leave device_memory out"
+            )
         if job.driven:
             raise ValueError("driven=True has no fixed order, so swaps cannot be planned: leave driven out")
         if job["recompute"] != "none":

@@ -20,6 +20,7 @@ Source: Chen et al. 2016, arXiv:1604.06174; selective, Korthikanti et al. 2022, 
 device.
 """
 
+from collections.abc import Sequence
 from contextlib import contextmanager
 
 import torch
@@ -139,10 +140,9 @@ class Recomputation(Mode):
         return layer in job.once(done_again) and (job["recompute"] == "full" or other.core)
 
 
-def done_again(job) -> range:
-    """The layers that a job recomputes: all except those at an end of the model."""
-    first, last = job.model.ends
-    return range(first, len(job.layers) - last)
+def done_again(job) -> Sequence[int]:
+    """The layers that a job recomputes."""
+    return job.model.repeated(len(job.layers))
 
 
 def _attending(module) -> list:

@@ -103,7 +103,8 @@ def _by_layer(job) -> dict[int, list[str]]:
     """{layer: the names of the known layers in it}."""
     found = {}
     for name in job.once(_known):
-        found.setdefault(job.passed[name].layer, []).append(name)
+        for layer in job.passed[name].layers:
+            found.setdefault(layer, []).append(name)
     return found
 
 
@@ -120,7 +121,7 @@ def _channels(job, name) -> int:
 def _goes(job, name, when: str) -> bool:
     """Whether a layer sends a message in this phase: a gradient is sent back only if its input requires one."""
     passed = job.passed[name]
-    return when == "forward" or (when == "backward" and (passed.wanted or job.stage_of(passed.layer) > 0))
+    return when == "forward" or (when == "backward" and (passed.wanted or job.stage_of(passed.layers[0]) > 0))
 
 
 def _messages(job) -> dict[str, dict]:

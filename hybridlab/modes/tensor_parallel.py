@@ -165,11 +165,10 @@ class TensorParallel(Mode):
             raise ValueError(
                 f"tp={ways} shards dimensions called {', '.join(RULES)}, and this model has {has}: {remedy}"
             )
-        for option in ("sequence", "scatter"):
-            if job[option] and "T" not in sizes:
-                raise ValueError(
-                    f"{option}=True shards the positions T, but no dimension of this model has that name: leave it out"
-                )
+        cut, unnamed = f"{job.schedule.name} has slices of them", "no dimension of this model has that name"
+        why = unnamed if "T" not in sizes else cut * (job.schedule.slices > 1)
+        for option in (one for one in ("sequence", "scatter") if job[one] and why):
+            raise ValueError(f"{option}=True shards the positions T, but {why}: leave it out")
         if job.schedule.exchanges:
             raise ValueError(
                 f"{job.schedule.name} has its all-to-alls between layers, where tokens are not sharded: leave tp out"
@@ -258,7 +257,7 @@ class TensorParallel(Mode):
             back = kind != "rows" and (wanted or job.stage_of(layer) > 0)
             yield from ((op, size) for op in _operations(kind, when, job["sequence"], back))
         yield from cut_experts.sends(job, layer, when, here)
-        if layer == len(job.layers) - 1 and when == "forward" and self._cuts_scores(job):
+        if when == "forward" and self._cuts_scores(job) and layer in job.model.scored(len(job.layers)):
             # the largest logit; Σ exp and the target's logit
             yield "all_reduce", 3 * here["B"] * positions * job.widths.value
 
@@ -313,7 +312,8 @@ def _by_layer(job) -> dict[int, list[tuple[str, str, int, bool]]]:
     for one in job.once(_crossings):
         passed = job.passed[one.name]
         crossing = passed.entered if one.kind == "enter" else passed.left
-        found.setdefault(passed.layer, []).append((one.kind, one.stream, crossing.numel(), passed.wanted))
+        for layer in passed.layers:
+            found.setdefault(layer, []).append((one.kind, one.stream, crossing.numel(), passed.wanted))
     return found
 
 

@@ -32,6 +32,7 @@ from hybridlab.modes.mode import Option
 from hybridlab.modes.parts.replicated import Replicated
 from hybridlab.predict.plans import divisions
 from hybridlab.runtime.pending import Arrival, Sum
+from hybridlab.scheduling.registry import options_of
 from hybridlab.scheduling.sharded import sharded
 from hybridlab.scheduling.sums import sooner
 
@@ -221,7 +222,7 @@ class Zero(DataParallel):
 
     def meant(self, name, chunks, mesh, chosen, layers):
         """With stage 3 and one pipeline rank, a loop over single layers: few at a time then have gathered weights."""
-        loops = chosen["zero"] == 3 and mesh["pp"] == 1 and chunks is None
+        loops = chosen["zero"] == 3 and mesh["pp"] == 1 and chunks is None and "slices" not in options_of(name)
         return ("looped_bfs", layers) if loops else (name, chunks)
 
     def scheduled(self, schedule, chosen, active):

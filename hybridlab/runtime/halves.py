@@ -4,13 +4,16 @@ Autograd's graph has two kinds of paths: from the outputs to the inputs, and bra
 *junction* is the node where a branch begins. The input half follows the first kind and saves the gradient at each
 junction; the weight half continues from there. No multiplication is repeated or omitted, and sums have the same order
 as in a full backward. Junctions that share a weight, such as experts cut from one tensor, continue together. One such
-junction may be below another, as when two layers share a weight. Then the branch of the upper one would pass through
-the lower one too, so such a weight gets its gradient on a separate path from the outputs.
+junction may be below another. If their branches meet at a node before they reach the weight, as the queries and keys of
+a layer do at its input, the input half goes as far as that node, and the weight's branch begins there. If they meet at
+the weight itself, which two layers share, the branch of the upper junction would pass through the lower one too: such a
+weight gets its gradient on a separate path from the outputs.
 
 Source: Qi et al. 2023, arXiv:2401.10241 (zero bubble; their B is our I). Relatives: `scheduling.zero_bubble`, the rows
 I and W of `core.when.law`, notebook 14.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 import torch
@@ -77,8 +80,18 @@ def _kept(edges, gradients, weights):
 def _junctions(roots, inputs) -> tuple[list[tuple[list[GradientEdge], list]], list]:
     """[(the gradient edges into junctions that continue together, the weights of their branches)], the last in the
     model first; and the weights that have a junction below another one."""
-    order = _upward(root.node for root in roots)
-    leads = {get_gradient_edge(x).node for x in inputs}  # nodes from which an input can be reached
+    order, ends = _upward(root.node for root in roots), {get_gradient_edge(x).node for x in inputs}
+    left, into, again = _branches(roots, order, ends)
+    if met := _meetings(order, ends, again):
+        left, into, again = _branches(roots, order, ends | met)
+    edges = lambda nodes: [GradientEdge(node, number) for node in nodes for number in sorted(into[node])]
+    return [(edges(nodes), weights) for nodes, weights in _together(left, again)], again
+
+
+def _branches(roots, order, ends) -> tuple[dict, dict, list]:
+    """({junction: the weights of its branches}, {node: its outputs that are used}, the weights with junctions in line);
+    the input half goes as far as the nodes in `ends`."""
+    leads = set(ends)  # nodes from which one of these can be reached
     into = {}  # of every node, the indices of its outputs that are used
     for node in order:
         below = [child for child in node.next_functions if child[0] is not None]
@@ -95,9 +108,21 @@ def _junctions(roots, inputs) -> tuple[list[tuple[list[GradientEdge], list]], li
         else:
             weights = _weights([node]) if any(node is root.node for root in roots) else []
         left |= {node: weights} if weights else {}
-    again = _in_line(left, order)
-    edges = lambda nodes: [GradientEdge(node, number) for node in nodes for number in sorted(into[node])]
-    return [(edges(nodes), weights) for nodes, weights in _together(left, again)], again
+    return left, into, _in_line(left, order)
+
+
+def _meetings(order, ends, weights) -> set:
+    """The nodes, above these weights and not above an end, at which several paths from the outputs meet."""
+    above, leads, parents = {id(weight) for weight in weights}, set(ends), Counter()
+    under = set()  # nodes from which one of the weights can be reached
+    for node in order:
+        below = [child for child, _ in node.next_functions if child is not None]
+        parents.update(set(below))
+        if any(child in leads for child in below):
+            leads.add(node)
+        if any(child in under for child in below) or id(getattr(node, "variable", None)) in above:
+            under.add(node)
+    return {node for node in under - leads if parents[node] > 1 and node.next_functions}
 
 
 def _in_line(left, order) -> list:

@@ -1,4 +1,4 @@
-"""The work of a stage: real compute, or waiting for the time that compute would take.
+"""The work of a stage: real compute. `emulated` waits for the time that compute would take.
 
 A work has the methods that `player.Player` calls: `bind` an action to its call, `room` for a receive buffer, `arrived`
 after a message, the collectives `reduce`, `unshard` and `reshard`, and the copies to the host and back (`swap`); also
@@ -6,17 +6,12 @@ the maximum number `widest` of tensors on an edge, and their `device`. An edge c
 one such tuple for every incoming edge and returns one for every outgoing edge.
 """
 
-import math
-import time
-from collections import Counter
+from collections.abc import Callable, Collection
 from functools import partial
-from itertools import repeat
+from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from hybridlab.core.when.law import makes, takes
-from hybridlab.runtime.copies import Timed
 from hybridlab.runtime.halves import input_half, weight_half
 from hybridlab.world.talk.message import Message
 from hybridlab.world.talk.nans import UNWATCHED
@@ -26,12 +21,23 @@ DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", 
         "OPT": "update"}  # fmt: skip
 
 
+class Ends(NamedTuple):
+    """The stages at the two ends of a model.
+
+    reads   the stages that take the batch
+    scored  {stage whose output enters the loss: from all targets of a microbatch to those of this output}
+    """
+
+    reads: Collection[int]
+    scored: dict[int, Callable]
+
+
 class ModelWork:
     """Real work: forward through a slice of the model, backward by autograd.
 
     weights  those of this rank's stages, and the way to call them: `replicated.Replicated`, `zero.Sharded`, or
              `versions.Versions`
-    last     the number of the last stage, where the loss is taken
+    ends     the stages that read the batch, and those whose outputs enter the loss
     loss     loss(scores, targets) -> the summed loss of one microbatch
     rooms    rooms[edge]: for every tensor on the edge, an example of its shape and dtype
     draws    the model's `Draws`, set to the microbatch's place in the global batch before random draws
@@ -39,16 +45,18 @@ class ModelWork:
     device   where the weights are
     exchanging  how tokens are exchanged between stages, see `Mode.exchange`; None: not at all
 
-    `losses`, one for each microbatch if this rank has the last stage, stay on the device.
+    `losses`, one for each microbatch if this rank has a stage at the end, stay on the device.
 
-    A stage is called with all tensors of its incoming edges, first the chain, then the skips. It returns one tensor, or
-    a tuple with one entry, a tensor or a tuple of tensors, for every outgoing edge.
+    A stage is called with the batch, if it reads it, and with all tensors of its incoming edges, first the chain, then
+    the skips. It returns one tensor, or a tuple with one entry, a tensor or a tuple of tensors, for every outgoing
+    edge. The last stage returns the output of the model, and any other stage whose output enters the loss has it as
+    one more entry, the last.
     """
 
     nans = UNWATCHED  # the watch for the first tensor with a nan
 
-    def __init__(self, weights, last: int, loss, rooms: dict, draws, rows: tuple[int, int], device=CPU):
-        self.weights, self.last, self.loss, self.rooms, self.draws = weights, last, loss, rooms, draws
+    def __init__(self, weights, ends: Ends, loss, rooms: dict, draws, rows: tuple[int, int], device=CPU):
+        self.weights, self.ends, self.loss, self.rooms, self.draws = weights, ends, loss, rooms, draws
         self.rows, self.device, self.peak_live = rows, device, 0
         self.widest, self.exchanging = max([1, *map(len, rooms.values())]), None
 
@@ -57,8 +65,14 @@ class ModelWork:
         number of tokens in that batch.
         """
         self.inputs, self.targets, self.tokens, self.first = inputs, targets, tokens, first
-        self.losses = torch.zeros(len(inputs), dtype=torch.float64, device=self.device)
+        size = len(self.ends.scored), len(inputs)
+        self.by_end = dict(zip(self.ends.scored, torch.zeros(size, dtype=torch.float64, device=self.device)))
         self.kept, self.passed, self.halved, self.peak_live = {}, {}, {}, 0
+
+    @property
+    def losses(self) -> torch.Tensor:
+        """The loss of each microbatch, of the outputs on this rank."""
+        return sum(self.by_end.values())
 
     def bind(self, action, part):
         """The call for one action, or for one part of a fused pair."""
@@ -74,7 +88,7 @@ class ModelWork:
 
     def forward(self, stage, microbatch, version, arrived):
         """The output activations of the stage; of the last stage, the loss."""
-        inputs = [self._leaves(one) for one in arrived] if arrived else [(self.inputs[microbatch],)]
+        inputs = [self._leaves(one) for one in arrived]
         outputs = self._through(stage, microbatch, version, inputs)
         self.kept[stage, microbatch] = inputs, outputs
         self.peak_live = max(self.peak_live, len(self.kept) + len(self.halved))
@@ -82,10 +96,9 @@ class ModelWork:
 
     def pass_on(self, stage, microbatch, version, arrived):
         """A forward that saves only the stage's input."""
-        inputs = arrived or [(self.inputs[microbatch],)]
         self.passed[stage, microbatch] = arrived
         with torch.no_grad():
-            return self._through(stage, microbatch, version, inputs)
+            return self._through(stage, microbatch, version, arrived)
 
     def recompute(self, stage, microbatch, version, _):
         """Recompute the forward from the stage's input, now for a backward."""
@@ -98,17 +111,17 @@ class ModelWork:
         if pulled := _pulled(outputs, arrived):
             torch.autograd.backward(*pulled)
         self.weights.collect(stage, microbatch, version)
-        return self._leaving(stage, microbatch, [[_gradient(x) for x in _floating(one)] for one in inputs if stage])
+        return self._leaving(stage, microbatch, [[_gradient(x) for x in _floating(one)] for one in inputs])
 
     def input_half(self, stage, microbatch, version, arrived):
         """Only the gradients with respect to the stage's input."""
         inputs, outputs = self.kept.pop((stage, microbatch))
-        leaves = [x for one in inputs for x in _floating(one)] if stage else []
+        leaves = [x for one in inputs for x in _floating(one)]
         pulled = _pulled(outputs, arrived)
         found, kept = input_half(*pulled, leaves) if pulled else ([], [])
         self.halved[stage, microbatch] = kept
         found = iter(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found))
-        return self._leaving(stage, microbatch, [[next(found) for _ in _floating(one)] for one in inputs if stage])
+        return self._leaving(stage, microbatch, [[next(found) for _ in _floating(one)] for one in inputs])
 
     def weight_half(self, stage, microbatch, version, _):
         """The weight gradients that the input half has postponed."""
@@ -151,13 +164,19 @@ class ModelWork:
         """Run one stage: a tuple of tensors for every outgoing edge, or only the loss."""
         each, first = self.rows
         self.draws.row = (self.first + microbatch) * each + first
-        y = self.weights.call(stage, version)(*(x for one in inputs for x in one))
-        if stage == self.last:
-            loss = scaled(self.loss(y, self.targets[microbatch]), self.tokens)
-            self.losses[microbatch] = loss.detach()
-            self.nans.made(lambda: f"the loss of microbatch {microbatch}", loss)
-            return [(loss,)]
-        edges = [one if isinstance(one, tuple) else (one,) for one in (y if isinstance(y, tuple) else (y,))]
+        batch = [self.inputs[microbatch]] if stage in self.ends.reads else []
+        y = self.weights.call(stage, version)(*batch, *(x for one in inputs for x in one))
+        if stage not in self.ends.scored:
+            return self._edges(stage, microbatch, y if isinstance(y, tuple) else (y,))
+        *passed, scores = y if stage < max(self.ends.scored) else (y,)
+        loss = scaled(self.loss(scores, self.ends.scored[stage](self.targets[microbatch])), self.tokens)
+        self.by_end[stage][microbatch] = loss.detach()
+        self.nans.made(lambda: f"the loss of microbatch {microbatch}", loss)
+        return [*self._edges(stage, microbatch, passed), (loss,)]
+
+    def _edges(self, stage, microbatch, made) -> list[tuple]:
+        """The outputs of a stage, a tuple of tensors for every outgoing edge."""
+        edges = [one if isinstance(one, tuple) else (one,) for one in made]
         for x in (one for edge in edges for one in edge):
             self.nans.made(lambda: f"the output of stage {stage} in the forward of microbatch {microbatch}", x)
         return edges
@@ -173,143 +192,14 @@ def _floating(tensors):
 
 
 def _pulled(outputs, arrived):
-    """(tensors, gradients) from which a backward starts; the loss needs no gradient from outside. Empty if the output
-    of the stage depends on no weight.
+    """(tensors, gradients) from which a backward starts; the loss, always last, needs none from outside. Empty if the
+    output of the stage depends on no weight.
     """
     tensors = [x for one in outputs for x in _floating(one)]
-    gradients = [g for one in arrived for g in one] or [torch.ones_like(x) for x in tensors]
+    gradients = [g for one in arrived for g in one]
+    gradients += [torch.ones_like(x) for x in tensors[len(gradients) :]]
     return list(zip(*[(x, g) for x, g in zip(tensors, gradients) if x.requires_grad]))
 
 
 def _gradient(x):
     return torch.zeros_like(x) if x.grad is None else x.grad
-
-
-class EmulatedWork:
-    """Waiting instead of computing: real processes, real messages and collectives, given durations (in seconds per
-    stage).
-
-    elements  of a message;  latency  seconds added to each message
-    jitter    relative standard deviation of durations, the same for one action in every order and run
-
-    `pace` is 1; with 0 there is no waiting, so a warm-up step costs only its messages. `offset`, in seconds, aligns
-    this rank's clock with the others, see `world.talk.offset`.
-    """
-
-    widest, device = 1, CPU
-
-    def __init__(self, costs, elements: int = 256, latency: float = 0.0, jitter: float = 0.0):
-        self.costs, self.elements, self.latency, self.jitter = costs, elements, latency, jitter
-        self.live = self.peak_live = 0
-        self.pace, self.offset = 1.0, 0.0
-        self.copies = {}  # {stage: the ranks that hold it}
-        self.free = 0.0  # the predicted end of the last collective
-        self.free_at = Counter()  # {direction: the end of its last copy, in ns}
-
-    def meet(self, comm, schedule):
-        """Open the groups of the ranks that hold copies of a stage, for their reductions. All ranks call it."""
-        self.copies = dict(enumerate(schedule.holders))
-        comm.open(*sorted(set(schedule.holders)))
-
-    def bind(self, action, part):
-        """A call that waits for the duration of the action; a fused pair waits at its end."""
-        if not action.parts:
-            seconds = self.costs.of(part.kind, part.stage)
-        elif part is action.parts[-1]:
-            seconds = self.costs.of_pair(*(one.stage for one in action.parts))
-        else:
-            seconds = 0.0
-        return partial(self._wait, seconds * self._luck(part), part.kind)
-
-    def room(self, edge: int, name: str) -> list:
-        """A receive buffer for one message."""
-        return [torch.empty(self.elements, dtype=torch.float64)]
-
-    def arrived(self, tensors):
-        """Wait until the given latency has passed since the message was sent; it contains that time."""
-        left = float(tensors[0][0]) + self.latency * self.pace - self._now()
-        if self.latency and left > 0:
-            time.sleep(left)
-
-    def reduce(self, comm, action):
-        """A real all-reduce of one message's size over a stage's copies, which takes at least the given time."""
-        return self._beside(comm.iall_reduce(torch.zeros(self.elements), self.copies[action.stage]), action)
-
-    def exchange(self, comm, action, edge: int, value) -> list:
-        """A real all-to-all of one message's size with the ranks along ep, which takes at least the given time; those
-        of one rank run one after another.
-        """
-        self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of_message(edge)
-        until = torch.full((self.elements,), self.free + self.offset, dtype=torch.float64)
-        return [_Exchanged(comm.iall_to_all(until, "ep"), self.offset)]
-
-    def unshard(self, comm, action):
-        """A real all-gather of one message's size, which takes at least the given time."""
-        return self._beside(comm.iall_gather(torch.zeros(self.elements), "dp"), action)
-
-    def reshard(self, action):
-        """Nothing to free: nothing was gathered."""
-
-    def swap(self, action, before: list) -> Timed:
-        """A copy to the host or back that takes the given time, on an engine that runs copies one after another."""
-        ready = max([time.perf_counter_ns(), self.free_at[action.kind], *(one.end for one in before)])
-        copy = Timed(ready, round(self.pace * self.costs.of(action.kind, action.stage) * 1e9))
-        self.free_at[action.kind] = copy.end
-        return copy
-
-    def _beside(self, message, action):
-        """A rank's collectives run one after another, overlapped with compute."""
-        self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of(action.kind, action.stage)
-        return _Lasting(message, self.free)
-
-    def _wait(self, seconds, kind, _):
-        self.live += ("input" in makes(kind)) - ("input" in takes(kind))
-        self.peak_live = max(self.peak_live, self.live)
-        if seconds:
-            time.sleep(seconds * self.pace)
-        stamped = torch.full((self.elements,), self._now(), dtype=torch.float64)
-        return repeat((stamped,))  # on every outgoing edge
-
-    def _now(self) -> float:
-        return time.perf_counter() + self.offset
-
-    def _luck(self, part) -> float:
-        if not self.jitter:
-            return 1.0
-        draw = np.random.default_rng([part.stage, part.microbatch + 1, ord(part.kind[0])]).normal()
-        return max(0.0, 1 + self.jitter * float(draw))
-
-
-class _Exchanged:
-    """An all-to-all that is over at the latest end that its ranks report; its result needs no further latency."""
-
-    def __init__(self, message, offset: float):
-        self.message, self.offset = message, offset
-
-    def wait(self):
-        until = float(self.message.wait().max()) - self.offset
-        time.sleep(max(0.0, until - time.perf_counter()))
-        return torch.full_like(self.message.wait(), -math.inf)
-
-    def done(self):
-        return self.message.done() and time.perf_counter() + self.offset >= float(self.message.wait().max())
-
-    def when_over(self, note, clock):
-        self.message.when_over(lambda at: note(max(at, self._end())), clock)
-
-    def _end(self):
-        return round((float(self.message.wait().max()) - self.offset) * 1e9)
-
-
-class _Lasting:
-    """A message that is over when it has arrived, but not before a given time."""
-
-    def __init__(self, message, until: float):
-        self.message, self.until = message, until
-
-    def wait(self):
-        self.message.wait()
-        time.sleep(max(0.0, self.until - time.perf_counter()))
-
-    def when_over(self, note, clock):
-        self.message.when_over(lambda at: note(max(at, round(self.until * 1e9))), clock)

@@ -20,6 +20,7 @@ from hybridlab.scheduling.one_f_one_b import one_f_one_b
 from hybridlab.scheduling.pipedream import pipedream, pipedream_2bw
 from hybridlab.scheduling.replicate import replicate
 from hybridlab.scheduling.subgraph import subgraph
+from hybridlab.scheduling.token_slices import seq1f1b, terapipe
 from hybridlab.scheduling.validate import validate
 from hybridlab.scheduling.zero_bubble import zb_h1, zb_h2, zb_interleaved, zb_v
 from hybridlab.signatures import Argument, spelled
@@ -41,6 +42,8 @@ GENERATORS = {
     "chimera": chimera,
     "hanayo": hanayo,
     "subgraph": subgraph,
+    "seq1f1b": seq1f1b,
+    "terapipe": terapipe,
     "pipedream": pipedream,
     "pipedream_2bw": pipedream_2bw,
 }
@@ -57,6 +60,8 @@ OPTIONS = {  # of some of the families
     "backward": Argument("str | None", None, "the order of backwards, 'fifo' or 'lifo'; of gpipe"),
     "recompute": Argument("str | None", None, "forwards run twice: 'never', 'except_last' or 'always'; of gpipe"),
     "branches": Argument("int | None", None, "branches between the first stage and the last; of subgraph (usually 2)"),
+    "slices": Argument("int | None", None, "token slices of each row (usually 2); of seq1f1b and terapipe"),
+    "halves": Argument("bool | None", None, "each backward in two halves, the weights' later; of seq1f1b"),
     "shared": Argument("bool | None", None, "the first stage and the last share a rank; of subgraph"),
 }
 
@@ -82,10 +87,11 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: A
     if name not in GENERATORS:
         raise ValueError(f"there is no schedule {name!r}: choose one of {', '.join(GENERATORS)}")
     numbers = {"ranks": ranks, "microbatches": microbatches, "dp": dp, "chunks": options.get("chunks", 1)}
+    numbers |= {"slices": options["slices"]} if "slices" in options else {}
     for what, number in numbers.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ValueError(f"{what}={number!r} is not possible: give a whole number, 1 or more")
-    allowed = list(inspect.signature(GENERATORS[name]).parameters)[2:]
+    allowed = options_of(name)
     for option in options:
         if option not in allowed:
             takes = f"choose from {', '.join(allowed)}" if allowed else "leave it out"
@@ -93,6 +99,15 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: A
     refuse_actions(2 * math.prod(numbers.values()), **numbers)
     one = GENERATORS[name](ranks, microbatches, **options)
     return validate(one if dp == 1 else replicate(one, Mesh(dp=dp, pp=ranks)))
+
+
+def options_of(name: str) -> list[str]:
+    """The options of the schedule with this name.
+
+    >>> options_of("interleaved")
+    ['chunks', 'group']
+    """
+    return list(inspect.signature(GENERATORS[name]).parameters)[2:]
 
 
 def schedules() -> dict[str, dict[str, str]]:

@@ -52,7 +52,7 @@ def rerouted(schedule: Schedule, dp: int, lost: Sequence[int]) -> Schedule:
     return with_sums(
         Schedule.of(
             f"rerouted {schedule.name}", programs, place, schedule.microbatches, replica_of=replica_of,
-            chunks=schedule.chunks, skips=schedule.skips, breaks=schedule.breaks, tied=schedule.tied,
+            chunks=schedule.chunks, slices=schedule.slices, skips=schedule.skips, breaks=schedule.breaks, tied=schedule.tied,
         )
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ def zb_h1(ranks: int, microbatches: int) -> Schedule:
     rank 1: 1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2
     """
     m = np.arange(microbatches)
-    programs = [_delayed(*_halves(r, m), warm=ranks - 1 - r, delay=r) for r in range(ranks)]
+    programs = [delayed(*_halves(r, m), warm=ranks - 1 - r, delay=r) for r in range(ranks)]
     return Schedule.of("zb_h1", programs, {(r, 0): r for r in range(ranks)}, microbatches)
 
 
@@ -40,7 +40,7 @@ def zb_h2(ranks: int, microbatches: int) -> Schedule:
     rank 1: 1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2
     """
     m = np.arange(microbatches)
-    programs = [_delayed(*_halves(r, m), warm=2 * (ranks - r) - 1, delay=2 * r, late=True) for r in range(ranks)]
+    programs = [delayed(*_halves(r, m), warm=2 * (ranks - r) - 1, delay=2 * r, late=True) for r in range(ranks)]
     return Schedule.of("zb_h2", programs, {(r, 0): r for r in range(ranks)}, microbatches)
 
 
@@ -61,7 +61,7 @@ def zb_interleaved(ranks: int, microbatches: int, chunks: int = 2, group: int | 
     for r in range(ranks):
         forwards, inputs = passes(ranks, r, chunks, sizes, backward="I")
         weights = passes(ranks, r, chunks, sizes, backward="W")[1]
-        programs.append(_delayed(forwards, inputs, weights, warm=ranks - 1 - r + (chunks - 1) * sizes[0], delay=r))
+        programs.append(delayed(forwards, inputs, weights, warm=ranks - 1 - r + (chunks - 1) * sizes[0], delay=r))
     return looped("zb_interleaved", programs, ranks, microbatches, chunks)
 
 
@@ -93,8 +93,13 @@ def _halves(stage, microbatches):
     return (actions(kind, stage, microbatches) for kind in "FIW")
 
 
-def _delayed(forwards, inputs, weights, warm, delay, late=False):
-    """Warm up; then each input half with the weight half of `delay` passes before; `late`: the next forward last."""
+def delayed(
+    forwards: np.ndarray, inputs: np.ndarray, weights: np.ndarray, warm: int, delay: int, late: bool = False
+) -> np.ndarray:
+    """A rank's list: warm up; then each input half with the weight half of `delay` passes before.
+
+    late  the next forward comes last
+    """
     warm = min(warm, len(forwards))
     program, next_weight = [forwards[:warm]], 0
     for i in range(len(inputs)):

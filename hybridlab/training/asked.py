@@ -47,6 +47,16 @@ LAYOUT = {
     ),
     "chunks": Argument("int | None", None, "stages on each rank, for schedules with this option"),
     "copies": Argument("tuple[int, ...] | None", None, "ranks of each stage, such as (3, 1); only for pipedream"),
+    "slices": Argument(
+        "int | Sequence[int] | None",
+        None,
+        "token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe",
+    ),
+    "slicing": Argument(
+        "Literal['equal', 'cost'] | None",
+        None,
+        "with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices shorter",
+    ),
     "cut": Argument(
         "str | Sequence",
         "layers",

@@ -1,13 +1,18 @@
 """The predicted times of a job's actions on a machine of the catalog, by formula."""
 
+from collections.abc import Iterator
+
+from hybridlab.core.added import added
 from hybridlab.core.what.catalog import Machine
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.bytes.experts import DISPATCH
 from hybridlab.predict.plans.performance import pieces
 from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.slicing import shares
 from hybridlab.predict.time.costs import Costs
 from hybridlab.training.job import Job
+from hybridlab.training.models.slices import Sliced
 from hybridlab.training.stages import parameters_of_layers
 
 DIGITS = 9
@@ -21,19 +26,29 @@ def costs_of(job: Job, machine: Machine) -> Costs:
 
 
 def _by_machine(job: Job, shape, machine: Machine) -> Costs:
-    mesh, stages = job.mesh, len(job.bounds)
-    sizes = (mesh["pp"], mesh["tp"], mesh["dp"], job.rows / mesh["ep"], max(1, stages // mesh["pp"]))
+    mesh, stages, slices = job.mesh, len(job.bounds), job.schedule.slices
+    sizes = (mesh["pp"], mesh["tp"], mesh["dp"], job.rows / mesh["ep"], max(1, stages // slices // mesh["pp"]))
     more = {name: bool(job[name]) for name in ("sequence", "scatter", "zigzag")}
     more |= {"x": mesh["x"], "cp": mesh["cp"], "ep": mesh["ep"]}
     more |= {"attend": ATTEND.index(job["attend"]), "dispatch": DISPATCH.index(job["dispatch"])}
     more |= {"recompute": RECOMPUTE.index(job["recompute"]), "zero": job["zero"]}
     plan = Plan(*sizes, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
     forward, backward, head, hop, _, _ = pieces(shape, plan, job.rows * job.microbatches, machine)
-    third = [0.0] * (stages - 1) + [float(head) / 3]  # of the head; its forward has one of its three matmuls
-    blocks = [sum(0 < layer <= shape.layers for layer in layers) for layers in job.bounds]
-    F = [number * float(sum(forward)) + its for number, its in zip(blocks, third)]
-    B = [number * float(sum(backward)) + 2 * its for number, its in zip(blocks, third)]
-    return _costs(F, B, post=round(float(hop) / 2, DIGITS), unit="s")
+    third = float(head) / 3  # of the head; its forward has one of its three matmuls
+    parts = list(_parts(job, shape))
+    F = [blocks * float(sum(forward)) + heads * third for blocks, heads in parts]
+    B = [blocks * float(sum(backward)) + 2 * heads * third for blocks, heads in parts]
+    return _costs(F, B, post=round(float(hop) / 2 / slices, DIGITS), unit="s")
+
+
+def _parts(job: Job, shape) -> Iterator[tuple[float, float]]:
+    """(blocks, heads) that each stage computes; of a block on a slice, the slice's share of its FLOPs."""
+    sliced = isinstance(job.model, Sliced)
+    every, lengths = (job.model.cut, job.model.lengths) if sliced else (job.bounds, (shape.context,))
+    for layers in every:
+        blocks, last = added(0 < layer <= shape.layers for layer in layers), shape.layers < max(layers)
+        for share, length in zip(shares(shape, lengths), lengths):
+            yield blocks * share, last * length / shape.context
 
 
 def by_weights(job: Job) -> Costs:

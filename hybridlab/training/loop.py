@@ -54,10 +54,9 @@ class Trainer:
         every = range(comm.size)
         comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
         self._make_weights(module)
-        rows = job.rows, job.first_row(comm.rank)
-        self.work = self.works(
-            self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), draws_of(module), rows, comm.device
-        )
+        rows, ends = (job.rows, job.first_row(comm.rank)), stages.ends_of(job.model, module, job.bounds)
+        about = self.weights, ends, self._loss(), job.rooms(comm.rank), draws_of(module), rows, comm.device
+        self.work = self.works(*about)
         exchanges = (mode.exchange(comm.for_purpose(mode.purpose), job) for mode in job.modes)
         self.work.exchanging = next(filter(None, exchanges), None)
         door = comm.for_purpose("messages")

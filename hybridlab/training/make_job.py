@@ -1,6 +1,7 @@
 """From arguments to a job: defaults are filled in, and invalid arguments raise an error in one sentence."""
 
 import os
+from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 
 import torch
@@ -13,6 +14,7 @@ from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes import registry
 from hybridlab.modes.data_parallel import DTYPES
+from hybridlab.predict.plans import slicing
 from hybridlab.runtime.message_driven import one_chain
 from hybridlab.scheduling.dispatched import PARTS
 from hybridlab.scheduling.lower import lower, posted_ahead
@@ -27,6 +29,7 @@ from hybridlab.training.first_weights import refuse_other_weights
 from hybridlab.training.job import OPTIMIZERS, Job
 from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.model import Model
+from hybridlab.training.models.slices import Sliced, refuse_no_slices
 from hybridlab.training.out_of_core import within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 from hybridlab.training.shards import refuse_other_shards
@@ -55,6 +58,10 @@ def job_of(**given) -> Job:
     layers = len(model.layers(whole)) - sum(model.ends)
     played = _played(mesh, of, modes, chosen, layers)
     bounds = _bounds(model, whole, played, of["cut"], layers)
+    _refuse_other_slices(played, of)
+    if played.slices > 1:
+        model = Sliced(model, _lengths(model, played, of), bounds)
+        whole, bounds = model.made(of["seed"], getattr(torch, of["dtype"]), {}), model.bounds
     same = {name: of[name] for name in FIELDS} | {"weights": _found_from_anywhere(of["weights"])}
     job = Job(mesh, played, bounds, model, modes, chosen, _rows(mesh, played, of, model, "rows" in given), **same)
     vars(job)["whole"] = whole  # keep the inspected module
@@ -109,7 +116,8 @@ def _played(mesh: Mesh, of: dict, modes, chosen: dict, layers: int) -> Schedule:
         for mode in modes:
             schedule, chunks = mode.meant(schedule, chunks, mesh, chosen, layers)
     if isinstance(schedule, str):
-        said = {name: value for name, value in (("chunks", chunks), ("copies", of["copies"])) if value is not None}
+        said = {"chunks": chunks, "copies": of["copies"], "slices": number_of(of["slices"])}
+        said = {name: value for name, value in said.items() if value is not None}
         one = named(schedule, ranks=mesh["pp"], microbatches=of["microbatches"], **said)
         schedule = replicate(one, mesh.played) if mesh["dp"] > 1 else one
     refuse_other_mesh(mesh, schedule)
@@ -124,9 +132,41 @@ def _bounds(model: Model, whole, schedule: Schedule, cut, layers: int) -> tuple[
     if schedule.exchanges and schedule.stages != layers:
         blocks = schedule.stages // PARTS
         raise ValueError(f"{schedule.name} needs a block on every stage: give a model of {blocks} blocks")
-    if schedule.breaks and cut == "layers":
+    if schedule.breaks and cut == "layers" and schedule.slices == 1:
         return stages.cut_at_branches(model, whole, schedule)
-    return stages.cut(model, schedule.stages, cut, whole)
+    return stages.cut(model, schedule.stages // schedule.slices, cut, whole)
+
+
+def number_of(slices: int | Sequence[int] | None) -> int | None:
+    """The number of slices, from a number or lengths."""
+    return len(slices) if isinstance(slices, Sequence) else slices
+
+
+def _refuse_other_slices(schedule: Schedule, of: dict):
+    """Raise ValueError if slices, or a way to slice, were given for a schedule that has another number, or none."""
+    said = next(((name, of[name]) for name in ("slices", "slicing") if of[name] is not None), None)
+    number = schedule.slices if of["slices"] is None else number_of(of["slices"])
+    if said and (number != schedule.slices or (of["slices"] is None and number == 1)):
+        has = f"has {schedule.slices} slices" if schedule.slices > 1 else "runs whole rows"
+        raise ValueError(
+            f"{said[0]}={said[1]!r} is invalid: {schedule.name} {has}. Leave {said[0]} out, or give schedule='seq1f1b'"
+        )
+
+
+def _lengths(model: Model, schedule: Schedule, of: dict) -> tuple[int, ...]:
+    """The lengths of the slices of a row."""
+    refuse_no_slices(model, schedule.slices)
+    said, context = of["slices"], model.terms
+    if not isinstance(said, Sequence):
+        return slicing.lengths(model.shape, schedule.slices, of["slicing"] or "equal")
+    if of["slicing"] is not None:
+        raise ValueError(f"slicing={of['slicing']!r} is invalid: slices has the lengths already. Leave slicing out")
+    if len(said) != schedule.slices or sum(said) != context or min(said) < 1:
+        raise ValueError(
+            f"slices={tuple(said)} is invalid: a row of {context} tokens has {schedule.slices} slices. Give "
+            f"{schedule.slices} lengths, 1 or more, that add up to {context}"
+        )
+    return tuple(said)
 
 
 def _rows(mesh: Mesh, schedule: Schedule, of: dict, model: Model, said: bool) -> int:
@@ -152,7 +192,7 @@ def _fitted(job: Job, active: int) -> Schedule:
     schedule, skips, breaks = job.schedule, job.links.skips, job.links.breaks
     if job["zero"] < 3:
         schedule = without_gathers(schedule)  # PyTorch's runtime skips them without FSDP
-    tied = tuple(sorted({home for home in job.homes.values() if len(home) > 1}))
+    tied = _tied(job.homes.values())
     for a, b in sorted(set(schedule.breaks) - set(breaks)):
         raise ValueError(
             f"{schedule.name} has stages {a} and {b} in different branches, but with this cut stage {b} of the model "
@@ -170,6 +210,15 @@ def _fitted(job: Job, active: int) -> Schedule:
     for mode in job.modes:
         summed = mode.scheduled(summed, job.chosen, active)
     return validate(lower(summed))
+
+
+def _tied(homes: Collection[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """The groups of stages that share weights, directly or through other stages."""
+    groups: list[set[int]] = []
+    for home in (set(home) for home in homes if len(home) > 1):
+        met = [group for group in groups if group & home]
+        groups = [group for group in groups if not group & home] + [home.union(*met)]
+    return tuple(sorted(tuple(sorted(group)) for group in groups))
 
 
 def refuse_other_mesh(mesh: Mesh, schedule: Schedule):

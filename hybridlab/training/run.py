@@ -20,9 +20,9 @@ from hybridlab.core.when.timeline import Timeline
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.time.costs import Costs
 from hybridlab.runtime.clocks import measured
+from hybridlab.runtime.emulated import EmulatedWork
 from hybridlab.runtime.links import edge_links, pairs_of
 from hybridlab.runtime.message_driven import as_done, one_chain
-from hybridlab.runtime.work import EmulatedWork
 from hybridlab.scheduling.lower import lower, posted_ahead
 from hybridlab.scheduling.validate import validate
 from hybridlab.signatures import spelled

@@ -12,6 +12,7 @@ from torch import nn
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.plans.partition import partition
 from hybridlab.predict.plans.replicated import Layer
+from hybridlab.runtime.work import Ends
 from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.graph import in_sequence
 from hybridlab.training.models.model import Model
@@ -188,10 +189,10 @@ class Links:
     def of(cls, bounds, takes: dict[int, tuple[int, ...]]) -> "Links":
         """The links of stages `bounds` in a model whose layers have these inputs. Tensors for several layers of a stage
         from the same other stage are sent together, each once."""
-        home = {layer: stage for stage, layers in enumerate(bounds) for layer in layers} | {-1: 0}
+        home = {layer: stage for stage, layers in enumerate(bounds) for layer in layers}
         crossing = {}
         for there, sources in sorted(takes.items()):
-            for source in sources:
+            for source in (one for one in sources if one >= 0):  # every rank has the batch
                 edge = home[source], home[there]
                 if edge[0] != edge[1] and source not in crossing.setdefault(edge, []):
                     crossing[edge].append(source)
@@ -222,24 +223,29 @@ class Links:
 
 
 class Stage(nn.Module):
-    """Some layers of a model, run in sequence: from the tensors that arrive to those that leave, edge by edge.
+    """Some layers of a model, run in sequence: from the tensors that arrive to those that leave, edge by edge, and then
+    the output that enters the loss, if it has one; the last stage of a model returns only this output.
 
-    layers  {number: layer};  takes  of the full model;  links, number  the links, and the number of this stage
+    layers  {number: layer};  scored  the numbers of those whose outputs enter the loss
+    takes  of the full model;  links, number  the links, and the number of this stage
     widths  {layer: the number of tensors in its output tuple; 0 for a single tensor}
     """
 
-    def __init__(self, layers: dict, takes: dict, links: Links, number: int, widths: dict[int, int]):
+    def __init__(self, layers: dict, takes: dict, links: Links, number: int, widths: dict[int, int], scored):
         super().__init__()
         self.numbers, self.takes, self.widths = list(layers), takes, widths
         self.layers = nn.ModuleList(layers.values())
-        self.enters = [layer for edge in links.into(number) for layer in edge] or [-1]
+        batch = [-1] if any(-1 in takes[layer] for layer in layers) else []
+        self.enters = batch + [layer for edge in links.into(number) for layer in edge]
         self.leaves = links.out_of(number)
+        self.ends, self.scored = max(takes) in layers, [layer for layer in layers if layer in scored]
 
     def forward(self, *arrived):
         made = in_sequence(dict(zip(self.numbers, self.layers)), self.takes, self._entered(arrived))
-        if not self.leaves:
+        if self.ends:
             return made[self.numbers[-1]]
-        return tuple(tuple(x for layer in edge for x in flat(made[layer])) for edge in self.leaves)
+        edges = [tuple(x for layer in edge for x in flat(made[layer])) for edge in self.leaves]
+        return tuple(edges + [made[layer] for layer in self.scored])
 
     def _entered(self, arrived) -> dict:
         """{layer: its output}, for the earlier layers that this stage reads from."""
@@ -259,7 +265,15 @@ def stages_of(model: Model, module: nn.Module, bounds, between=()) -> list[Stage
     links = Links.of(bounds, takes)
     widths = {number: len(x) if isinstance(x, tuple) else 0 for number, x in enumerate(between)}
     mine = lambda numbers: {number: layers[number] for number in numbers}
-    return [Stage(mine(numbers), takes, links, stage, widths) for stage, numbers in enumerate(bounds)]
+    scored = model.scored(len(layers))
+    return [Stage(mine(numbers), takes, links, stage, widths, scored) for stage, numbers in enumerate(bounds)]
+
+
+def ends_of(model: Model, module: nn.Module, bounds) -> Ends:
+    """The stages with these layers that read the batch, and those whose outputs enter the loss."""
+    home = {layer: stage for stage, layers in enumerate(bounds) for layer in layers}
+    reads = {home[layer] for layer, sources in model.takes(module).items() if -1 in sources}
+    return Ends(reads, {home[layer]: part for layer, part in model.scored(len(home)).items()})
 
 
 def names_of(module: nn.Module, stages: list[Stage]) -> list[dict[str, nn.Parameter]]:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import hybridlab as hl
 from hybridlab.core.what import seams
-from hybridlab.core.what.seams import Attends, DrawsByPlace, Positions, Seam, Tallies
+from hybridlab.core.what.seams import Attends, DrawsByPlace, Positions, Recalls, Seam, Tallies
 from hybridlab.core.what.shape import Routing, Shape
 from hybridlab.training.models.gallery import GALLERY, named
 from hybridlab.training.models.gpt import Attention, Dropout
@@ -61,7 +61,7 @@ def test_declarations_go_with_subclasses_copies_pickles_and_wrappers():
     for one in (Narrow(SHAPES[0]), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         assert isinstance(one, Attends) and not isinstance(one, Positions)
     wrapped = nn.Sequential(nn.utils.parametrizations.weight_norm(Attention(SHAPES[0]).q), nn.ModuleList([layer]))
-    assert of(wrapped) == {Attends}
+    assert of(wrapped) == {Attends, Recalls}
 
 
 # ---- what is declared and not there

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from hybridlab.runtime.work import _Exchanged
+from hybridlab.runtime.emulated import _Exchanged
 
 AHEAD = 2.0  # seconds that the others' clock is ahead of this rank's
 

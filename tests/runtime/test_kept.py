@@ -25,7 +25,7 @@ from hybridlab.modes.parts.replicated import Replicated
 from hybridlab.runtime.arena import Arena, Kept
 from hybridlab.runtime.copies import Coming, Leaving
 from hybridlab.runtime.player import Player
-from hybridlab.runtime.work import ModelWork
+from hybridlab.runtime.work import Ends, ModelWork
 from hybridlab.scheduling.validate import validate
 from hybridlab.world.talk.clock import HostClock
 
@@ -74,7 +74,8 @@ class Bench:
     def work(self, capacity=math.inf, works=KeepingWork):
         weights = Replicated(ALONE, self.layout, self.stages, self.named, program=[], early=False)
         rooms = {s: [torch.empty(ROWS, WIDTH, dtype=torch.float64)] for s in range(STAGES - 1)}
-        about = weights, STAGES - 1, lambda y, t: (y * t).sum(), rooms, SimpleNamespace(on=True), (ROWS, 0)
+        ends = Ends({0}, {STAGES - 1: lambda targets: targets})
+        about = weights, ends, lambda y, t: (y * t).sum(), rooms, SimpleNamespace(on=True), (ROWS, 0)
         work = works(Arena(capacity), *about) if issubclass(works, KeepingWork) else works(*about)
         weights.begin()
         weights.arm(True)

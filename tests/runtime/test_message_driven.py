@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import hybridlab as hl
+from hybridlab.runtime.emulated import EmulatedWork
 from hybridlab.runtime.message_driven import MessageDriven, as_done
-from hybridlab.runtime.work import EmulatedWork
 from hybridlab.world.talk.clock import HostClock
 
 THREE = hl.schedule("1f1b", ranks=3, microbatches=5)

@@ -14,7 +14,7 @@ from hybridlab.core.when.action import Action
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes.parts.replicated import AS_WEIGHTS, Policy, Replicated
-from hybridlab.runtime.work import ModelWork
+from hybridlab.runtime.work import Ends, ModelWork
 from hybridlab.training.make_job import job_of
 
 DOUBLE, SINGLE, HALF = torch.float64, torch.float32, torch.bfloat16
@@ -52,7 +52,7 @@ def made(dtype=DOUBLE, policy=AS_WEIGHTS):
     params = tuple(Param(name, tuple(weight.shape)) for its in named.values() for name, weight in its.items())
     weights = Replicated(ALONE, Layout(Mesh(), params), stages, named, program=[], early=False, policy=policy)
     rooms = {0: [torch.empty(2, 4, dtype=dtype), torch.empty(2, 4, dtype=torch.int64)]}
-    work = ModelWork(weights, 1, of, rooms, SimpleNamespace(), rows=(2, 0))
+    work = ModelWork(weights, Ends({0}, {1: lambda targets: targets}), of, rooms, SimpleNamespace(), rows=(2, 0))
     work.load(list(INPUTS.to(dtype)), list(TARGETS.to(dtype)), tokens=4)
     weights.begin()
     return stages, work

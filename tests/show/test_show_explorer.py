@@ -14,7 +14,7 @@ from hybridlab.core.when import exchange
 from hybridlab.show.live import attempt as live
 from hybridlab.show.live import explorer
 from hybridlab.show.live.attempt import Growing, in_seconds
-from hybridlab.show.live.explorer import SLIDERS, explore, simulated, takes_chunks
+from hybridlab.show.live.explorer import SLIDERS, explore, simulated, takes
 from hybridlab.show.live.typed_text import cells, parsed
 from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.picture import column, picture
@@ -76,8 +76,9 @@ def test_one_model_however_it_is_cut():
 
 
 def test_only_some_schedules_take_chunks():
-    assert takes_chunks("interleaved") and takes_chunks("looped_bfs")
-    assert not takes_chunks("1f1b") and not takes_chunks("gpipe")
+    assert takes("interleaved") == takes("looped_bfs") == ["chunks"]
+    assert takes("seq1f1b") == ["chunks", "slices"] and takes("terapipe") == ["slices"]
+    assert takes("1f1b") == takes("gpipe") == []
     widget = explore("1f1b", "interleaved")
     before = [column(widget.picture, "x1")[column(widget.picture, "lane") < 4].tolist(), widget.timelines[1].length]
     widget.chunks = 4

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import hybridlab as hl
-from hybridlab.runtime.work import EmulatedWork
+from hybridlab.runtime.emulated import EmulatedWork
 from hybridlab.scheduling.lower import lower
 from hybridlab.training import run
 

@@ -140,8 +140,9 @@ def test_what_leaves_each_layer_is_named_by_its_weights():
 def test_what_passes_a_module_is_found_with_one_row():
     passed = job_of(Mesh(pp=2), shape=SMALL).passed
     row, inside = (1, SMALL.context, SMALL.width), (1, SMALL.context, SMALL.inside)
-    assert passed["blocks.0.mlp.up"] == (1, True, row, inside) and passed["blocks.2.mlp.down"] == (3, True, inside, row)
-    assert passed["embed.token"] == (0, False, (1, SMALL.context), row)
+    assert passed["blocks.0.mlp.up"] == ((1,), True, row, inside)
+    assert passed["blocks.2.mlp.down"] == ((3,), True, inside, row)
+    assert passed["embed.token"] == ((0,), False, (1, SMALL.context), row)
 
 
 def test_a_job_that_travels_knows_what_leaves_its_layers(monkeypatch):

@@ -5,7 +5,7 @@ import time
 import pytest
 
 import hybridlab as hl
-from hybridlab.runtime.work import EmulatedWork
+from hybridlab.runtime.emulated import EmulatedWork
 from hybridlab.scheduling.lower import lower
 from hybridlab.training import run
 from hybridlab.world.talk import offset

@@ -8,6 +8,7 @@ not guess from a name: an attribute `attend` of a layer without this declaration
 
   seam           the layer has                     who asks
   `Attends`      attend(q, k, v), widths           context parallelism replaces it; selective recomputation
+  `Recalls`      recall(*kept)                     a model in slices joins keys and values of earlier slices
   `Positions`    first                             context and sequence parallelism say which positions are here
   `Features`     feature                           grid parallelism says which features are here
   `Dispatches`   dispatch(x, chosen, …), experts   expert parallelism; tensor parallelism of experts
@@ -74,6 +75,17 @@ class Attends(Seam):
     attend: Callable
     widths: tuple[int, int, int, int]
     documents: tuple[int, ...] = ()
+
+
+class Recalls(Seam):
+    """A layer that looks back: later positions need its keys and values, or the latents that they come from.
+
+    recall  recall(*kept) -> the same tensors for all positions so far, each (…, positions, features). For whole rows it
+            returns its arguments. A mode may replace it
+    """
+
+    asked = {"recall": ("kept",)}
+    recall: Callable
 
 
 class Positions(Seam):

@@ -250,7 +250,14 @@ def _columns(head, lines):
 # --- JSON --------------------------------------------------------------------------------------------------------
 
 LISTED = ("skips", "breaks", "exchanges", "tied")
-FACTS = ("name", "chunks", "window", "dp", *LISTED)  # stored in addition to the program; the rest follows from it
+FACTS = (
+    "name",
+    "chunks",
+    "slices",
+    "window",
+    "dp",
+    *LISTED,
+)  # stored in addition to the program; the rest follows from it
 
 
 def refuse_version(what: str, version: object, read: int) -> None:
@@ -272,7 +279,7 @@ def from_dict(saved: dict) -> dict:
         hint = "take it from Timeline.load(path).schedule" if is_timeline else "save one with schedule.save(path)"
         raise ValueError(f"this JSON is not a saved hybridlab schedule: {hint}")
     refuse_version("schedule", saved.get("version"), VERSION)
-    saved = {"exchanges": [], "breaks": []} | saved  # older files have none
+    saved = {"exchanges": [], "breaks": [], "slices": 1} | saved  # older files have none
     program = saved.get("program")
     if not _is_lists(program, str):
         raise ValueError("the saved schedule has no lists of actions under 'program': save it again")
@@ -298,6 +305,8 @@ def _is_sound(made, key, value):
         return False
     if key == "window":
         return bool(value) == bool(made["window"])
+    if key == "slices":
+        return value > 0 and (1 + max(stage for stage, _ in made["place"])) % value == 0
     return value > 0 and (key == "chunks" or len(made["programs"]) % value == len(made["replica_of"]) % value == 0)
 
 

@@ -59,6 +59,7 @@ class Schedule:
     breaks        missing edges of the chain, (stage, the next one): one branch ends and another one begins
     exchanges     edges between two stages of a rank that stand for an all-to-all of tokens with the other ranks along
                   ep; in lowered form each has a SEND and a RECV of this rank
+    slices        n: stage s·n + i is a stage s of the model on slice i of a row's tokens; 1: on whole rows
     window        microbatches that each copy of a stage has between two optimizer steps; 0: all of them
     tied          groups of stages that share weights, so that their gradients are summed
     fused         rows that run as one action with the next row
@@ -83,6 +84,7 @@ class Schedule:
     skips: tuple[tuple[int, int], ...] = ()
     breaks: tuple[tuple[int, int], ...] = ()
     exchanges: tuple[tuple[int, int], ...] = ()
+    slices: int = 1
     window: int = 0
     tied: tuple[tuple[int, ...], ...] = ()
     fused: tuple[int, ...] = ()
@@ -115,7 +117,7 @@ class Schedule:
         programs  a list for each rank, as in `of`
         changes   other fields that change
         """
-        facts = ("replica_of", "chunks", "skips", "breaks", "exchanges", "window", "tied", "dp")
+        facts = ("replica_of", "chunks", "skips", "breaks", "exchanges", "slices", "window", "tied", "dp")
         keep = {k: getattr(self, k) for k in facts}
         name, place = changes.pop("name", self.name), changes.pop("place", self.place)
         return Schedule.of(name, programs, place, self.microbatches, **keep | changes)

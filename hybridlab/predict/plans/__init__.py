@@ -12,4 +12,5 @@ memory and of the traffic are in `weights_of_rank` and `bytes_of_rank`.
 plan exists, `trust` how large the errors of predictions are. `by_schedule` simulates a plan with its schedule. `jobs`
 turns a plan, also one with replicated stages, into the arguments of a run, and `scaled` makes it small enough for this
 machine. `partition` and `replicated` cut layers into stages; `branches` compares this with sub-graph parallelism.
+`slicing` cuts rows into slices of equal cost.
 """

@@ -95,11 +95,14 @@ function sliding(model, choose) {
     controls[trait] = slider(name, least, most, step, model.get(trait), choose(trait));
   function put() {
     for (const [trait, control] of Object.entries(controls)) control.put(model.get(trait));
-    if (!controls.chunks) return;
-    const idle = !model.get("schedules").some((name) => model.get("choices")[name]);
-    controls.chunks.input.disabled = idle;
-    controls.chunks.root.toggleAttribute("data-idle", idle);
-    controls.chunks.root.title = idle ? "none of these schedules has this option" : "";
+    const options = model.get("choices"), taken = model.get("schedules").flatMap((name) => options[name] ?? []);
+    for (const option of new Set(Object.values(options).flat())) {
+      if (!controls[option]) continue;
+      const idle = !taken.includes(option);
+      controls[option].input.disabled = idle;
+      controls[option].root.toggleAttribute("data-idle", idle);
+      controls[option].root.title = idle ? "none of these schedules has this option" : "";
+    }
   }
   put();
   const [first, more] = [true, false].map((wanted) => Object.entries(controls)

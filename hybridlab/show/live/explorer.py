@@ -6,12 +6,11 @@ It has three parts:
     view.js …     a picture → the canvas, with transport, zoom, hover, counters; needs no kernel (see `module.py`)
     this file     choices → timelines, while a kernel runs; `explorer.js` holds its controls
 
-The browser gets the JavaScript as one module, joined by `module.module`. A page without a server uses the same files.
-Without a kernel a reader sees the static twin of the first picture.
+The browser gets the JavaScript as one module (`module.module`); a page without a server uses the same files.
 """
 
 import importlib.util
-import inspect
+import math
 import threading
 from dataclasses import replace
 from functools import lru_cache
@@ -26,7 +25,7 @@ from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.overlay import predicted_for
 from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.lower import lower
-from hybridlab.scheduling.registry import GENERATORS, schedules
+from hybridlab.scheduling.registry import GENERATORS, options_of, schedules
 from hybridlab.scheduling.registry import schedule as make
 from hybridlab.show.live.attempt import Attempt, in_seconds
 from hybridlab.show.live.module import module, stylesheet
@@ -40,6 +39,7 @@ SLIDERS = (  # trait, label, least, most, step
     ("ranks", "ranks p", 1, 32, 1),
     ("microbatches", "microbatches m", 1, 128, 1),
     ("chunks", "chunks per rank v", 1, 8, 1),
+    ("slices", "slices per row n", 1, 16, 1),
     ("ratio", "backward ÷ forward", 0, 4, 0.5),
     ("F", "forward F", 0.5, 4, 0.5),
     ("I", "input half I", 0, 4, 0.5),
@@ -47,10 +47,11 @@ SLIDERS = (  # trait, label, least, most, step
     ("latency", "message time", 0, 3, 0.25),
 )
 CONTROLS = ("two", "few", "all")
-MOST = {"ranks": 64, "microbatches": 4096, "chunks": 16}
+MOST = {"ranks": 64, "microbatches": 4096, "chunks": 16, "slices": 64}
+OPTIONS = ("chunks", "slices")  # of some schedules only
 QUICK = 4_000  # from this number of actions, machine code is worth its import: each move of a slider simulates again
 MOST_BOXES = 300_000  # of one schedule: about 3 for each rank, microbatch and chunk
-CHOSEN = ("schedules", "ranks", "microbatches", "chunks", "F", "I", "W", "latency", "typed")
+CHOSEN = ("schedules", "ranks", "microbatches", "chunks", "slices", "F", "I", "W", "latency", "typed")
 
 
 def explore(
@@ -58,6 +59,7 @@ def explore(
     ranks: int = 4,
     microbatches: int = 8,
     chunks: int = 2,
+    slices: int = 2,
     F: float = 1,
     I: float = 1,
     W: float = 1,
@@ -72,8 +74,9 @@ def explore(
              the costs; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
     ranks    of the pipeline;  microbatches  of one step;  latency  of a message
     chunks   stages per rank v, for the schedules that take it
+    slices   token slices of a row n, for the schedules that take it
     F, I, W  durations of forward, input half, weight half (a full backward takes I + W) of all stages of a rank
-             together, so that with v chunks each stage takes 1/v of them
+             together, so that with v chunks or v slices each stage takes 1/v of them
     controls  shown at first: "two" sliders and Play; "few": schedules and steps too; "all"
     play     play the timelines once when they become visible, unless the browser asks for reduced motion
     run      runs a schedule on real processes; `hl.explore` passes `hl.run`
@@ -93,8 +96,9 @@ def explore(
             raise ValueError(f"a {type(one).__name__} cannot be explored: give names, schedules or timelines")
     names = [one for one in flat if isinstance(one, str)]
     given = [one for one in flat if not isinstance(one, str)]
-    sizes = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks, "controls": controls, "play": play}
-    return Explorer(given, run, schedules=names, **sizes, F=F, I=I, W=W, latency=latency)
+    sizes = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks, "slices": slices}
+    more = {"F": F, "I": I, "W": W, "latency": latency, "controls": controls, "play": play}
+    return Explorer(given, run, schedules=names, **sizes, **more)
 
 
 class Explorer(anywidget.AnyWidget):
@@ -113,6 +117,7 @@ class Explorer(anywidget.AnyWidget):
     ranks = traitlets.Int().tag(sync=True)
     microbatches = traitlets.Int().tag(sync=True)
     chunks = traitlets.Int().tag(sync=True)
+    slices = traitlets.Int().tag(sync=True)
     latency = traitlets.Float().tag(sync=True)
     ratio = traitlets.Float().tag(sync=True)
     F = traitlets.Float().tag(sync=True)
@@ -134,7 +139,7 @@ class Explorer(anywidget.AnyWidget):
         self._turn = threading.RLock()  # a run shows pictures too, from a separate thread
         super().__init__(
             **chosen,
-            choices={name: takes_chunks(name) for name in schedules()},
+            choices={name: takes(name) for name in schedules()},
             sliders=[list(slider) for slider in SLIDERS if chosen["schedules"] or slider[0] not in MOST],
             style_data=STYLE,
         )
@@ -152,16 +157,12 @@ class Explorer(anywidget.AnyWidget):
         return Costs(F=self.F, I=self.I, W=self.W, latency=self.latency)
 
     def _predicted(self, costs) -> list[Timeline]:
-        """The stack from top to bottom: the typed schedule, the arguments, the schedules chosen by name.
-
-        If messages take time, they are explicit actions, so that they are visible.
-        """
+        """The stack from top to bottom: the typed schedule, the arguments, the schedules chosen by name."""
         plans = ([self._own] if self._own else []) + self._given + [self._made(name) for name in self.schedules]
         return [one if isinstance(one, Timeline) else simulated(one, costs) for one in plans]
 
     def _made(self, name):
-        sizes = {"ranks": self.ranks, "microbatches": self.microbatches}
-        sizes |= {"chunks": self.chunks} if takes_chunks(name) else {}
+        sizes = {size: getattr(self, size) for size in ("ranks", "microbatches", *takes(name))}
         _refuse_too_much(sizes)
         return _schedule(name, **sizes)
 
@@ -256,12 +257,8 @@ class Explorer(anywidget.AnyWidget):
     # --- calls from the page ---------------------------------------------------------------------------------------
 
     def _asked(self, _, content, buffers):
-        if content.get("ask") == "run":
-            self.run()
-        elif content.get("ask") == "stop":
-            self.stop()
-        elif content.get("ask") == "svg":
-            self.send({"svg": self.twin})
+        does = {"run": self.run, "stop": self.stop, "svg": lambda: self.send({"svg": self.twin})}
+        does.get(content.get("ask"), lambda: None)()
 
     @property
     def summary(self) -> str:
@@ -287,7 +284,7 @@ def simulated(plan: Schedule, costs: Costs) -> Timeline:
 
     costs  of all stages of a rank together: with v chunks per rank each stage takes 1/v of them
 
-    If messages take time, they are explicit actions.
+    Messages that take time are explicit actions.
     """
     plan = lower(plan) if costs.latency else plan
     quick = len(plan.rows) >= QUICK and importlib.util.find_spec("numba")
@@ -305,16 +302,17 @@ def _schedule(name, **sizes):
     return make(name, **sizes)
 
 
-def takes_chunks(name: str) -> bool:
-    """Whether the schedule of this name takes the number of stages per rank."""
-    return name in GENERATORS and "chunks" in inspect.signature(GENERATORS[name]).parameters
+def takes(name: str) -> list[str]:
+    """The sliders that only some schedules follow, and that the schedule of this name follows."""
+    return [option for option in OPTIONS if name in GENERATORS and option in options_of(name)]
 
 
 def _refuse_too_much(sizes):
     for name, number in sizes.items():
         if isinstance(number, int) and number > MOST[name]:
-            limit = f"give {MOST[name]} at most, or use hl.draw"
-            raise ValueError(f"{name}={number} is too large for the explorer: {limit}")
-    boxes = 3 * sizes["ranks"] * sizes["microbatches"] * sizes.get("chunks", 1)
+            raise ValueError(
+                f"{name}={number} is too large for the explorer: give {MOST[name]} at most, or use hl.draw"
+            )
+    boxes = 3 * math.prod(sizes.values())
     if boxes > MOST_BOXES:
         raise ValueError(f"about {boxes} boxes are too many for the explorer: give fewer ranks or microbatches")

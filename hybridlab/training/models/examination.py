@@ -265,11 +265,11 @@ def _near(alone, whole, number: slice, rows: int) -> bool:
 class Passed(NamedTuple):
     """The inputs and outputs of a module when one row goes through the model.
 
-    layer   that contains the module;  wanted  whether its input gets a gradient
+    layers  that contain the module: one, or several that share it;  wanted  whether its input gets a gradient
     entered, left  the shapes of its first input tensor, and of its first output tensor
     """
 
-    layer: int
+    layers: tuple[int, ...]
     wanted: bool
     entered: torch.Size
     left: torch.Size
@@ -282,17 +282,20 @@ def passed(model, seed: int, dtype: torch.dtype) -> dict[str, Passed]:
     """
     module, found = model.made(seed, dtype, {} if model.by_place else None), {}
     device = "meta" if model.by_place else "cpu"
-    layer_of = {id(one): number for number, layer in enumerate(model.layers(module)) for one in layer.modules()}
+    layers_of = {}
+    for number, layer in enumerate(model.layers(module)):
+        for one in layer.modules():
+            layers_of[id(one)] = (*layers_of.get(id(one), ()), number)
 
     def note(name):
         def hook(one, arrived, named, leaving):
             x = arrived[0] if arrived else next(iter(named.values()))
-            found[name] = Passed(layer_of[id(one)], x.requires_grad, x.shape, flat(leaving)[0].shape)
+            found[name] = Passed(layers_of[id(one)], x.requires_grad, x.shape, flat(leaving)[0].shape)
 
         return hook
 
     for name, one in module.named_modules():
-        if id(one) in layer_of:
+        if id(one) in layers_of:
             one.register_forward_hook(note(name), with_kwargs=True)
     inputs, _ = model.batch(0, 1)
     model.through(module, mapped(lambda x: x.to(device), as_computed(inputs, dtype)))

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.what.seams import Attends, Branches, Draws, DrawsByPlace, Features, Positions
+from hybridlab.core.what.seams import Attends, Branches, Draws, DrawsByPlace, Features, Positions, Recalls
 from hybridlab.core.what.shape import Shape
 from hybridlab.runtime import masks
 from hybridlab.training.models.draws import ByPlace, drawn, stream
@@ -86,7 +86,7 @@ class Embed(nn.Module, Positions):
         return positions_T - masks.begins(tuple(self.documents), positions_T.device)[positions_T]
 
 
-class Attention(nn.Module, Attends):
+class Attention(nn.Module, Attends, Recalls):
     """Causal self-attention by heads of a fixed width; neighbouring query heads share one head of keys and values.
 
     attend     from queries, keys and values by head to the output of each head; a mode may replace it
@@ -110,8 +110,24 @@ class Attention(nn.Module, Attends):
         return self.out(self.attend(*self.by_head(x_BTD)).transpose(1, 2).flatten(2))
 
     def by_head(self, x_BTD):
-        """Queries (B, N, T, H), keys and values (B, K, T, H)."""
-        return tuple(heads(project(x_BTD), self.head_width) for project in (self.q, self.k, self.v))
+        """Queries (B, N, T, H), keys and values (B, K, S, H): S positions, of these T and of those before them."""
+        return self.queries(x_BTD), *self.keys_and_values(*self.recall(*self.kept(x_BTD)))
+
+    def recall(self, *kept):
+        """The keys and values of all positions so far: these are all."""
+        return kept
+
+    def queries(self, x_BTD):
+        """Queries by head."""
+        return heads(self.q(x_BTD), self.head_width)
+
+    def kept(self, x_BTD):
+        """Keys and values by head, which later positions need."""
+        return tuple(heads(project(x_BTD), self.head_width) for project in (self.k, self.v))
+
+    def keys_and_values(self, k_BKSH, v_BKSH):
+        """Keys and values by head, from the kept tensors."""
+        return k_BKSH, v_BKSH
 
     @property
     def widths(self) -> tuple[int, int, int, int]:
@@ -124,19 +140,20 @@ def heads(x_BTF, width: int):
     return x_BTF.unflatten(2, (-1, width)).transpose(1, 2)
 
 
-def attend(q_BNTH, k_BKTH, v_BKTH, documents=(), causal=True):
+def attend(q_BNTH, k_BKSH, v_BKSH, documents=(), causal=True):
     """For every position, the values of itself and of earlier positions in its document, weighted by the match of
-    queries and keys. Not causal: of later positions too.
+    queries and keys. Not causal: of later positions too. Fewer queries than keys are those of the last positions.
 
     >>> q, k, v = torch.randn(3, 1, 2, 5, 4)
     >>> first, second = (attend(q[:, :, its], k[:, :, its], v[:, :, its]) for its in (slice(3), slice(3, 5)))
     >>> torch.allclose(attend(q, k, v, documents=(3, 2)), torch.cat([first, second], 2), atol=1e-6)
     True
     """
-    hidden = {"is_causal": causal}
-    if documents:
-        hidden = {"attn_mask": masks.of_row(q_BNTH.shape[2], tuple(documents), causal, q_BNTH.device)}
-    return functional.scaled_dot_product_attention(q_BNTH, k_BKTH, v_BKTH, **hidden, enable_gqa=True)
+    queries, keys, hidden = q_BNTH.shape[2], k_BKSH.shape[2], {"is_causal": causal}
+    if documents or queries < keys:
+        row = masks.of_row(sum(documents) or keys, tuple(documents), causal, q_BNTH.device)
+        hidden = {"attn_mask": row[keys - queries : keys, :keys]}
+    return functional.scaled_dot_product_attention(q_BNTH, k_BKSH, v_BKSH, **hidden, enable_gqa=True)
 
 
 class Mlp(nn.Module):

@@ -43,16 +43,20 @@ class LatentAttention(Attention):
         self.latent, self.latent_norm = _latent(shape.width, shape.latent, norm)
         self.turned, self.rotary = nn.Linear(shape.width, shape.rotary, bias=False), Rotary(shape.rotary)
 
-    def by_head(self, x_BTD):
-        """Queries and keys (B, N, T, H + 2P), the last features rotated; values (B, N, T, H)."""
+    def queries(self, x_BTD):
+        """Queries (B, N, T, H + 2P), the last features rotated."""
         sizes = self.head_width, self.turned.out_features
-        q_BNTH, q_turned_BNTP = heads(self.q(self.q_norm(self.q_latent(x_BTD))), sum(sizes)).split(sizes, 3)
-        latent_BTL = self.latent_norm(self.latent(x_BTD))
-        k_BNTH, v_BNTH = (heads(project(latent_BTL), self.head_width) for project in (self.k, self.v))
-        k_turned_B1TP = self.rotary(self.turned(x_BTD)[:, None])
-        shared_BNTP = k_turned_B1TP.expand(-1, k_BNTH.shape[1], -1, -1)
-        queries, keys = (q_BNTH, self.rotary(q_turned_BNTP)), (k_BNTH, shared_BNTP)
-        return torch.cat(queries, 3), torch.cat(keys, 3), v_BNTH
+        q_BNTH, turned_BNTP = heads(self.q(self.q_norm(self.q_latent(x_BTD))), sum(sizes)).split(sizes, 3)
+        return torch.cat((q_BNTH, self.rotary(turned_BNTP)), 3)
+
+    def kept(self, x_BTD):
+        """The latent of each position, and the rotated features of its key, which all heads share."""
+        return self.latent_norm(self.latent(x_BTD)), self.rotary(self.turned(x_BTD)[:, None])
+
+    def keys_and_values(self, latent_BSL, turned_B1SP):
+        """Keys (B, N, S, H + 2P) and values (B, N, S, H), from latents."""
+        k_BNSH, v_BNSH = (heads(project(latent_BSL), self.head_width) for project in (self.k, self.v))
+        return torch.cat((k_BNSH, turned_B1SP.expand(-1, k_BNSH.shape[1], -1, -1)), 3), v_BNSH
 
     @property
     def widths(self):

@@ -130,10 +130,7 @@ class Model:
         return cls(**traced.told(module, loss, data, cuts), terms=terms)
 
     def refuse(self):
-        """Raise an error if it cannot be trained on its data.
-
-        raises  ValueError in one sentence
-        """
+        """Raise ValueError in one sentence if it cannot be trained on its data."""
 
     def dims_of(self, parameters) -> dict[str, str]:
         """{parameter: the names of its dims, or ""} of these `parameters`.
@@ -197,9 +194,8 @@ class Model:
         return module.to(dtype)
 
     def for_proof(self) -> "Model":
-        """The same model prepared for a check: no weight begins with equal numbers (`draws.stirred`), and batches come
-        from `for_proof` of its data, if it has one.
-        """
+        """The same model prepared for a check: no weight begins with equal numbers (`draws.stirred`), and its data are
+        those for a proof, if it has such."""
         model = copy.copy(self)
         model.proving, model.data = True, getattr(self.data, "for_proof", self.data)
         return model
@@ -212,6 +208,18 @@ class Model:
         raise ValueError(
             "this schedule has all-to-alls between stages, but this model has no experts: choose another schedule"
         )
+
+    def scored(self, layers: int) -> dict[int, Callable]:
+        """{layer whose output enters the loss, of `layers`: from all targets to its own}: the last one, and all."""
+        return {layers - 1: lambda targets: targets}
+
+    def repeated(self, layers: int) -> Sequence[int]:
+        """The layers that recomputation repeats, of `layers`: all except those at an end of the model."""
+        return range(self.ends[0], layers - self.ends[1])
+
+    def here(self, layer: int) -> dict[str, int]:
+        """{letter: its length in a layer}, where this is not the length in the full model."""
+        return {}
 
     def layers(self, module: nn.Module) -> list[nn.Module]:
         """The layers of a `module`, in sequence.

@@ -49,10 +49,14 @@ class RotaryAttention(Attention):
         super().__init__(shape, bias=False)
         self.rotary = Rotary(shape.head_width)
 
-    def by_head(self, x_BTD):
-        """Queries and keys, rotated; values unchanged."""
-        q_BNTH, k_BKTH, v_BKTH = super().by_head(x_BTD)
-        return self.rotary(q_BNTH), self.rotary(k_BKTH), v_BKTH
+    def queries(self, x_BTD):
+        """Queries by head, rotated."""
+        return self.rotary(super().queries(x_BTD))
+
+    def kept(self, x_BTD):
+        """Keys by head, rotated, and values."""
+        k_BKTH, v_BKTH = super().kept(x_BTD)
+        return self.rotary(k_BKTH), v_BKTH
 
 
 class SwiGLU(nn.Module):
