@@ -48,13 +48,9 @@ def rerouted(schedule: Schedule, dp: int, lost: Sequence[int]) -> Schedule:
     _refuse(schedule, dp, lost)
     whole = replicate(schedule, Mesh(dp=dp, pp=schedule.ranks))
     place, replica_of = _routes(whole, frozenset(lost))
-    programs = _greedy(whole, place, replica_of)
-    return with_sums(
-        Schedule.of(
-            f"rerouted {schedule.name}", programs, place, schedule.microbatches, replica_of=replica_of,
-            chunks=schedule.chunks, slices=schedule.slices, skips=schedule.skips, breaks=schedule.breaks, tied=schedule.tied,
-        )
-    )  # fmt: skip
+    kept = {name: getattr(schedule, name) for name in ("chunks", "slices", "skips", "breaks", "tied")}
+    programs, name = _greedy(whole, place, replica_of), f"rerouted {schedule.name}"
+    return with_sums(Schedule.of(name, programs, place, schedule.microbatches, replica_of=replica_of, **kept))
 
 
 def _refuse(schedule: Schedule, dp: int, lost: Sequence[int]):

@@ -69,8 +69,8 @@ def test_a_gap_is_judged_by_the_tensors_own_size_and_noise(off, own, noise, says
 
 
 def test_what_is_nothing_but_noise_is_measured_by_more_than_one_shadow(monkeypatch):
-    """The gradient of this bias is nothing but noise. For some seeds, and which ones depends on the processor, the first
-    shadow shows less than a quarter of what others show.
+    """The gradient of this bias is nothing but noise. For some seeds, which depend on the processor, the first shadow
+    shows less than a quarter of what others show.
     """
     bias, tiny = "blocks.1.attention.k.bias", hl.Shape(layers=2, width=4, heads=1, context=8)
 

@@ -41,7 +41,7 @@ OF_MEGATRON = (
     TRANSFORMERS,
     Rule(lambda plan, shape: plan.x > 1 or plan.z > 0, "does not support the axis x or owners: plan without grids"),
     Rule(
-        lambda plan, shape: plan.offload or plan.redone not in (0.0, 1.0),
+        lambda plan, shape: bool(plan.offload) or plan.redone not in (0.0, 1.0),
         "has no flag for offloaded activations, or for recomputing only some layers: leave them out",
     ),
     Rule(
