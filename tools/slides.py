@@ -107,7 +107,7 @@ def place(name: str, *phrases: str) -> Place:
     cells = books()[name].cells
     at = [i for i, cell in enumerate(cells) if any(_plain(phrase) in _plain(_all(cell)) for phrase in phrases)]
     if not at:
-        raise ValueError(f"phrases={phrases!r} is invalid: {name} says none. Mend them in docs/slides.toml.")
+        raise ValueError(f"phrases={phrases!r} is invalid: {name} says none. Correct them in docs/slides.toml.")
     sections = {_heading(cells, i): None for i in at}
     return min((_place(cells, start) for start in sections), key=lambda one: (one[0] in PASSING, not one[2]))
 
@@ -160,7 +160,7 @@ def _linked(name, title, anchor, line) -> str:
 
 
 def _claims() -> str:
-    """What the slides claim in passing, and what the course says to it."""
+    """The claims that slides make in passing, with the answers of the course."""
     lines = ["## Claims in passing", "", "| deck | slide | claims | answer | show this |", "|---|---|---|---|---|"]
     for one in slides()["claim"]:
         where = _linked(one["notebook"], *place(one["notebook"], one["phrase"]))

@@ -66,7 +66,6 @@ EXAMPLES = {  # by command: what is typed after its name
     "grade": (
         ("submissions", "all files of a folder"),
         ("submissions --seconds 60", "at most a minute for each"),
-        ("submissions --json", "the table as JSON"),
         ("submissions --jobs 4 --assignment 11_gpipe --csv grades.csv", "a class, one notebook"),
     ),
 }

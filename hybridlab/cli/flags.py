@@ -3,10 +3,10 @@
 `add_…` gives a command a group of flags; `read_…` turns their values into objects of the package.
 """
 
-import argparse
 import sys
 from dataclasses import replace
 
+from hybridlab.cli import lists
 from hybridlab.cli.parser import ADDED, add, reader
 from hybridlab.cli.sizes import OF_A_TRANSFORMER, OF_ROUTING
 from hybridlab.core.where.mesh import PLAYED, Mesh
@@ -35,29 +35,10 @@ def add_layout(one, microbatches=4):
     one.flag("--pp", help="pipeline-parallel ranks (default 4; 1 if --dp or another axis is given)", **whole)
     one.flag("--chunks", help="stages on each rank, for schedules with this option", **whole)
     told = "token slices of each row, or their lengths, such as 12,9,7; for seq1f1b and terapipe"
-    one.flag("--slices", type=_slices, metavar="N", help=told)
-    one.flag("--copies", type=_numbers, metavar="N,N", help="ranks of each stage, such as 3,1; only for pipedream")
+    one.flag("--slices", type=lists.slices, metavar="N", help=told)
+    one.flag("--copies", type=lists.numbers, metavar="N,N", help="ranks of each stage, such as 3,1; only for pipedream")
     told = "ranks that are lost, of dp·pp: the other copies of their stages do their work"
-    one.flag("--lost", type=_numbers, metavar="N,N", default=(), help=told)
-
-
-def _slices(text):
-    """A number of slices, or their lengths."""
-    try:
-        return tuple(map(int, text.split(","))) if "," in text else int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a number of slices nor their lengths: give 4, or 12,9,7"
-        ) from None
-
-
-def _numbers(text):
-    try:
-        return tuple(map(int, text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a list of whole numbers: separate them by commas, as in 3,1"
-        ) from None
+    one.flag("--lost", type=lists.numbers, metavar="N,N", default=(), help=told)
 
 
 def add_modes(one):
@@ -208,12 +189,12 @@ def add_training(one, **usual):
     named = {"data": {"metavar": "FILE", "help": "text file to train on, instead of the built-in text"}}
     named |= {
         "cut": {
-            "type": _cut,
+            "type": lists.cut,
             "metavar": "HOW",
             "help": "how to divide the model into stages: layers, parameters, time, or blocks per stage such as 3,1",
         }
     }
-    named |= {"betas": {"type": _betas, "metavar": "X,X"}}
+    named |= {"betas": {"type": lists.betas, "metavar": "X,X"}}
     named |= {"weights": {"metavar": "FOLDER", "help": "initial weights: an earlier run, safetensors, or DCP"}}
     for name in OF_A_JOB:
         how = {"default": usual[name]} if name in usual else {}
@@ -229,17 +210,6 @@ def add_training(one, **usual):
     for name, kind in ROUTING.items():
         told = f"with --experts: {OF_ROUTING[name]}"
         one.flag(f"--{name}", type=kind, metavar="X" if kind is float else "NAME", help=told)
-
-
-def _betas(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(map(float, text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a pair of numbers: give two, such as 0.9,0.95") from None
-
-
-def _cut(text: str):
-    return [int(part) for part in text.split(",")] if text[:1].isdigit() else text
 
 
 def read_training(chosen) -> dict:

@@ -83,7 +83,8 @@ def terapipe(ranks: int, microbatches: int, slices: int = 2) -> Schedule:
 def on_slices(schedule: Schedule, slices: int) -> Schedule:
     """A list of actions in which stage s·n + i is stage s on slice i: the same with the arrows between its stages.
 
-    slices  n
+    schedule  the list of actions
+    slices    n
 
     raises  ValueError if the stages are not a multiple of n, or the list has two directions, arrows or messages already
 

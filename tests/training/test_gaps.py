@@ -69,23 +69,23 @@ def test_a_gap_is_judged_by_the_tensors_own_size_and_noise(off, own, noise, says
 
 
 def test_what_is_nothing_but_noise_is_measured_by_more_than_one_shadow(monkeypatch):
-    """The gradient of this bias is nothing but noise. For some seeds, which depend on the processor, the first shadow
-    shows less than a quarter of what others show.
-    """
+    """The gradient of this bias is nothing but noise, and the first shadow happens to show only a fifth of it."""
     bias, tiny = "blocks.1.attention.k.bias", hl.Shape(layers=2, width=4, heads=1, context=8)
+    about = dict(shape=tiny, microbatches=2, seed=9, dtype="float64")
+    own = alone_of(**about)[1]["gradient"][bias]
 
-    def close(seed):
-        job = job_of(hl.Mesh(pp=1), shape=tiny, microbatches=2, seed=seed, dtype="float64")
-        one, shadow = (OneDevice(job, moved) for moved in range(2))
-        for device in (one, shadow):
-            device.gradients(0)
-        own, other = one.gradient()[bias], shadow.gradient()[bias]
-        return 0 < (other - own).abs().max() < own.abs().max() / 4
+    class Quiet(OneDevice):
+        def __init__(self, job, moved=0):
+            super().__init__(job, moved)
+            self.first_shadow = moved == 1
 
-    seed = next(filter(close, range(1000)))
+        def gradient(self):
+            return super().gradient() | ({bias: 1.2 * own} if self.first_shadow else {})
+
+    monkeypatch.setattr(reference, "OneDevice", Quiet)
 
     def judgement():
-        job, alone = alone_of(shape=tiny, microbatches=2, seed=seed, dtype="float64")
+        job, alone = alone_of(**about)
         part = as_a_rank(alone)
         part["gradient"][bias] = 2 * alone["gradient"][bias]  # as another order of sums may have it
         return judged(job, alone, part)

@@ -121,7 +121,7 @@ def _of_task(task: str, rows: Sequence[Row]) -> dict:
 
 
 def told(found: dict[str, dict]) -> str:
-    """The statistics as lines, the exercise with the fewest right answers first; without those nobody answered."""
+    """The statistics as lines, the exercise with the fewest right answers first; without those without an answer."""
     asked = {task: one for task, one in found.items() if one["answered"]}
     wide = max(map(len, asked), default=0)
     order = sorted(asked, key=lambda task: asked[task]["right"] / asked[task]["answered"])

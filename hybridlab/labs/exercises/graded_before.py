@@ -2,7 +2,7 @@
 
 A row is kept under the digest of everything that it follows from: the submission, the exercises that count, the time
 limit and the files of this package. Rows with a problem are never kept, since time limits depend on the machine's load.
-They are in the folder `.graded` beside the submissions; whoever may write there may write grades.
+They are in the folder `.graded` next to the submissions. A user who can write there can write grades.
 """
 
 import hashlib

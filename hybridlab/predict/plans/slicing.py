@@ -24,6 +24,8 @@ SLICING = ("equal", "cost")
 def per_token(shape: Shape) -> tuple[int, int]:
     """(α, β) of a block: FLOPs of its matrices for one token, and of attention for one position that the token sees.
 
+    shape  of the model
+
     >>> per_token(Shape(width=4096, heads=32)) == (24 * 4096**2, 4 * 4096)
     True
     """
@@ -33,7 +35,8 @@ def per_token(shape: Shape) -> tuple[int, int]:
 def lengths(shape: Shape, slices: int, slicing: str = "equal") -> tuple[int, ...]:
     """The lengths of the slices of a row, which add up to the context.
 
-    slices   n;  slicing  "equal": lengths that differ by at most 1; "cost": equal FLOPs in a block
+    shape    of the model, with its context;  slices  n
+    slicing  "equal": lengths that differ by at most 1; "cost": equal FLOPs in a block
 
     raises  ValueError if a slice would have no token, or slicing is none of its choices
 
@@ -62,6 +65,9 @@ def _end(alpha: float, beta: float, tokens: int, fraction: float) -> float:
 
 def shares(shape: Shape, lengths: Sequence[int]) -> list[float]:
     """The fraction of a row's FLOPs that each slice costs in a block.
+
+    shape    of the model, with its context
+    lengths  of the slices, which add up to the context
 
     >>> shares(Shape(width=4096, heads=32, context=32768), (16384, 16384))
     [0.4, 0.6]

@@ -8,6 +8,9 @@ import numpy as np
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.lanes import RECEIVE, REDUCE, lanes
 from hybridlab.core.when.play import play
+from hybridlab.core.when.room import Room
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.predict.time.costs import Costs
 
 LINKS = {  # what a message from rank a to rank b occupies
     "directed": lambda a, b: [(a, b)],
@@ -21,7 +24,9 @@ LAST_TICK = 2.0**62
 class Case:
     """The input of both engines: a schedule with its times in integer ticks."""
 
-    def __init__(self, schedule, costs, link, rendezvous, post, room=None):
+    def __init__(
+        self, schedule: Schedule, costs: Costs, link: str, rendezvous: bool, post: str, room: Room | None = None
+    ):
         costs.refuse(schedule)
         self.costs, self.flow, self.tick = costs, flow_of(schedule, room), costs.tick()
         self.resources, self.blocking = LINKS[link], link == "compute"

@@ -1,8 +1,8 @@
 """The numbers that a dry run knows: whole numbers and flags that follow from the batch alone.
 
 A forward may ask for a number: is there padding in this mask? Tensors on torch's meta device have none. But a batch is
-real, and what integers and booleans are computed from it, is cheap. So each operation on them is done twice, on the
-meta device and on the CPU, and a question is answered from the CPU. What depends on weights is not known.
+real, and its integers and booleans are cheap to compute. So each operation on them is done twice, on the meta device
+and on the CPU, and a question is answered from the CPU. Numbers that depend on weights stay unknown.
 
 Relatives: `one_rank`, which enters this mode; `alive`, which counts memory and does not see these tensors.
 """
