@@ -95,15 +95,19 @@ def test_rows_are_in_the_order_of_their_names_whichever_is_ready_first(tmp_path,
     last = threading.Event()
 
     def graded(file, one, seconds):
-        last.set() if file.stem == "b" else last.wait(10)
+        _ = file.stem == "b" or last.wait(10)
         return Row(file.name)
+
+    def on_row(row):
+        ready.append(row.file)
+        last.set()
 
     monkeypatch.setattr(grading, "load", lambda file: {"student": None, "answers": {}})
     monkeypatch.setattr(grading, "_graded", graded)
     for name in "ab":
         (tmp_path / f"{name}.json").write_text("{}")
     ready = []
-    rows = grading.grade(tmp_path, on_row=lambda row: ready.append(row.file), jobs=2)
+    rows = grading.grade(tmp_path, on_row=on_row, jobs=2)
     assert ready == ["b.json", "a.json"] and [row.file for row in rows] == ["a.json", "b.json"]
     with pytest.raises(ValueError, match="jobs=0 is invalid"):
         grading.grade(tmp_path, jobs=0)
