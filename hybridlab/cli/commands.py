@@ -55,7 +55,7 @@ def run(chosen) -> dict:
     predicted = predicted_for(measured)
     print(predicted.summary)
     print(measured.summary)
-    print(output.of_messages(measured))
+    print(f"one message takes {measured.origin['latency'] * 1e6:.0f} µs here")
     if chosen.save:
         measured.save(chosen.save)
     return {

@@ -32,7 +32,6 @@ from hybridlab.core.when.action import CODE, COLLECTIVES, MESSAGES, SWAPS
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.law import makes, takes
 from hybridlab.core.when.schedule import Schedule
-from hybridlab.runtime.links import pairs_of
 
 
 class Player:
@@ -56,8 +55,7 @@ class Player:
         self.brought = copies_before(schedule, self.line.index(comm.rank), room)
         self._numbers = {}
         self.calls = [self._bound(index, action) for index, action in enumerate(self.program)]
-        pairs = pairs_of(schedule, self.line)
-        comm.greet({pair for some in pairs.values() for pair in some}, work.device)
+        comm.greet(self._pairs(), work.device)
 
     def step(self) -> torch.Tensor:
         """Run the program once, and read the times."""
@@ -90,6 +88,14 @@ class Player:
         return torch.tensor(times, dtype=torch.int64).reshape(-1, 4)
 
     # binding, once: the call of each action, and its slots
+
+    def _pairs(self) -> set[tuple[int, int]]:
+        """The pairs of ranks that communicate in this schedule, in this rank's group."""
+        place, replicas = self.schedule.place, {replica for _, replica in self.schedule.place}
+        both = (
+            (place.get((a, one)), place.get((b, one))) for a, b in self.schedule.inside.values() for one in replicas
+        )
+        return {(self.line[a], self.line[b]) for a, b in both if None not in (a, b) and a != b}
 
     def _bound(self, index, action):
         if action.kind in COLLECTIVES:
