@@ -1,11 +1,12 @@
 """Exercises: `labs.answer("naive.utilisation", 0.25)` replies at once; `labs.progress()` shows your progress.
 
-Also `labs.machines`: your measurements and those recorded on other machines; `labs.on_gpus`: published
-measurements on GPUs, with our predictions; `labs.reveal`: your guesses;
-`labs.compare`: predictions and measurements; `labs.table`, `labs.timelines`: rows that a loop would print.
+Also `labs.machines`: your measurements and those recorded on other machines; `labs.on_gpus`: published measurements on
+GPUs, with our predictions; `labs.reveal`: your guesses; `labs.compare`: predictions and measurements; `labs.table`,
+`labs.timelines`: rows that a loop would print.
 
-The names are in `exercises`, `by_machine`, `on_gpus`, `revealed`, `comparison` and `rows`; `explore`, `play` and `demo`
-are `hl.explore`, `hl.play` and the main job; `copies` are those of notebooks. Every notebook has its own folder here.
+The names are in `exercises`, `by_machine`, `gpu_results`, `revealed`, `comparison` and `rows`; `explore`, `play` and
+`demo` are `hl.explore`, `hl.play` and the main job; `copies` are those of notebooks. Every notebook has its own folder
+here.
 Each name is loaded when it is first used, because ranks import modules of this package and need none of these names.
 """
 
@@ -19,7 +20,7 @@ _HOME = {
     "student": "exercises.student",
     "export": "exercises.submission",
     "machines": "by_machine",
-    "on_gpus": "on_gpus",
+    "on_gpus": "gpu_results",
     "reveal": "revealed",
     "Guess": "revealed",
     "compare": "comparison",

@@ -745,7 +745,7 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (footprints, "2 * (p - behind - 1) + (v - 1) * p + 1", "(p - behind - 1) + (v - 1) * p + 1", live_is_the_schedules),
     (footprints, "(cut / t + whole) / shape.layers", "(cut + whole) / t / shape.layers", every_weight_is_held),
     (footprints, "for least in (3, 2, 1)", "for least in (3, 1, 2)", states_are_the_papers),
-    (spaces, "for v in (divisors(shape.layers // p)", "for v in (divisors(shape.layers)", spaces_are_whole),
+    (spaces, "else divisors(shape.layers // p)", "else divisors(shape.layers)", spaces_are_whole),
     (spaces, "holds(shape.sizes, every.division(shape))", "True", spaces_are_whole),
     (spaces, "if batch % (d * ep) == 0", "if d == 1", spaces_are_whole),
 ]  # fmt: skip

@@ -265,7 +265,7 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (performance, "shown(wait, one, software.context)", "wait", keys_are_gathered_beside_attention),
     (performance, "shown(experts[0], products[0], software.experts)", "experts[0]", tokens_travel_beside_products),
     (performance, "np.maximum(copied - added(one), 0)", "copied", activations_may_wait_on_the_host),
-    (footprint, "np.minimum(blocks, ON_DEVICE)", "blocks", activations_may_wait_on_the_host),
+    (footprint, "plan.offload * np.maximum(blocks - ON_DEVICE, 0)", "0", activations_may_wait_on_the_host),
     (performance, "(1 + (plan.p == 1) +", "(2 +", sums_outside_of_blocks_may_count),
     (performance, "+ plan.sequence / 2) * summed + loss", ") * summed + loss", sums_outside_of_blocks_may_count),
     (performance, "for each in LOSS_SUMS)", "for each in (3,))", sums_outside_of_blocks_may_count),

@@ -44,7 +44,7 @@ def test_the_picture_follows_every_slider():
     assert widget.summary == f"{wanted.summary}\n{waits}" and widget.picture["length"] == wanted.length
     assert column(widget.picture, "x1").tolist() == column(picture(wanted), "x1").tolist()
     assert widget.ratio == pytest.approx(3.5 / 2)
-    assert {name for name, *_ in SLIDERS} == {*choice, "ratio"}
+    assert {name for name, *_ in SLIDERS} == {*choice, "ratio", "slices"}
 
 
 def test_the_ratio_moves_both_halves_in_one_picture(monkeypatch):

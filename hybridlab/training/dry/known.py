@@ -35,28 +35,28 @@ class Known(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(_is_meta(x) for x in tree_flatten((args, kwargs))[0]):
             if ASKS & set(function.tags):
-                real = self._answered(function, args, kwargs)
-                made = tree_map(lambda x: x.to("meta") if torch.is_tensor(x) else x, real)
-                self._keep(made, real)
-                return made
-            if function is LEAVES and _is_on(kwargs, "cpu"):
                 return self._answered(function, args, kwargs)
+            if function is LEAVES and _is_on(kwargs, "cpu"):
+                real = self._real(function, args, kwargs)
+                return _refuse(function) if real is UNKNOWN else real
         made = function(*args, **kwargs)
         self._follow(function, args, kwargs, made)
         return made
 
     def _answered(self, function, args, kwargs):
-        """The result of an operation that needs numbers.
+        """The result of an operation that may need numbers: an index by numbers does not, one by flags does.
 
-        raises  ValueError if they are not known
+        raises  ValueError if it needs some that are not known
         """
         real = self._real(function, args, kwargs)
         if real is UNKNOWN:
-            raise ValueError(
-                f"the model reads numbers of a tensor ({function.__name__.partition('.')[0]}) that depend on its "
-                "weights, and a dry run computes none: make its forward independent of them, or use hl.run"
-            )
-        return real
+            try:
+                return function(*args, **kwargs)
+            except (NotImplementedError, RuntimeError):
+                _refuse(function)
+        made = tree_map(lambda x: x.to("meta") if torch.is_tensor(x) else x, real)
+        self._keep(made, real)
+        return made
 
     def _follow(self, function, args, kwargs, made):
         """Keep the numbers of a result, if all that it was made of is known."""
@@ -94,6 +94,13 @@ class Known(TorchDispatchMode):
         memory = {x.untyped_storage()._cdata for x in changed}
         for x in [x for x in self.numbers if x.untyped_storage()._cdata in memory]:
             del self.numbers[x]
+
+
+def _refuse(function):
+    raise ValueError(
+        f"the model reads numbers of a tensor ({function.__name__.partition('.')[0]}) that depend on its weights, and "
+        "a dry run computes none: make its forward independent of them, or use hl.run"
+    )
 
 
 def _is_meta(x) -> bool:
