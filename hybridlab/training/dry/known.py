@@ -12,7 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
-ASKS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}  # of operations that need numbers
+ASKS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}  # of operations that may need numbers
+INDEX, REPEAT = torch.ops.aten.index.Tensor, torch.ops.aten.repeat_interleave.Tensor  # which do not always
+FLAGS = torch.bool, torch.uint8
 MOST = 1 << 24  # elements of a tensor whose numbers are kept
 LEAVES = torch.ops.aten._to_copy.default  # copies to another device
 UNKNOWN = object()
@@ -34,7 +36,7 @@ class Known(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if any(_is_meta(x) for x in tree_flatten((args, kwargs))[0]):
-            if ASKS & set(function.tags):
+            if _asks(function, args, kwargs):
                 return self._answered(function, args, kwargs)
             if function is LEAVES and _is_on(kwargs, "cpu"):
                 real = self._real(function, args, kwargs)
@@ -44,16 +46,13 @@ class Known(TorchDispatchMode):
         return made
 
     def _answered(self, function, args, kwargs):
-        """The result of an operation that may need numbers: an index by numbers does not, one by flags does.
+        """The result of an operation that needs numbers.
 
-        raises  ValueError if it needs some that are not known
+        raises  ValueError if they are not known
         """
         real = self._real(function, args, kwargs)
         if real is UNKNOWN:
-            try:
-                return function(*args, **kwargs)
-            except (NotImplementedError, RuntimeError):
-                _refuse(function)
+            _refuse(function)
         made = tree_map(lambda x: x.to("meta") if torch.is_tensor(x) else x, real)
         self._keep(made, real)
         return made
@@ -94,6 +93,15 @@ class Known(TorchDispatchMode):
         memory = {x.untyped_storage()._cdata for x in changed}
         for x in [x for x in self.numbers if x.untyped_storage()._cdata in memory]:
             del self.numbers[x]
+
+
+def _asks(function, args, kwargs) -> bool:
+    """Whether an operation needs numbers. The shape of an index by whole numbers follows from theirs; flags select."""
+    if function is INDEX:
+        return any(x is not None and x.dtype in FLAGS for x in args[1])
+    if function is REPEAT:
+        return kwargs.get("output_size") is None
+    return bool(ASKS & set(function.tags))
 
 
 def _refuse(function):
