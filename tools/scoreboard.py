@@ -155,7 +155,8 @@ def page(record: dict) -> str:
             for one in record["targets"]
         ]),
         "Rows in 4 bits are not an independent prediction: the fraction of the promised speed-up that they reach was "
-        "set with half of these rows known. The ring of ZeRO 3 in SC'21's table 2 was set from that table.",
+        "set with half of these rows known. The ring of ZeRO 3 in SC'21's table 2 was set from that table, and "
+        "the second copy of the largest gradient with measured peaks of simumax_b200_memory.",
         *[part for name in GROUPS for part in _group(record, name)],
         "## What a call answers",
         "The same rows through `hl.plan(model, machine, gpus, batch, software=…, precision=…, …)`, with every field of "

@@ -99,10 +99,14 @@ def add_schedule(one):
 
 def read_schedule(chosen, ranks=None):
     """The schedule; `ranks` of one pipeline, if not those of the flags."""
+    from hybridlab.predict.plans.slicing import number_of
     from hybridlab.scheduling.registry import schedule as make
 
-    slices = len(chosen.slices) if isinstance(chosen.slices, tuple) else chosen.slices
-    said = {"chunks": chosen.chunks, "copies": chosen.copies, "slices": slices}
+    if isinstance(chosen.slices, tuple) and not hasattr(chosen, "model"):
+        raise ValueError(
+            "--slices has lengths, but only a model has tokens: give a number of slices, or use check, train or dry-run"
+        )
+    said = {"chunks": chosen.chunks, "copies": chosen.copies, "slices": number_of(chosen.slices)}
     more = {name: value for name, value in said.items() if value is not None}
     of = {"ranks": ranks or _pipeline_ranks(chosen), "microbatches": chosen.microbatches, **more}
     if not chosen.lost:

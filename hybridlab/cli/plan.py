@@ -1,6 +1,7 @@
 """The command that plans a training run: its flags, its output, and the start of the best plan."""
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 
 from hybridlab.cli.sizes import OF_A_PLAN
@@ -298,5 +299,17 @@ def _add_answer(one):
 
 
 def _sizes(text: str) -> dict:
-    pairs = [part.partition("=")[::2] for part in text.split(",")]
-    return {name.strip(): int(value) if value.strip().isdigit() else value.strip() for name, value in pairs}
+    pairs = [part.partition("=")[::2] for part in text.split(",") if part.strip()]
+    return {name.strip(): _value(value.strip()) for name, value in pairs}
+
+
+def _value(text: str):
+    """A number, a switch, or a name.
+
+    >>> [_value(text) for text in ("4", "0.5", "False", "full")]
+    [4, 0.5, False, 'full']
+    """
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return {"True": True, "False": False}.get(text, text)

@@ -84,18 +84,16 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: A
     <schedule 1f1b: 4 ranks, 4 stages, 8 microbatches, 64 actions>
     """
     options = {option: value for option, value in options.items() if value is not None}
-    if name not in GENERATORS:
-        raise ValueError(f"there is no schedule {name!r}: choose one of {', '.join(GENERATORS)}")
+    allowed = options_of(name)
     numbers = {"ranks": ranks, "microbatches": microbatches, "dp": dp, "chunks": options.get("chunks", 1)}
-    numbers |= {"slices": options["slices"]} if "slices" in options else {}
     for what, number in numbers.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ValueError(f"{what}={number!r} is not possible: give a whole number, 1 or more")
-    allowed = options_of(name)
     for option in options:
         if option not in allowed:
             takes = f"choose from {', '.join(allowed)}" if allowed else "leave it out"
             raise ValueError(f"schedule {name!r} has no option {option!r}: {takes}")
+    numbers |= {"slices": options["slices"]} if isinstance(options.get("slices"), int) else {}
     refuse_actions(2 * math.prod(numbers.values()), **numbers)
     one = GENERATORS[name](ranks, microbatches, **options)
     return validate(one if dp == 1 else replicate(one, Mesh(dp=dp, pp=ranks)))
@@ -104,9 +102,13 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: A
 def options_of(name: str) -> list[str]:
     """The options of the schedule with this name.
 
+    raises  ValueError if there is none
+
     >>> options_of("interleaved")
     ['chunks', 'group']
     """
+    if name not in GENERATORS:
+        raise ValueError(f"there is no schedule {name!r}: choose one of {', '.join(GENERATORS)}")
     return list(inspect.signature(GENERATORS[name]).parameters)[2:]
 
 

@@ -29,8 +29,8 @@ def rerouted(schedule: Schedule, dp: int, lost: Sequence[int]) -> Schedule:
     lost      ranks from 0 to dp·p-1; rank q·p + r is rank r of pipeline q, as in Mesh(dp=dp, pp=p)
 
     Run it on Mesh(pp=dp·p). A lost rank has no actions, and holds no weights. The order is greedy: input gradients and
-    backwards first, then forwards, then weight gradients. The saved activations of a rank grow in proportion to its
-    number of microbatches, by one microbatch more at most.
+    backwards first, then forwards, then weight gradients. The saved activations of each stage grow at most in
+    proportion to the microbatches that its rank runs, plus one.
 
     With F=1, B=2, full backwards and at most f lost ranks in the same stage, the length is about
     3·(m·dp / (dp-f) + p-1).

@@ -29,11 +29,12 @@ def seq1f1b(ranks: int, microbatches: int, slices: int = 2, chunks: int = 1, hal
 
     Placement:   stage s on slice i is stage s·n + i; stage k·p + r of the model on rank r, for chunk k
     Order:       F × w, then (F, B), then B, with w = min(p-1-r + n-1, n·m); with v chunks w = min(2(p-1-r) + (v-1)N
-                 + n-1, v·n·m) on the table of interleaved, in groups of N ≥ p slices of whole rows; with halves I for
-                 B, and W r slices later, as in ZB-H1
+                 + n-1, v·n·m) on the table of interleaved, in groups of whole rows: N slices each, at least p if there
+                 are so many; with halves w = (p-1-r) + (v-1)N + n-1, I for B, and W r slices later, as in ZB-H1
     Needs:       a model with causal attention
-    Bubble:      bubble_overhead (p-1)/(v·n·m), of slices of equal cost; idle (p-1)(F+B), of one slice in one chunk
-    Peak:        min(n+p-1-r, n·m) slices on rank r, for one chunk: 1 + (p-1-r)/n rows
+    Bubble:      bubble_overhead (p-1)/(v·n·m), of slices of equal cost, for n·m ≥ p or one chunk; idle (p-1)(F+B), of
+                 one slice in one chunk; with halves idle (p-1)F at F = I = W, for n(m-1) ≥ p-1
+    Peak:        min(n+p-1-r, n·m) slices on rank r, for one chunk: 1 + (p-1-r)/n rows; with halves min(n+p-1, n·m)
     Source:      Sun et al. 2024, arXiv:2406.03488
 
     raises  ValueError when slices or chunks cannot be

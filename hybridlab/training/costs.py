@@ -1,6 +1,7 @@
 """The predicted times of a job's actions on a machine of the catalog, by formula."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hybridlab.core.added import added
 from hybridlab.core.what.catalog import Machine
@@ -33,12 +34,14 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
     more |= {"attend": ATTEND.index(job["attend"]), "dispatch": DISPATCH.index(job["dispatch"])}
     more |= {"recompute": RECOMPUTE.index(job["recompute"]), "zero": job["zero"]}
     plan = Plan(*sizes, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
-    forward, backward, head, hop, _, _ = pieces(shape, plan, job.rows * job.microbatches, machine)
+    batch, of_a_slice = job.rows * job.microbatches, replace(shape, context=-(-shape.context // slices))
+    forward, backward, head, _, _, _ = pieces(shape, plan, batch, machine)
+    hop = pieces(of_a_slice, plan, batch, machine)[3]
     third = float(head) / 3  # of the head; its forward has one of its three matmuls
     parts = list(_parts(job, shape))
     F = [blocks * float(sum(forward)) + heads * third for blocks, heads in parts]
     B = [blocks * float(sum(backward)) + 2 * heads * third for blocks, heads in parts]
-    return _costs(F, B, post=round(float(hop) / 2 / slices, DIGITS), unit="s")
+    return _costs(F, B, post=round(float(hop) / 2, DIGITS), unit="s")
 
 
 def _parts(job: Job, shape) -> Iterator[tuple[float, float]]:

@@ -59,8 +59,8 @@ def job_of(**given) -> Job:
     played = _played(mesh, of, modes, chosen, layers)
     bounds = _bounds(model, whole, played, of["cut"], layers)
     _refuse_other_slices(played, of)
-    if played.slices > 1:
-        model = Sliced(model, _lengths(model, played, of), bounds)
+    if lengths := _lengths(model, played, of):
+        model = Sliced(model, lengths, bounds)
         whole, bounds = model.made(of["seed"], getattr(torch, of["dtype"]), {}), model.bounds
     same = {name: of[name] for name in FIELDS} | {"weights": _found_from_anywhere(of["weights"])}
     job = Job(mesh, played, bounds, model, modes, chosen, _rows(mesh, played, of, model, "rows" in given), **same)
@@ -116,7 +116,7 @@ def _played(mesh: Mesh, of: dict, modes, chosen: dict, layers: int) -> Schedule:
         for mode in modes:
             schedule, chunks = mode.meant(schedule, chunks, mesh, chosen, layers)
     if isinstance(schedule, str):
-        said = {"chunks": chunks, "copies": of["copies"], "slices": number_of(of["slices"])}
+        said = {"chunks": chunks, "copies": of["copies"], "slices": slicing.number_of(of["slices"])}
         said = {name: value for name, value in said.items() if value is not None}
         one = named(schedule, ranks=mesh["pp"], microbatches=of["microbatches"], **said)
         schedule = replicate(one, mesh.played) if mesh["dp"] > 1 else one
@@ -137,31 +137,32 @@ def _bounds(model: Model, whole, schedule: Schedule, cut, layers: int) -> tuple[
     return stages.cut(model, schedule.stages // schedule.slices, cut, whole)
 
 
-def number_of(slices: int | Sequence[int] | None) -> int | None:
-    """The number of slices, from a number or lengths."""
-    return len(slices) if isinstance(slices, Sequence) else slices
-
-
 def _refuse_other_slices(schedule: Schedule, of: dict):
     """Raise ValueError if slices, or a way to slice, were given for a schedule that has another number, or none."""
-    said = next(((name, of[name]) for name in ("slices", "slicing") if of[name] is not None), None)
-    number = schedule.slices if of["slices"] is None else number_of(of["slices"])
-    if said and (number != schedule.slices or (of["slices"] is None and number == 1)):
-        has = f"has {schedule.slices} slices" if schedule.slices > 1 else "runs whole rows"
+    said = of["slices"]
+    if said is not None and slicing.number_of(said) != schedule.slices:
         raise ValueError(
-            f"{said[0]}={said[1]!r} is invalid: {schedule.name} {has}. Leave {said[0]} out, or give schedule='seq1f1b'"
+            f"slices={said!r} is invalid: {schedule.name} was made with slices={schedule.slices}. Leave slices out, or "
+            "make the schedule with this number"
+        )
+    if of["slicing"] is not None and schedule.slices == 1:
+        raise ValueError(
+            f"slicing={of['slicing']!r} is invalid: {schedule.name} runs whole rows. Leave slicing out, or give "
+            "schedule='seq1f1b' with slices"
         )
 
 
 def _lengths(model: Model, schedule: Schedule, of: dict) -> tuple[int, ...]:
-    """The lengths of the slices of a row."""
-    refuse_no_slices(model, schedule.slices)
+    """The lengths of the slices of a row; none for whole rows."""
     said, context = of["slices"], model.terms
+    if schedule.slices == 1 and not isinstance(said, Sequence):
+        return ()
+    refuse_no_slices(model, schedule.slices)
     if not isinstance(said, Sequence):
         return slicing.lengths(model.shape, schedule.slices, of["slicing"] or "equal")
     if of["slicing"] is not None:
         raise ValueError(f"slicing={of['slicing']!r} is invalid: slices has the lengths already. Leave slicing out")
-    if len(said) != schedule.slices or sum(said) != context or min(said) < 1:
+    if any(type(one) is not int or one < 1 for one in said) or sum(said) != context:
         raise ValueError(
             f"slices={tuple(said)} is invalid: a row of {context} tokens has {schedule.slices} slices. Give "
             f"{schedule.slices} lengths, 1 or more, that add up to {context}"

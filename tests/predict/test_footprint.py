@@ -12,9 +12,10 @@ from hybridlab.predict.bytes.activations import kept_for
 from hybridlab.predict.bytes.memory import MIXED, model_states
 from hybridlab.predict.papers.published import published
 from hybridlab.predict.plans.by_schedule import schedule_of
-from hybridlab.predict.plans.footprint import footprint, in_flight, live, states, weights
+from hybridlab.predict.plans.footprint import footprint, in_flight, left_behind, live, states, weights
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.software import programs
 
 ROWS = published("zero_memory_7p5B_formula")
 STAGES = ("baseline_GB", "Pos_GB", "Pos_g_GB", "Pos_g_p_GB")
@@ -107,3 +108,31 @@ def test_each_way_to_save_saves():
     for more in (dict(recompute=1), dict(recompute=2), dict(sequence=1)):
         assert footprint(GPT3, Plan(**plain, **more), 64).activations < base.activations, more
     assert footprint(GPT3, Plan(**plain, d=4, zero=1), 64).optimizer == base.optimizer / 4
+
+
+@pytest.mark.parametrize(
+    "sizes, said",
+    [({"offload": 2.0}, "offload=2.0"), ({"p": 0}, "p=0"), ({"v": 0}, "v=0"), ({"redone": 5.0}, "redone")],
+)
+def test_memory_refuses_numbers_that_no_plan_has(sizes, said):
+    with pytest.raises(ValueError, match=f"{said}.* is not possible: give a number from"):
+        hl.memory("gpt3-175b", 96, **sizes)
+
+
+@pytest.mark.parametrize("batch", [0, -8])
+def test_memory_refuses_an_empty_batch(batch):
+    with pytest.raises(ValueError, match=f"batch={batch} is out of range"):
+        hl.memory("gpt3-175b", batch)
+
+
+def test_what_is_copied_to_the_host_is_what_is_saved():
+    """Also in 8 bits, and if only some blocks are recomputed."""
+    from hybridlab.predict.plans import performance
+
+    shape, machine = hl.catalog.model("llama3-70b").shape, hl.catalog.machine("gb200")
+    for precision, redone in itertools.product(("bf16", "fp8"), (0.0, 0.5, 1.0)):
+        software, plan = programs("megatron-2025", precision), Plan(recompute=2, redone=redone, offload=1.0)
+        (one,) = performance._with_host(
+            shape, plan, machine, software, performance.Work(*[0.0] * len(performance.Work._fields))
+        )
+        assert one.pointwise * machine.host == pytest.approx(left_behind(shape, plan, software))

@@ -58,12 +58,26 @@ def test_a_plan_with_all_fields_fixed_can_be_changed(mine):
     assert found.changed == {"d": (2, 4)} and found.after.plan.v == 5 and found.after.plan.sequence
     assert set(mine.what_if(cp=2).changed) == {"d"} and mine.what_if(cp=2).after.plan.cp == 2
     assert mine.what_if(v=3).after.plan.uneven
-    with pytest.raises(ValueError, match="p=3 is impossible"):
+    with pytest.raises(ValueError, match="divides this model and batch with p=3: "):
         mine.what_if(p=3)
+    with pytest.raises(ValueError, match="with ep=2: .* ep 1 experts"):
+        mine.what_if(ep=2)
+    with pytest.raises(ValueError, match="no size was asked for"):
+        mine.what_if()
+    with pytest.raises(ValueError, match="t=None is not possible"):
+        mine.what_if(t=None)
 
 
 def test_sequence_parallelism_cannot_stay_without_tensor_parallelism(mine):
     assert mine.what_if(t=1).changed["sequence"] == (True, False)
+
+
+def test_saved_scores_are_recomputed_only_where_a_kernel_saves_them(mine):
+    assert mine.what_if(recompute="selective").changed["fused"] == (True, False)
+
+
+def test_a_sentence_names_what_differs(mine):
+    assert repr(mine.what_if(t=2, p=8)).startswith("t=2 instead of 4 also changes d=4 instead of 2. ")
 
 
 def test_conditions_can_be_asked_for(mine):
@@ -81,3 +95,5 @@ def test_the_command_line_asks_the_same(capsys, free):
     said = ["plan", "--model", "gpt-39.1b", "--gpus", "512", "--batch", "1536", "--zero", "0", "--what-if", "p=8"]
     assert main(said) == 0
     assert repr(free.what_if(p=8)) in capsys.readouterr().out
+    assert main([*said[:-1], "fused=False,redone=0.5,"]) == 0
+    assert repr(free.what_if(fused=False, redone=0.5)) in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Lost ranks: every microbatch passes every stage once, on a living rank, and the result is that of one device."""
 
 from collections import Counter
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -36,8 +37,18 @@ def test_halves_fill_the_bubbles_and_several_losses_cost_less_than_whole_pipelin
         assert halves < whole <= dropped
 
 
-def test_without_a_loss_it_is_as_long_as_the_schedule():
+def test_1f1b_without_a_loss_is_as_long_as_1f1b():
     assert length("1f1b", 3, 4, 6, []) == 3 * (6 + 3)
+
+
+def of_a_stage(plan, stage):
+    """{rank: (the most microbatches whose activations of a stage it saves, how many it runs)}."""
+    found, ends = {}, ("B", "W")
+    for rank, program in enumerate(plan.program):
+        kinds = [action.kind for action in program if action.stage == stage and action.kind in ("F", *ends)]
+        if kinds:
+            found[rank] = max(accumulate(-1 if kind in ends else 1 for kind in kinds)), kinds.count("F")
+    return found
 
 
 @st.composite
@@ -67,6 +78,10 @@ def test_every_microbatch_passes_every_stage_once_on_a_living_rank(case):
     assert not any(made.program[rank] for rank in lost)
     assert not set(lost) & set(made.place.values())
     hl.validate(hl.lower(made))
+    for stage in range(one.stages):
+        before, after = (of_a_stage(plan, stage) for plan in (hl.orders.replicate(one, hl.Mesh(dp=dp, pp=ranks)), made))
+        for rank, (peak, own) in after.items():
+            assert peak <= -(-own * before[rank][0] // before[rank][1]) + 1
 
 
 @pytest.mark.parametrize(

@@ -357,7 +357,7 @@ def test_a_forward_may_ask_for_numbers_that_follow_from_its_batch():
 
 @pytest.mark.slow
 def test_a_forward_that_asks_for_a_weights_number_is_told_so():
-    with pytest.raises(ValueError, match="reads numbers of a tensor .* depend on its weights.* or use hl.run"):
+    with pytest.raises(ValueError, match="reads numbers of a tensor .* does not know.* or use hl.run"):
         dry_run(Mesh(pp=3), model=masked(Choosing()), batch=8, microbatches=2, rank=2)
 
 
@@ -369,8 +369,27 @@ def test_numbers_are_known_until_something_unknown_is_written_into_them():
         rest.fill_(7)
         assert whole.tolist() == [0, 7, 7, 7]
         first.copy_(torch.zeros(1, device="meta"))
-        with pytest.raises(ValueError, match="a dry run computes none"):
+        with pytest.raises(ValueError, match="a dry run does not know"):
             whole.sum().item()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make", ["empty(3, dtype=torch.long, device='meta')", "empty_like(torch.arange(3).to('meta'))"]
+)
+def test_memory_without_numbers_is_unknown(make):
+    """A buffer for a message, say."""
+    with Known(), pytest.raises(ValueError, match="a dry run does not know"):
+        eval(f"torch.{make}").tolist()
+
+
+@pytest.mark.slow
+def test_an_index_by_numbers_asks_for_none_and_one_by_unknown_flags_does():
+    x = torch.zeros(4, 2, device="meta")
+    with Known():
+        assert x[torch.zeros(3, device="meta").argsort()].shape == (3, 2)
+        with pytest.raises(ValueError, match="numbers of a tensor \\(index\\)"):
+            x[torch.zeros(4, device="meta") > 0]
 
 
 @pytest.mark.slow

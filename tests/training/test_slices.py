@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import hybridlab as hl
+from hybridlab.cli.main import main
 from hybridlab.core.what.catalog import machine
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
@@ -269,12 +270,15 @@ def test_without_the_caches_gradient_the_loss_is_right():
         (Mesh(pp=2, tp=2), {"scatter": True}, "scatter=True shards the positions T, but seq1f1b has slices of them"),
         (Mesh(pp=2), {"device_memory": 0.5}, "device_memory=0.5 is invalid: it plans the copies of each stage alone"),
         (Mesh(pp=2), {"slices": (3, 4)}, r"slices=\(3, 4\) is invalid: a row of 32 tokens has 2 slices"),
+        (Mesh(pp=2), {"slices": (12.0, 20)}, r"slices=\(12.0, 20\) is invalid: a row of 32 tokens has 2 slices"),
+        (Mesh(pp=2), {"slices": (31,)}, r"slices=\(31,\) is invalid: a row of 32 tokens has 1 slices"),
+        (Mesh(pp=2), {"slices": 1, "slicing": "cost"}, "slicing='cost' is invalid: seq1f1b runs whole rows"),
         (Mesh(pp=2), {"slices": (30, 2), "slicing": "cost"}, "slicing='cost' is invalid: slices has the lengths"),
         (Mesh(pp=2), {"slices": 40}, "slices=40 is invalid: a row of 32 tokens leaves a slice without any"),
         (Mesh(pp=2), {"schedule": "1f1b", "slicing": "cost"}, "slicing='cost' is invalid: 1f1b runs whole rows"),
         (Mesh(pp=2), {"schedule": "1f1b"}, "schedule '1f1b' has no option 'slices'"),
         (Mesh(pp=2), {"schedule": "dualpipe"}, "schedule 'dualpipe' has no option 'slices'"),
-        (Mesh(pp=2), {"driven": True}, "driven=True|one stage on each rank"),
+        (Mesh(pp=2), {"driven": True}, "not a chain with one stage on each rank"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_in_a_sentence(mesh, more, words):
@@ -286,12 +290,25 @@ def test_what_cannot_be_is_refused_in_a_sentence(mesh, more, words):
 
 
 def test_another_number_of_slices_than_the_schedules_is_refused():
-    with pytest.raises(ValueError, match="slices=3 is invalid: seq1f1b has 2 slices"):
+    with pytest.raises(ValueError, match="slices=3 is invalid: seq1f1b was made with slices=2"):
         job_of(Mesh(pp=2), schedule("seq1f1b", 2, 4, slices=2), slices=3)
     assert job_of(Mesh(pp=2), schedule("seq1f1b", 2, 4, slices=2), slices=(20, 12)).model.lengths == (20, 12)
 
 
+def test_lengths_without_a_model_are_refused(capsys):
+    assert main(["simulate", "--schedule", "seq1f1b", "--slices", "12,9,7"]) == 2
+    assert "only a model has tokens" in capsys.readouterr().err
+
+
 # ---- what a dry run predicts
+
+
+def test_a_message_of_a_slice_has_a_whole_latency():
+    """Its bytes are divided by the slices, and its latency is not."""
+    asked = {"shape": Shape(layers=2, context=128), "dtype": "bfloat16"}
+    post = [costs_of(job_of(Mesh(pp=2), "seq1f1b", slices=n, **asked), machine("a100")).post for n in (1, 2, 128)]
+    latency = machine("a100").latency[0] / 2
+    assert post[0] > post[1] > post[2] > latency > post[0] / 2
 
 
 def test_the_predicted_times_of_the_slices_add_up_to_those_of_rows():

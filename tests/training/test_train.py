@@ -220,6 +220,7 @@ def test_training_alone_learns():
         (Mesh(up=2), {}, "has an axis up, which no mode uses: choose from pp, dp, x, cp, ep, tp"),
         (Mesh(pp=2, dp=2), {"schedule": schedule("1f1b", 2, 4, dp=2)}, "numbers its replicas differently from"),
         (Mesh(pp=2), {"schedule": "2f2b"}, "there is no schedule"),
+        (Mesh(dp=2), {"schedule": "2f2b", "zero": 3}, "there is no schedule"),
         (Mesh(pp=2), {"optimizer": "adam"}, "choose one of sgd, adamw"),
         (Mesh(pp=2), {"dtype": "int8"}, "there is no dtype"),
         (Mesh(pp=2), {"steps": 0}, "steps=0 is not positive: give 1 or more"),

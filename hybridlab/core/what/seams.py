@@ -65,7 +65,8 @@ class Attends(Seam):
     """Attention without its projections: from queries, keys and values by head to the outputs of all heads.
 
     attend     attend(q_BNTH, k_BKTH, v_BKTH) -> (B, N, T, H), causal attention: the values of a position and of those
-               before it, weighted by the softmax of q·k/√H. A mode may replace it by a function of the same arguments,
+               before it, weighted by the softmax of q·k/√H; fewer queries than keys are those of the last positions. A
+               mode may replace it by a function of the same arguments,
                so `forward` calls `self.attend`
     widths     how many numbers a position has in queries, keys, values and attention outputs, to count bytes
     documents  the lengths of the documents packed into one row, if there are several
@@ -81,7 +82,7 @@ class Recalls(Seam):
     """A layer that looks back: later positions need its keys and values, or the latents that they come from.
 
     recall  recall(*kept) -> the same tensors for all positions so far, each (…, positions, features). For whole rows it
-            returns its arguments. A mode may replace it
+            returns its arguments. `training.models.slices` replaces it for one slice
     """
 
     asked = {"recall": ("kept",)}

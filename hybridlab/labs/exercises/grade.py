@@ -22,6 +22,7 @@ from hybridlab.labs.exercises.confined import UNSAFE
 from hybridlab.labs.exercises.graded_before import FOLDER
 from hybridlab.labs.exercises.progress import by_notebook
 from hybridlab.labs.exercises.submission import load
+from hybridlab.world.explain.supervise import NO_PROGRESS
 
 HOME = str(Path(hybridlab.__file__).parent.parent)
 SECONDS = 300.0  # for one submission
@@ -30,7 +31,6 @@ CONFINED = ("-m", "hybridlab.labs.exercises.confined")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # else no namespaces
 SWEEP = 3.0  # seconds in which it ends the processes that it has started
 LONGEST_OUTPUT = 1_000_000  # bytes that are read of the output of a submission's process
-TIMED = "no progress for"  # in a reply that a busy machine can cause: not kept
 MOST_NAMED = 20  # files that are not read, by name
 MARKS = {True: "+", False: "-", None: "?"}
 NOT_TAMPER_PROOF = (
@@ -116,7 +116,8 @@ def _row(file: Path, submission: dict | str, seconds: float, again: bool) -> Row
         tasks = {task: tuple(verdict) for task, verdict in before["tasks"].items()}
         return Row(**before | {"file": _printable(file.name), "tasks": tasks, "behind": tuple(before["behind"])})
     row = _graded(file, submission, seconds)
-    if not row.problem and not any(TIMED in reply for _, reply in row.tasks.values()):
+    # a busy machine can cause a reply without progress: such a row is not kept
+    if not row.problem and not any(NO_PROGRESS in reply for _, reply in row.tasks.values()):
         graded_before.keep(file.parent, name, asdict(row))
     return row
 

@@ -1,13 +1,16 @@
 """Rows of submissions that were graded before: a late file does not make all others wait again.
 
 A row is kept under the digest of everything that it follows from: the submission, the exercises that count, the time
-limit and the files of this package. Rows with a problem are never kept, since time limits depend on the machine's load.
-They are in the folder `.graded` next to the submissions. A user who can write there can write grades.
+limit, the files of this package, and the versions of Python and torch. Rows with a problem are never kept, since time
+limits depend on the machine's load. They are in the folder `.graded` next to the submissions. A user who can write
+there can write grades.
 """
 
 import hashlib
 import json
+import sys
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import hybridlab
@@ -18,9 +21,9 @@ HOUSE = Path(hybridlab.__file__).parent
 
 @cache
 def _house() -> bytes:
-    """The digest of this package's Python files."""
-    found = hashlib.sha256()
-    for file in sorted(HOUSE.rglob("*.py")):
+    """The digest of this package's files, tables included, and of the versions below it."""
+    found = hashlib.sha256(f"{sys.version} {version('torch')}".encode())
+    for file in sorted(one for one in HOUSE.rglob("*") if one.is_file() and "__pycache__" not in one.parts):
         found.update(file.read_bytes())
     return found.digest()
 

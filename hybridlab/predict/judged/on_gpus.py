@@ -1,4 +1,4 @@
-"""Others' measurements on GPUs for each notebook of the course, with our predictions of them.
+"""Others' measurements on GPUs for each notebook of the course, with our predictions where a source prints the sizes.
 
 A panel is one table of one source: points on a named machine, their date, and how we know them. The predictions are
 those of the public calls: `plan` for training runs, `simulate` for schedules, the formulas of `hl.bytes` for messages.
@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from hybridlab.core.what.catalog import machine
+from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.judged import points, sc21_runs
 from hybridlab.predict.judged.megatron import dgxc, folding, llama3, mixtral, selective
 from hybridlab.predict.judged.points import Point
@@ -49,7 +50,7 @@ class Panel(NamedTuple):
     @property
     def errors(self) -> list[float]:
         """Predicted over measured, minus one, of each predicted point."""
-        return [one.predicted / one.measured - 1 for one in self.points if one.predicted is not None]
+        return [size for one in self.points if (size := one.error) is not None]
 
 
 def topics() -> tuple[str, ...]:
@@ -62,7 +63,7 @@ def topics() -> tuple[str, ...]:
 def panels(topic: str) -> tuple[Panel, ...]:
     """The panels of a topic, with the bars of their predictions.
 
-    topic  the name of a notebook without its number, as "gpipe"
+    topic  the name of a notebook, as "gpipe" or "11_gpipe"
 
     raises  ValueError for a topic without published measurements
 
@@ -70,6 +71,7 @@ def panels(topic: str) -> tuple[Panel, ...]:
     >>> [(point.name, point.measured, f"{point.predicted:.2f}") for point in one.points][:2]
     [('2 GPUs', 1, '1.00'), ('4 GPUs', 1.004, '1.08')]
     """
+    topic = topic.lstrip("0123456789").removeprefix("_") if topic not in topics() else topic
     if topic not in topics():
         raise ValueError(f"topic={topic!r} is invalid: nothing is known of it. Choose one of {', '.join(topics())}.")
     more = _MORE.get(topic, tuple)()
@@ -90,16 +92,16 @@ def _printed(topic: str) -> Iterable[Panel]:
 # --- training runs ------------------------------------------------------------------------------------------------
 
 
-def _of_runs(system: str, when: str, unit: str, runs: Callable[[], list[Run]], name: Callable[[Run], str]) -> Panel:
+def _of_runs(system: str, when: str, unit: str, runs: Callable[[], list[Run]], name: str) -> Panel:
     first, *_ = found = runs()
-    each = tuple(points.of_run(run, unit, name(run)) for run in found)
+    each = tuple(points.of_run(run, unit, _named(run, name)) for run in found)
     facts = system, machine(first.machine).label, when, _source(first.source), WHAT[unit], unit
     return Panel(*facts, "", PLAN, each)
 
 
 def _grid(run: Run) -> str:
-    """The ranks of a run along its axes, and their number."""
-    ways = {"p": run.plan.p, "t": run.plan.t, "d": run.plan.d, "cp": run.plan.cp, "ep": run.plan.ep}
+    """The axes along which a run has several ranks, such as "p=2 t=8"."""
+    ways = {axis: getattr(run.plan, axis) for axis in ("p", "t", "d", "cp", "ep")}
     return " ".join(f"{axis}={size}" for axis, size in ways.items() if size > 1)
 
 
@@ -109,36 +111,11 @@ def _source(table: str) -> str:
     return said.partition(";")[0].partition(": mapping")[0]
 
 
-def _billions(run: Run) -> str:
-    return f"{float(run.model.removeprefix('gpt-').removesuffix('b')):g}B"
-
-
-def _model(run: Run) -> str:
-    return f"{_billions(run)}, {_grid(run)}"
-
-
-def _batch(run: Run) -> str:
-    return f"{_grid(run)}, b={run.plan.b}, B={run.batch}"
-
-
-def _chunks(run: Run) -> str:
-    return f"v={run.plan.v}, B={run.batch}"
-
-
-def _gpus(run: Run) -> str:
-    return f"{run.model}, {run.plan.devices} GPUs"
-
-
-def _precise(run: Run) -> str:
-    return f"{run.model}, {run.precision}, {_grid(run)}"
-
-
-def _length(run: Run) -> str:
-    return f"{run.shape.context // 1024}K tokens, {_grid(run)}"
-
-
-def _recomputing(run: Run) -> str:
-    return f"{_billions(run)}, t={run.plan.t}, {'selective' if run.plan.sequence else 'full'}"
+def _named(run: Run, text: str) -> str:
+    """The name of a point, such as "{grid}, b={plan.b}"."""
+    facts = {"run": run, "plan": run.plan, "grid": _grid(run), "K": run.shape.context // 1024}
+    size = run.model.removeprefix("gpt-").removesuffix("b").removesuffix(".0")
+    return text.format(**facts, size=size, recompute=RECOMPUTE[run.plan.recompute])
 
 
 def _figure(number: int, *batches: int) -> Callable[[], list[Run]]:
@@ -159,28 +136,31 @@ def _recipe(model: str) -> Callable[[], list[Run]]:
     return lambda: [run for run in dgxc() if (run.model, run.precision) == (model, "bf16") and run.plan.devices in some]
 
 
+GRID, SIZE, GPUS = "{grid}", "{size}B, {grid}", "{run.model}, {plan.devices} GPUs"  # names of points, see `_named`
+BATCH, PRECISE = "{grid}, b={plan.b}, B={run.batch}", "{run.model}, {run.precision}, {grid}"
 MEGATRON, NEMO = "Megatron-LM, SC'21", "NeMo: NVIDIA's recipe"
 _RUNS = {  # topic: (system, date, unit, runs, name of a point)
-    "interleaved": [(f"{MEGATRON}, figure 12: GPT-3 on 96 GPUs", "2021", "TFLOP/s", _figure(12), _chunks)],
+    "interleaved": [(f"{MEGATRON}, figure 12: GPT-3 on 96 GPUs", "2021", "TFLOP/s", _figure(12),
+                     "v={plan.v}, B={run.batch}")],
     "data_parallel": [(f"{MEGATRON}, table 1: copies only", "2021", "TFLOP/s",
-                       lambda: sc21_runs.table_1()[:1], _model)],
-    "zero_fsdp": [("DeepSpeed, ZeRO 3 in SC'21: GPT-3", "2021", "TFLOP/s", _zero_3, _gpus),
-                  ("llm-foundry: MPT with FSDP", "2024-01", "tokens/s", _fsdp, _gpus),
-                  ("torchtitan: FSDP 2 on 64 GPUs", "2024-04", "tokens/s", lambda: torchtitan()[:3:2], _gpus)],
-    "megatron": [(f"{MEGATRON}, table 1", "2021", "TFLOP/s", lambda: sc21_runs.table_1()[1:4], _model),
-                 (f"{MEGATRON}, figure 15: a node has 8 GPUs", "2021", "TFLOP/s", _figure(15, 128), _grid),
+                       lambda: sc21_runs.table_1()[:1], SIZE)],
+    "zero_fsdp": [("DeepSpeed, ZeRO 3 in SC'21: GPT-3", "2021", "TFLOP/s", _zero_3, GPUS),
+                  ("llm-foundry: MPT with FSDP", "2024-01", "tokens/s", _fsdp, GPUS),
+                  ("torchtitan: FSDP 2 on 64 GPUs", "2024-04", "tokens/s", lambda: torchtitan()[:3:2], GPUS)],
+    "megatron": [(f"{MEGATRON}, table 1", "2021", "TFLOP/s", lambda: sc21_runs.table_1()[1:4], SIZE),
+                 (f"{MEGATRON}, figure 15: a node has 8 GPUs", "2021", "TFLOP/s", _figure(15, 128), GRID),
                  ("Megatron-LM: recomputation, 22B on 8 GPUs", "2022", "TFLOP/s",
-                  lambda: selective()[:2], _recomputing)],
-    "experts": [("Megatron-Core: Mixtral 8x7B", "2024", "tokens/s", mixtral, _precise),
-                ("Megatron-Core: Mixtral 8x22B", "2025", "tokens/s", folding, _precise)],
-    "context": [("Llama 3 405B on 16,384 GPUs", "2024", "tokens/s", lambda: llama3()[1:], _length),
-                (f"{NEMO} for Llama 3.1 8B, 8K tokens", "2025-01", "tokens/s", _recipe("llama3-8b"), _gpus)],
-    "hybrid": [(f"{MEGATRON}, table 1", "2021", "TFLOP/s", lambda: sc21_runs.table_1()[4:], _model)],
-    "choosing": [(f"{MEGATRON}, figure 13: 162B on 64 GPUs", "2021", "TFLOP/s", _figure(13, 128), _grid),
-                 (f"{MEGATRON}, figure 14: 5.9B on 64 GPUs", "2021", "TFLOP/s", _figure(14), _batch)],
-    "sc21": [(f"{MEGATRON}, figure 11: weak scaling of p", "2021", "TFLOP/s", _figure(11), _batch),
-             (f"{MEGATRON}, figure 16: microbatches of 91B", "2021", "TFLOP/s", _figure(16), _batch)],
-    "capstone": [(f"{NEMO} for Llama 3.1 70B", "2025-01", "tokens/s", _recipe("llama3-70b"), _gpus)],
+                  lambda: selective()[:2], "{size}B, t={plan.t}, {recompute}")],
+    "experts": [("Megatron-Core: Mixtral 8x7B", "2024", "tokens/s", mixtral, PRECISE),
+                ("Megatron-Core: Mixtral 8x22B", "2025", "tokens/s", folding, PRECISE)],
+    "context": [("Llama 3 405B on 16,384 GPUs", "2024", "tokens/s", lambda: llama3()[1:], "{K}K tokens, {grid}"),
+                (f"{NEMO} for Llama 3.1 8B, 8K tokens", "2025-01", "tokens/s", _recipe("llama3-8b"), GPUS)],
+    "hybrid": [(f"{MEGATRON}, table 1", "2021", "TFLOP/s", lambda: sc21_runs.table_1()[4:], SIZE)],
+    "choosing": [(f"{MEGATRON}, figure 13: 162B on 64 GPUs", "2021", "TFLOP/s", _figure(13, 128), GRID),
+                 (f"{MEGATRON}, figure 14: 5.9B on 64 GPUs", "2021", "TFLOP/s", _figure(14), BATCH)],
+    "sc21": [(f"{MEGATRON}, figure 11: weak scaling of p", "2021", "TFLOP/s", _figure(11), BATCH),
+             (f"{MEGATRON}, figure 16: microbatches of 91B", "2021", "TFLOP/s", _figure(16), BATCH)],
+    "capstone": [(f"{NEMO} for Llama 3.1 70B", "2025-01", "tokens/s", _recipe("llama3-70b"), GPUS)],
 }  # fmt: skip
 
 # --- schedules and messages ---------------------------------------------------------------------------------------
@@ -220,11 +200,12 @@ _PREDICTED = {  # of the table `on_gpus`: topic: (the way, the predictions of so
     "data_parallel": (FORMULA, points.overlapped),
     "pipedream": (LIMIT, points.copied),
 }
+ONE_F_ONE_B = _bubbles("Megatron-LM: 1F1B", "1f1b")
 _MORE = {
-    "tour": _bubbles("Megatron-LM: 1F1B", "1f1b"),
+    "tour": ONE_F_ONE_B,
     "naive": _gpipe("torchgpipe: AmoebaNet-D without microbatches; 2 GPUs are 1", 1),
     "gpipe": _gpipe("torchgpipe: AmoebaNet-D; m = 1 on 2 GPUs is 1", 4, 32),
-    "1f1b": _bubbles("Megatron-LM: 1F1B", "1f1b"),
+    "1f1b": ONE_F_ONE_B,
     "interleaved": _bubbles("Megatron-LM: interleaved 1F1B", "interleaved"),
     "zero_bubble": _bubbles("Zero bubble, in Megatron-LM", "1f1b", "zb_h1", "zb_h2", rows=slice(0, 6, 2)),
     "experts": _dispatch,

@@ -31,6 +31,11 @@ class Point(NamedTuple):
     predicted: float | None = None
     within: float | None = None
 
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured, minus one; None without a prediction."""
+        return None if self.predicted is None else self.predicted / self.measured - 1
+
 
 def unpredicted(rows: list[dict]) -> list[None]:
     """No prediction: the source does not print its inputs."""
@@ -122,22 +127,24 @@ def dispatch() -> Iterator[Point]:
         yield Point(f"ep={row['ep']}, {row['link']}", row["dispatch_GBps"], rate / 1e9)
 
 
-def rooflines(rows: list[dict], side: int = 8192) -> list[float]:
-    """TFLOP/s at most of side × K times K × side in 16 bits: by arithmetic, or by the bytes of the three matrices."""
-    bound = lambda K: min(H800.peak, 2 * side * side * K / (2 * (2 * side * K + side * side)) * H800.bandwidth)
+def rooflines(rows: list[dict]) -> list[float]:
+    """TFLOP/s at most of SIDE × K times K × SIDE in 16 bits: by arithmetic, or by the bytes of the three matrices."""
+    bound = lambda K: min(H800.peak, 2 * SIDE * SIDE * K / (2 * (2 * SIDE * K + SIDE * SIDE)) * H800.bandwidth)
     return [bound(row["size"]) / 1e12 for row in rows]
 
 
+SIDE = 8192  # of the product of `rooflines`
 PICTURES, BUCKET = 32, 25 * 2**20  # of a GPU; bytes of DDP's usual bucket
 
 
-def overlapped(rows: list[dict]) -> list[float]:
-    """Pictures of one GPU in a second: the step of one GPU, and the all-reduce of the last bucket, which is exposed."""
+def overlapped(rows: list[dict]) -> list[float | None]:
+    """Pictures of one GPU in a second: the measured step of one GPU, which is no prediction, and the all-reduce of the
+    last bucket, which is exposed."""
     one, v100 = PICTURES / rows[0]["value"], machine("v100")
     across = Link(v100.latency[1], 1 / (v100.node * v100.across))  # a ring crosses each node's border once
     links = {True: _inside(v100), False: across}
-    last = lambda p: links[p <= v100.node].seconds("all_reduce", p, BUCKET) if p > 1 else 0.0
-    return [PICTURES / (one + last(row["size"])) for row in rows]
+    last = lambda p: links[p <= v100.node].seconds("all_reduce", p, BUCKET)
+    return [PICTURES / (one + last(row["size"])) if row["size"] > 1 else None for row in rows]
 
 
 def copied(rows: list[dict]) -> list[float]:

@@ -18,6 +18,7 @@ from hybridlab.predict.bytes.activations import NONE, Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
 from hybridlab.predict.plans.partition import lengths
 from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named, unequal
+from hybridlab.predict.plans.ranges import refuse_numbers, refuse_sizes
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.signatures import spelled
 
@@ -133,10 +134,8 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     36 GB, most of it optimizer
     """
     p, t, b, v = plan.p, plan.t, plan.b, plan.v
-    saved = saved_on(shape, plan, software)
-    again = stays(saved, entered(shape, plan), plan.recompute)[1]
-    every, some = (stays(saved, entered(shape, plan), how)[0] for how in (NONE, plan.recompute))
-    each = plan.redone * some + (1 - plan.redone) * every
+    again = stays(saved_on(shape, plan, software), entered(shape, plan), plan.recompute)[1]
+    each = left_behind(shape, plan, software)
     m, stage = plan.microbatches(batch), lengths(shape.layers, p, v)
     scores = 4 * b * shape.context / plan.cp * shape.vocabulary / t
     there = lambda blocks: (blocks - plan.offload * np.maximum(blocks - ON_DEVICE, 0)) * each
@@ -159,6 +158,13 @@ def largest(shape: Shape) -> int:
     (64, 128)
     """
     return shape.width * shape.inside * (2 if shape.style == "llama" else 1)
+
+
+def left_behind(shape: Shape, plan: Plan, software: Software) -> Amount:
+    """Bytes that a mean block saves of one microbatch: `recompute` applies to the fraction `redone` of the blocks."""
+    saved = saved_on(shape, plan, software)
+    every, some = (stays(saved, entered(shape, plan), how)[0] for how in (NONE, plan.recompute))
+    return plan.redone * some + (1 - plan.redone) * every
 
 
 def saved_on(shape: Shape, plan: Plan, software: Software) -> Kept:
@@ -224,6 +230,8 @@ def memory(
     36 GB
     """
     shape, sizes = catalog.shape_of(model), {name: size for name, size in sizes.items() if size is not None}
+    refuse_numbers(batch=batch)
+    refuse_sizes(sizes)
     plan = named({"uneven": unequal(shape, sizes)} | sizes)
     return Footprint(
         *map(float, footprint(shape, check_plan(plan, shape, batch), batch, programs(software, precision)))

@@ -23,8 +23,8 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.collectives import Link, hierarchical
 from hybridlab.predict.plans.performance import step
 from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.ranges import refuse_sizes
 from hybridlab.predict.plans.rates import FITTED, Fit
-from hybridlab.predict.plans.refusals import refuse_sizes
 from hybridlab.predict.plans.software import Software, programs
 from hybridlab.predict.plans.usual import usual
 

@@ -32,12 +32,12 @@ from hybridlab.core.added import added
 from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import Shape
-from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept, stays
+from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept
 from hybridlab.predict.bytes.context import RING, multiplied
 from hybridlab.predict.bytes.experts import imbalance, weights_of_one
 from hybridlab.predict.bytes.traffic import LOSS_SUMS, Along, along_block, along_head
 from hybridlab.predict.plans.arithmetic import flops
-from hybridlab.predict.plans.footprint import alike, entered, kept_on, of_experts
+from hybridlab.predict.plans.footprint import alike, kept_on, left_behind, of_experts
 from hybridlab.predict.plans.partition import lengths
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit, Rates
@@ -130,7 +130,7 @@ def pieces(
     across = _across(plan, rates)
     forward, backward = _block(shape, plan, rates, fit.launch, summed, across, software)
     if np.any(plan.offload):
-        forward, backward = _with_host(shape, plan, machine, forward, backward)
+        forward, backward = _with_host(shape, plan, machine, software, forward, backward)
     tokens = plan.b * shape.context / plan.cp
     moved = SCORE_BYTES * software.traffic / rates.memory
     head = tokens * shape.vocabulary / plan.t * (6 * shape.width / plan.x / rates.multiply + moved)
@@ -149,13 +149,12 @@ def pieces(
     return Pieces(forward, backward, head, hop, data, optimizer)
 
 
-def _with_host(shape: Shape, plan: Plan, machine: Machine, *passes: Work) -> tuple[Work, ...]:
+def _with_host(shape: Shape, plan: Plan, machine: Machine, software: Software, *passes: Work) -> tuple[Work, ...]:
     """Forward and backward with offload: copies of saved activations overlap with them, and only a longer copy is
     exposed; on the average of all layers."""
     if not machine.host:
         raise ValueError(f"the host link of {machine.name} is not known: leave offload out, or choose another machine")
-    left, _ = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
-    copied = left / machine.host
+    copied = left_behind(shape, plan, software) / machine.host
     shown_of = lambda one: plan.offload * np.maximum(copied - added(one), 0)
     return tuple(one._replace(pointwise=one.pointwise + shown_of(one)) for one in passes)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.shape import Shape
-from hybridlab.predict.bytes.activations import NONE, RECOMPUTE
+from hybridlab.predict.bytes.activations import NONE, RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans import divisions
@@ -187,6 +187,21 @@ def beyond(field: str, given: dict) -> bool:
     """
     usual = Plan._field_defaults[field]
     return given.get(field, usual) not in (usual, NAMED[field][usual] if field in NAMED else usual)
+
+
+def wider(shape: Shape, given: dict) -> dict[str, bool]:
+    """{switch: whether given fields need the wider search that it names}.
+
+    >>> [switch for switch, needed in wider(Shape(layers=6), {"p": 2, "v": 2, "cp": 2}).items() if needed]
+    ['contexts', 'stages']
+    """
+    found = {switch: any(beyond(name, given) for name in fields) for switch, fields in ASKED.items()}
+    return found | {"stages": found["stages"] or (given.get("uneven") is None and unequal(shape, given))}
+
+
+def saves_scores(given: dict) -> bool:
+    """Whether given fields recompute the scores of attention, which a fused kernel does not save."""
+    return given.get("recompute") in (SELECTIVE, RECOMPUTE[SELECTIVE])
 
 
 def unequal(shape: Shape, given: dict) -> bool:

@@ -17,16 +17,17 @@ import numpy as np
 
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
-from hybridlab.core.what.shape import MOST, Shape
-from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
+from hybridlab.core.what.shape import Shape
+from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans.arithmetic import DAY, flops
 from hybridlab.predict.plans.choice import Choice
 from hybridlab.predict.plans.footprint import Footprint, footprint
 from hybridlab.predict.plans.performance import Step, step
-from hybridlab.predict.plans.plan import ASKED, CONDITIONS, Plan, arguments, beyond, unequal
+from hybridlab.predict.plans.plan import CONDITIONS, Plan, arguments, saves_scores, wider
+from hybridlab.predict.plans.ranges import refuse_numbers, refuse_sizes
 from hybridlab.predict.plans.rates import Fit
 from hybridlab.predict.plans.reasons import reason, waterfall
-from hybridlab.predict.plans.refusals import illegal, refuse_sizes, too_few, too_little
+from hybridlab.predict.plans.refusals import illegal, too_few, too_little
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.predict.plans.space import at, chosen, grid, having
 from hybridlab.predict.plans.trust import Error, error_of, kind_of
@@ -253,16 +254,13 @@ def plan(
     shape, kind = catalog.shape_of(model), catalog.machine_of(machine)
     assumed = usual(kind)
     given = {name: value for name, value in given.items() if value is not None}
-    for name, size in (("gpus", gpus), ("batch", batch)):
-        if not 1 <= size <= MOST:
-            raise ValueError(f"{name}={size} is out of range: give 1 or more, and at most {MOST:.0e}")
+    refuse_numbers(gpus=gpus, batch=batch)
     refuse_sizes(given)
     if missing := too_few(shape, kind, gpus):
         raise ValueError(missing)
     wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages}
-    wanted = {switch: on or any(beyond(name, given) for name in ASKED[switch]) for switch, on in wanted.items()}
-    wanted["stages"] |= given.get("uneven") is None and unequal(shape, given)
-    found = {"fused": assumed.fused and given.get("recompute") not in (SELECTIVE, RECOMPUTE[SELECTIVE])}
+    wanted = {switch: on or wanted[switch] for switch, on in wider(shape, given).items()}
+    found = {"fused": assumed.fused and not saves_scores(given)}
     found |= {name: given[name] for name in CONDITIONS if name in given}
     every, legal = grid(shape, gpus, batch, **wanted, given=given, **found)
     if not legal.any():

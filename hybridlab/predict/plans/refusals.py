@@ -7,7 +7,7 @@ from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import MOST, Shape
 from hybridlab.predict.plans.footprint import states
 from hybridlab.predict.plans.partition import most_stages
-from hybridlab.predict.plans.plan import ASKED, Plan
+from hybridlab.predict.plans.plan import ASKED
 from hybridlab.predict.plans.reasons import factors
 from hybridlab.predict.plans.space import grid
 
@@ -26,7 +26,8 @@ def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, give
     others = {"x": (width, shape.width), "cp": (context, shape.context), "ep": (experts, shape.experts)}
     others = {name: both for name, both in others.items() if name in asked}
     more = "".join(f", {name} {what}" for name, (what, _) in others.items()) + f", d a batch of {batch}"
-    layers = f"p·v be at most {most_stages(shape.layers)}" if wanted["stages"] else f"p {shape.layers} layers"
+    equal = f"p {shape.layers} layers (stages=True also searches unequal stages)"
+    layers = f"p·v be at most {most_stages(shape.layers)}" if wanted["stages"] else equal
     most = (
         (most_stages(shape.layers) if wanted["stages"] else shape.layers)
         * max(shape.heads, 1)
@@ -73,13 +74,3 @@ def too_little(found: "Planned", room: float) -> str:
         f"{one.memory.total / 1e9:.0f} GB on one device, most of it {one.memory.most}; give more GPUs or a smaller "
         "batch"
     )
-
-
-def refuse_sizes(given: dict) -> None:
-    """Raise ValueError for sizes that no plan can have."""
-    whole = {name: (1 if name in Plan._fields[:5] + ("x", "cp", "ep") else 0, MOST) for name in Plan._fields}
-    spans = whole | {"zero": (0, 3), "redone": (0, 1), "offload": (0, 1)}
-    for name, value in given.items():
-        least, most = spans.get(name, (0, MOST))
-        if value is not None and not isinstance(value, str) and not least <= value <= most:
-            raise ValueError(f"{name}={value} is not possible: give a number from {least} to {most:g}")

@@ -32,6 +32,17 @@ def per_token(shape: Shape) -> tuple[int, int]:
     return 2 * shape.multiplied, 2 * (shape.query_width + shape.found_width)
 
 
+def number_of(slices: int | Sequence[int] | None) -> int | None:
+    """The number of slices, from a number or their lengths.
+
+    slices  either, or None
+
+    >>> number_of(4), number_of((12, 9, 7))
+    (4, 3)
+    """
+    return len(slices) if isinstance(slices, Sequence) else slices
+
+
 def lengths(shape: Shape, slices: int, slicing: str = "equal") -> tuple[int, ...]:
     """The lengths of the slices of a row, which add up to the context.
 

@@ -44,7 +44,7 @@ def grid(
     contexts  also cp, with all methods of attention;  experts  also ep, with both methods of dispatch
     stages  also p·v that does not divide the layers, so that some stages have an extra block
     given  fields that have one value: of the sizes, no other is listed
-    found  fields that are not searched: skew, fused
+    found  fields that are not searched: `plan.CONDITIONS`
     """
     sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages, given or {})
     columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1))

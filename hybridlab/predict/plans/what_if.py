@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridlab.predict.plans.choice import Choice
-from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan, beyond, named, unequal
+from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan, named, saves_scores, wider
 from hybridlab.predict.plans.reasons import bill, reason
+from hybridlab.predict.plans.refusals import illegal
 from hybridlab.predict.plans.space import at, grid
 
 if TYPE_CHECKING:
     from hybridlab.predict.plans.planner import Planned
 
 FOLLOWS = ("d", "uneven")  # fields that are free to follow: the other sizes determine them
+SILENT = ("uneven",)  # of these, which p and v say already
 
 
 @dataclass(frozen=True)
@@ -41,30 +43,30 @@ class WhatIf:
     def changed(self) -> dict[str, tuple]:
         """{field: (old value, new value)} of all fields that differ and were not asked for, by name where they have
         one."""
-        fields = set(Plan._fields) - set(self.asked) - {"uneven"}
-        pairs = {name: (getattr(self.before.plan, name), getattr(self.after.plan, name)) for name in fields}
-        return {name: tuple(_said(name, one) for one in pairs[name]) for name in Plan._fields if _differ(pairs, name)}
+        return {name: pair for name, pair in self._pairs.items() if name not in self.asked}
+
+    @property
+    def _pairs(self) -> dict[str, tuple]:
+        """{field: (old value, new value)} of all fields that differ."""
+        plans = self.before.plan, self.after.plan
+        pairs = {name: tuple(_said(name, getattr(plan, name)) for plan in plans) for name in Plan._fields}
+        shown = lambda name: name in self.asked or name not in SILENT
+        return {name: (was, new) for name, (was, new) in pairs.items() if was != new and shown(name)}
 
     def __repr__(self) -> str:
         """The changes and their seconds in two or three sentences."""
-        old = self.before.plan
-        if self.after.plan == old:
-            return (
-                f"The plan has {', '.join(f'{name}={new}' for name, new in self.asked.items())} already: {self.before}"
-            )
-        asked = ", ".join(
-            f"{name}={new} instead of {_said(name, getattr(old, name))}" for name, new in self.asked.items()
-        )
-        also = ", ".join(f"{name}={new} instead of {was}" for name, (was, new) in self.changed.items())
+        pairs, told = self._pairs, bill(self.after, self.before)
+        said = {name: f"{name}={new} instead of {was}" for name, (was, new) in pairs.items()}
+        asked = ", ".join(text for name, text in said.items() if name in self.asked)
+        if not asked:
+            same = ", ".join(f"{name}={new}" for name, new in self.asked.items())
+            return f"The plan has {same} already: {self.before}"
+        also = ", ".join(text for name, text in said.items() if name not in self.asked)
         kept = "" if not self.missing else (
             f" With fewer changes it would need {self.missing / 1e9:.0f} GB, and {self.room / 1e9:.0f} GB may be used."
         )  # fmt: skip
         follows = f" also changes {also}" if also else " changes nothing else"
-        return f"{asked}{follows}.{kept} A step {_speed(self.after, self.before)}: {bill(self.after, self.before)}"
-
-
-def _differ(pairs: dict, name: str) -> bool:
-    return name in pairs and pairs[name][0] != pairs[name][1]
+        return f"{asked}{follows}.{kept} A step {_speed(self.after, self.before)}{f': {told}' if told else ''}"
 
 
 def _said(name: str, value):
@@ -81,8 +83,10 @@ def what_if(planned: "Planned", sizes: dict) -> WhatIf:
     """The plan nearest to the best one among all that have these sizes and fit: the fewest other fields change, d not
     counted; of equally near ones the fastest.
 
-    raises  ValueError if no plan has them, or none fits, with the sentence of `reasons.reason`
+    raises  ValueError if no size is asked for, no plan has them, or none fits; it says why
     """
+    if not sizes:
+        raise ValueError("no size was asked for: give one, such as t=4")
     best, wide = planned.best, _with(planned, sizes)
     if not wide.fits.any():
         raise ValueError(reason(wide, sizes))
@@ -98,12 +102,13 @@ def _with(planned: "Planned", sizes: dict) -> "Planned":
     """All plans with these sizes, also where the given plans were fixed to others."""
     now = {name: getattr(planned.best.plan, name) for name in Plan._fields if name not in FOLLOWS}
     then = now | {name: getattr(named(sizes), name) for name in sizes}
-    wanted = {switch: any(beyond(name, now) or beyond(name, then) for name in ASKED[switch]) for switch in ASKED}
-    wanted["stages"] = unequal(planned.shape, now) or unequal(planned.shape, then)
+    either = wider(planned.shape, now), wider(planned.shape, then)
+    wanted = {switch: any(one[switch] for one in either) for switch in ASKED}
     found = {name: then[name] for name in CONDITIONS}
+    found["fused"] = found["fused"] and ("fused" in sizes or not saves_scores(sizes))
     every, legal = grid(planned.shape, planned.devices, planned.batch, **wanted, given=sizes, **found)
     if not legal.any():
-        raise ValueError(reason(planned, sizes))
+        raise ValueError(illegal(planned.shape, planned.devices, planned.batch, wanted, found, sizes))
     return planned.again(every, legal)
 
 

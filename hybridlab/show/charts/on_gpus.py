@@ -22,9 +22,9 @@ LEGEND = {"measured": "measured", PLAN: "our prediction", LIMIT: "a limit"}
 HOW = {
     PLAN: "Predicted by hl.plan; nine of ten of its published runs are within the bar.",
     SCHEDULE: "Predicted by hl.simulate; nine of ten of another source's runs are within the bar.",
-    FORMULA: "Predicted by a formula with numbers of data sheets, so without a bar.",
+    FORMULA: "Predicted by a formula from data sheets, so without a bar.",
     LIMIT: "A limit counts the slowest resource only, and nothing that waits for it.",
-    NONE: "Without our prediction: the source does not print the sizes that one needs.",
+    NONE: "Without our prediction: the source does not print the sizes that a prediction needs.",
 }
 
 
@@ -69,7 +69,8 @@ def _own(own, y):
 
 
 def number(value: float) -> str:
-    """
+    """A value of a panel, as it is printed.
+
     >>> number(10152.7), number(1.004), number(0.8)
     ('10,153', '1.00', '0.80')
     """
@@ -91,9 +92,8 @@ def _largest(panels) -> str:
     predicted = [one for panel in panels if panel.how != LIMIT for one in panel.points if one.predicted is not None]
     if not predicted:
         return ""
-    error = lambda one: one.predicted / one.measured - 1
-    most = max(predicted, key=lambda one: abs(error(one)))
-    return f"Our largest error: {100 * error(most):+.0f} % at {most.name}.".replace(": -", ": −")
+    most = max(predicted, key=lambda one: abs(one.error))
+    return f"Our largest error: {100 * most.error:+.0f} % at {most.name}.".replace(": -", ": −")
 
 
 # --- the drawing --------------------------------------------------------------------------------------------------

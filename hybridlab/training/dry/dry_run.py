@@ -54,7 +54,7 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
     _refuse(job)
     trainer, before = played(job, rank)
     timeline = simulate(job.schedule, costs_of(job, kind))
-    room = kind.memory if memory is None else memory
+    room = kind.capacity if memory is None else memory
     return _told(job, trainer, before, timeline, room, time.perf_counter() - began)
 
 

@@ -15,6 +15,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 ASKS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}  # of operations that may need numbers
 INDEX, REPEAT = torch.ops.aten.index.Tensor, torch.ops.aten.repeat_interleave.Tensor  # which do not always
 FLAGS = torch.bool, torch.uint8
+EMPTY = {  # memory that has no numbers yet, as a buffer for a message
+    *(torch.ops.aten.empty, torch.ops.aten.empty_like, torch.ops.aten.empty_strided),
+    *(torch.ops.aten.new_empty, torch.ops.aten.new_empty_strided),
+}
 MOST = 1 << 24  # elements of a tensor whose numbers are kept
 LEAVES = torch.ops.aten._to_copy.default  # copies to another device
 UNKNOWN = object()
@@ -73,6 +77,8 @@ class Known(TorchDispatchMode):
 
     def _real(self, function, args, kwargs):
         """The same operation on numbers, `UNKNOWN` if some argument has none."""
+        if function.overloadpacket in EMPTY:
+            return UNKNOWN
         known = lambda x: self.numbers.get(x, UNKNOWN) if _is_meta(x) else x
         args, kwargs = tree_map(known, (args, kwargs))
         if any(x is UNKNOWN for x in tree_flatten((args, kwargs))[0]):
@@ -105,9 +111,10 @@ def _asks(function, args, kwargs) -> bool:
 
 
 def _refuse(function):
+    name = function.__name__.partition(".")[0]
     raise ValueError(
-        f"the model reads numbers of a tensor ({function.__name__.partition('.')[0]}) that depend on its weights, and "
-        "a dry run computes none: make its forward independent of them, or use hl.run"
+        f"the model reads numbers of a tensor ({name}) that a dry run does not know: it knows whole numbers and flags that "
+        "follow from the batch alone. Make its forward independent of others, or use hl.run"
     )
 
 

@@ -28,6 +28,7 @@ SURE_SECONDS = 0.2  # minimum time in a deadlock before it is reported
 STILL_SECONDS = 1.0  # ranks in a collective that another rank finished without stay unchanged for at least this long
 LONGEST_LOOK = 0.25  # a later read was prevented: the machine slept, or a handler was busy
 SILENT_SECONDS = 1.0  # without a heartbeat: Python is not running
+NO_PROGRESS = "no progress for"  # how the sentence about a hang begins; a busy machine can cause it too
 STOPPED = "stopped (SIGSTOP or a debugger)"
 STACK_SECONDS = 0.2  # for ranks to write their stacks
 SPEAKERS = tuple(os.path.join(WORLD, "talk", name) for name in ("comm.py", "door.py", "message.py"))
@@ -144,7 +145,7 @@ class Watch:
         story = ", and ".join(self._does(rank, state, *whereabouts(stacks[rank])) for rank, state in odd.items())
         where = self._last(rank, stacks[rank]).where
         advice = "if that may take so long, give hl.ranks a larger hang_s"
-        sentence = f"no progress for {self._hang_s:g} s: {together(waiting)}; {story}; {advice}"
+        sentence = f"{NO_PROGRESS} {self._hang_s:g} s: {together(waiting)}; {story}; {advice}"
         return Finding("hang", rank, where, sentence)
 
     def _forgot(self, waiting, rank: int) -> Finding:

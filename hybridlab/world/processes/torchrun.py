@@ -47,8 +47,8 @@ class TorchrunRanks:
 
     A mesh of one rank runs only on rank 0, which sends its result to the others.
 
-    raises  ValueError if torchrun has started another number of processes than the mesh has ranks, or has not set these
-            variables
+    raises  ValueError if torchrun has started another number of processes than the mesh has ranks, or RANK and
+            WORLD_SIZE are not numbers that torchrun gives
     """
 
     def __init__(self, mesh: Mesh, timeout: float = 60.0, on_event=None, groups=()):
