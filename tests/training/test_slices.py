@@ -308,7 +308,7 @@ def test_a_message_of_a_slice_has_a_whole_latency():
     asked = {"shape": Shape(layers=2, context=128), "dtype": "bfloat16"}
     post = [costs_of(job_of(Mesh(pp=2), "seq1f1b", slices=n, **asked), machine("a100")).post for n in (1, 2, 128)]
     latency = machine("a100").latency[0] / 2
-    assert post[0] > post[1] > post[2] > latency > post[0] / 2
+    assert post[0] > post[1] > post[2] >= latency > post[0] / 2
 
 
 def test_the_predicted_times_of_the_slices_add_up_to_those_of_rows():
