@@ -74,4 +74,5 @@ def test_a_picture_says_how_it_predicts_and_how_far_off_it_is():
     assert "Our largest error: +40 % at 4 GPUs, m=4." in labs.on_gpus("gpipe", []).summary
     assert "error" not in labs.on_gpus("axonn", []).summary
     assert "the source does not print the sizes" in labs.on_gpus("axonn", []).svg
-    assert "does not fit into memory" in labs.on_gpus("context", []).svg
+    words = " ".join(re.sub("<[^>]+>", " ", labs.on_gpus("context", []).svg).split())  # a line may end among them
+    assert "does not fit into memory" in words

@@ -308,8 +308,8 @@ def test_the_impossible_is_told_what_is_missing(asked, said):
 @pytest.mark.parametrize(
     "given, said",
     [
-        ({"x": 7}, "no p·t·x·d = 64 divides this model and batch with x=7: t must divide 24 heads, p 24 layers, x a "
-                   "width of 2304, d a batch of 64; choose a number of gpus"),
+        ({"x": 7}, "no p·t·x·d = 64 divides this model and batch with x=7: t must divide 24 heads, p 24 layers "
+                   "(stages=True also searches unequal stages), x a width of 2304, d a batch of 64; choose a number"),
         ({"z": 3}, "x a width of 2304, d a batch of 64, z d; choose"),
     ],
 )  # fmt: skip

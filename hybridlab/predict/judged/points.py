@@ -138,8 +138,8 @@ PICTURES, BUCKET = 32, 25 * 2**20  # of a GPU; bytes of DDP's usual bucket
 
 
 def overlapped(rows: list[dict]) -> list[float | None]:
-    """Pictures of one GPU in a second: the measured step of one GPU, which is no prediction, and the all-reduce of the
-    last bucket, which is exposed."""
+    """Pictures of one GPU in a second: the measured step of one GPU, which we do not predict, and the
+    all-reduce of the last bucket, which is exposed."""
     one, v100 = PICTURES / rows[0]["value"], machine("v100")
     across = Link(v100.latency[1], 1 / (v100.node * v100.across))  # a ring crosses each node's border once
     links = {True: _inside(v100), False: across}

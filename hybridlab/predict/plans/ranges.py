@@ -1,4 +1,4 @@
-"""The ranges of the numbers in a plan, whatever the model. `plan.check_plan` asks whether they fit a model."""
+"""The ranges of the numbers in a plan, for every model. `plan.check_plan` asks whether they fit a model."""
 
 from hybridlab.core.what.shape import MOST
 from hybridlab.predict.plans.plan import Plan
