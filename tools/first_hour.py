@@ -2,6 +2,7 @@
 
     python -m tools.first_hour            every step that was not yet run on this machine with this code
     python -m tools.first_hour --again    all of them
+    python -m tools.first_hour --only ways course   these steps
     python -m tools.first_hour --nccl     ranks that share a GPU talk by NCCL where torch's own code needs it
     python -m tools.first_hour --emulated what can be run on the emulated accelerator, without a GPU
 
@@ -14,6 +15,7 @@ import argparse
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 from functools import partial
@@ -32,6 +34,7 @@ MATRIX = "tests/accelerator/matrix.py"
 EMULATED = "gpu:8"  # as HYBRIDLAB_DEVICES names devices that are emulated
 WHERE = "placement"  # in what a benchmark found; all else are its rows
 TITLE = "The first hour on a GPU, written by `make gpu`"
+BLOCK = ("forward_s", "backward_s", "saved_bytes")  # of what is measured, that which is predicted too
 PROOF = ("tests/accelerator", "tests/equality.py")
 
 
@@ -41,7 +44,9 @@ def main(arguments=None) -> int:
     parser.add_argument("--again", action="store_true", help="repeat what was run before")
     parser.add_argument("--nccl", action="store_true", help="on one GPU: let ranks share it by NCCL, where needed")
     parser.add_argument("--emulated", action="store_true", help="run what the emulated accelerator can")
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="the steps to run; all, unless given")
     parser.add_argument("--minutes", type=float, default=10, help="the limit of a step, a notebook, a job (default 10)")
+    parser.add_argument("--jobs", type=int, default=1, help="jobs and notebooks at the same time (default 1)")
     parser.add_argument("--results", type=Path, default=HOUSE / "results", help="default: results/")
     chosen = parser.parse_args(arguments)
     here = gpus.here()
@@ -54,17 +59,20 @@ def main(arguments=None) -> int:
     os.environ.pop(ASKED, None)  # the devices that are here, whatever was said before
     if chosen.emulated:
         os.environ[ASKED] = EMULATED
-    todo = equality() if chosen.emulated else on_a_gpu(len(here), chosen.nccl)  # an emulated GPU's speed says nothing
+    # an emulated GPU's speed says nothing
+    todo = equality(chosen.jobs) if chosen.emulated else on_a_gpu(len(here), chosen.nccl, chosen.jobs)
+    if unknown := set(chosen.only or ()) - {step.name for step in todo}:
+        parser.error(f"there is no step {min(unknown)!r}: choose {', '.join(step.name for step in todo)}")
     on = "an emulated accelerator" if chosen.emulated else counted([gpu.name for gpu in here.usable])
     folder = chosen.results / "first-hour" / re.sub(r"[^a-z0-9]+", "-", on.lower()).strip("-")
     key = {"machine": on, **_build(here.driver)}
-    records = steps.run(todo, folder, TITLE, key, limit=60 * chosen.minutes, again=chosen.again)
+    records = steps.run(todo, folder, TITLE, key, limit=60 * chosen.minutes, again=chosen.again, only=chosen.only or ())
     print(f"The page: {folder / 'README.md'}")
     return int(any("found" not in record and "why" not in record for record in records))
 
 
-def on_a_gpu(gpus: int, nccl: bool) -> list[Step]:
-    """The steps on a machine with so many GPUs."""
+def on_a_gpu(gpus: int, nccl: bool, jobs: int = 1) -> list[Step]:
+    """The steps on a machine with so many GPUs, with so many jobs and notebooks at the same time."""
     shared = gpus < 2
     backend = ("--backend", "nccl") if shared and nccl else ()
     needs = "torch's pipelining cannot send by gloo: it needs two GPUs, or --nccl" if shared and not nccl else ""
@@ -76,7 +84,14 @@ def on_a_gpu(gpus: int, nccl: bool) -> list[Step]:
             _of_the_doctor,
             code=steps.code(),
         ),
-        *equality(),
+        *equality(jobs),
+        Step(
+            "blocks",
+            "how long a transformer block takes, and what it saves, beside our prediction",
+            ("bench/blocks.py", "--json"),
+            _of_blocks,
+            code=steps.code("bench"),
+        ),
         Step(
             "pipelining",
             "our pipeline runtime beside torch.distributed.pipelining",
@@ -102,7 +117,7 @@ def on_a_gpu(gpus: int, nccl: bool) -> list[Step]:
         Step(
             "course",
             "what the notebooks measure",
-            (*suite("course"), "--only"),
+            (*suite("course"), "--jobs", str(jobs), "--only"),
             _of_the_course,
             parts=lambda: [path.stem for path in course_suite.notebooks(FOLDER)],
             part="notebook",
@@ -111,7 +126,7 @@ def on_a_gpu(gpus: int, nccl: bool) -> list[Step]:
     ]
 
 
-def equality() -> list[Step]:
+def equality(jobs: int = 1) -> list[Step]:
     """Check that every kind of parallelism equals one device, in four steps, selected by words in the jobs' names."""
     missing = "" if (HOUSE / MATRIX).exists() else f"{MATRIX} is not in this copy"
     kinds = {
@@ -124,7 +139,7 @@ def equality() -> list[Step]:
         Step(
             name,
             f"whether {what} equals one device",
-            (MATRIX,),
+            (MATRIX, "--jobs", str(jobs)),
             _of_equality,
             missing,
             parts=partial(_jobs, word),
@@ -170,6 +185,13 @@ def _of_pipelining(found):
     (one,) = found
     told = "{}: torch / ours {ratio:.3f} ({interval[0]:.3f} to {interval[1]:.3f}), {tokens_per_second:,.0f} tokens/s"
     return [one[WHERE], *(told.format(name, **row) for name, row in one.items() if name != WHERE)]
+
+
+def _of_blocks(found):
+    (one,) = found
+    off = lambda name: [abs(row["predicted"][name] / row[name] - 1) for row in one["rows"]]
+    told = [f"{name.partition('_')[0]} predicted within {statistics.median(off(name)):.0%} (median)" for name in BLOCK]
+    return [f"{one['gpu']}: a large product at {one['product_flops'] / 1e12:.0f} TFLOP/s", *told]
 
 
 def _of_sharding(found):

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,17 +51,32 @@ class Step:
     code: str = ""
 
 
-def run(steps: list[Step], folder: Path, title: str, key: dict, *, limit: float, again: bool = False) -> list[dict]:
+def run(
+    steps: list[Step],
+    folder: Path,
+    title: str,
+    key: dict,
+    *,
+    limit: float,
+    again: bool = False,
+    only: Sequence[str] = (),
+) -> list[dict]:
     """Run the missing steps; returns every step's record, in order. The page is written after each step.
 
     title  of the page;  key  the machine; a record is valid for this key and the code of its step
     limit  seconds for each step, or for each part of one;  again  whether to repeat finished steps
+    only   names of the steps to run; by default all. The others keep their records
     """
     folder.mkdir(parents=True, exist_ok=True)
     records = []
     for number, step in enumerate(steps, 1):
         heading = f"== {number} of {len(steps)}, {step.name}:"
-        record = _record(step, folder / f"{step.name}.json", key, heading, limit, again)
+        file = folder / f"{step.name}.json"
+        record = (
+            _record(step, file, key, heading, limit, again)
+            if not only or step.name in only
+            else _kept(file) or told(step) | {"ended": "not run", "why": "not asked for"}
+        )
         print(heading, in_words(record), flush=True)
         records.append(record)
         (folder / "README.md").write_text(page(title, key, records), "utf-8")
@@ -71,7 +86,7 @@ def run(steps: list[Step], folder: Path, title: str, key: dict, *, limit: float,
 def _record(step, file, key, heading, limit, again) -> dict:
     """The record of a step; it is run, unless its record is valid."""
     key = key | ({"code": step.code} if step.code else {})
-    kept = json.loads(file.read_text("utf-8")) if file.exists() and not again else {}
+    kept = {} if again else _kept(file)
     if step.missing:
         return told(step) | {"ended": "not run", "why": step.missing}
     if holds(kept, key):
@@ -79,6 +94,11 @@ def _record(step, file, key, heading, limit, again) -> dict:
     print(heading, step.settles, flush=True)
     keep = lambda record: _keep(record | {"key": key}, file)
     return keep(ran(step, limit, kept if kept.get("key") == key else {}, keep))
+
+
+def _kept(file) -> dict:
+    """The stored record of a step; empty if there is none."""
+    return json.loads(file.read_text("utf-8")) if file.exists() else {}
 
 
 def _keep(record, file) -> dict:

@@ -132,7 +132,8 @@ def measure(chosen) -> dict:
     from hybridlab.measuring.row import in_words
 
     told = output.as_json if chosen.json and chosen.only else in_words  # `make gpu` reads which notebook is done
-    found, file = record(chosen.suite, chosen.out, lambda row: print(told(row), flush=True), tuple(chosen.only))
+    show = lambda row: print(told(row), flush=True)
+    found, file = record(chosen.suite, chosen.out, show, tuple(chosen.only), chosen.jobs)
     print(f"recorded in {file}, after {found['took']:.0f} s")
     return found | {"file": str(file)}
 
@@ -228,6 +229,7 @@ def _measure_flags(one):
         metavar="NOTEBOOK",
         help="with --suite course: run only these, and add them to its record",
     )
+    one.flag("--jobs", type=int, metavar="N", default=1, help="notebooks to run at the same time (default 1)")
 
 
 def _demo_flags(one):

@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from hybridlab.measuring.row import device_of_ranks, row
@@ -32,16 +33,17 @@ def notebooks(folder: str | Path = "notebooks") -> list[Path]:
     )
 
 
-def rows(only: Sequence[str] = (), folder: str | Path = "notebooks") -> Iterator[dict]:
-    """The rows of each notebook in turn; if one fails, this is reported, and the next one runs.
+def rows(only: Sequence[str] = (), folder: str | Path = "notebooks", jobs: int = 1) -> Iterator[dict]:
+    """The rows of each notebook, as soon as it has ended; if one fails, this is reported, and the next one runs.
 
     only    the names of the notebooks to run; by default all
+    jobs    notebooks that run at the same time
     raises  ValueError if there is no notebook of this name
     """
     paths = {path.stem: path for path in notebooks(folder)}
     if unknown := [name for name in only if name not in paths]:
         raise ValueError(f"there is no notebook {unknown[0]!r} in {folder}/: choose {', '.join(paths)}")
-    return (one for name in only or paths for one in _told_by(paths[name]))
+    return _in_lanes([paths[name] for name in only or paths], jobs)
 
 
 def without(rows: list[dict], notebooks: Sequence[str]) -> list[dict]:
@@ -63,6 +65,16 @@ def without(rows: list[dict], notebooks: Sequence[str]) -> list[dict]:
 def is_whole(rows: list[dict], folder: str | Path = "notebooks") -> bool:
     """Whether there are rows of every notebook."""
     return {path.stem for path in notebooks(folder)} <= {row["notebook"] for row in rows if row["name"] == WHOLE}
+
+
+def _in_lanes(paths: list[Path], jobs: int) -> Iterator[dict]:
+    with ThreadPoolExecutor(jobs) as lanes:
+        running = [lanes.submit(lambda path=path: [*_told_by(path)]) for path in paths]
+        try:
+            for one in as_completed(running):
+                yield from one.result()
+        finally:
+            lanes.shutdown(wait=False, cancel_futures=True)
 
 
 def _told_by(path: Path) -> Iterator[dict]:

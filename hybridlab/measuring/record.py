@@ -16,28 +16,29 @@ from pathlib import Path
 from hybridlab.core import afford
 from hybridlab.core.files import put
 from hybridlab.measuring import cards, course_suite
-from hybridlab.measuring.recorded import is_whole
+from hybridlab.measuring.recorded import AT_ONCE, is_whole
 from hybridlab.measuring.row import device_of_ranks
 from hybridlab.world.devices import gpus
 
 SUITES = ("cpu", "gpu", "course")
-SAME = ("machine", "cores", "device", "gpus", "torch")  # of two records of one machine
+SAME = ("machine", "cores", "device", "gpus", "torch", AT_ONCE)  # of two records of one machine
 
 
 def measure(
-    suite: str = "cpu", out: str | Path = "results", on_row=lambda row: None, only: Sequence[str] = ()
+    suite: str = "cpu", out: str | Path = "results", on_row=lambda row: None, only: Sequence[str] = (), jobs: int = 1
 ) -> tuple[dict, Path]:
     """Run a suite; returns its record and the file that holds it, `<suite>-<day>.json` in the folder `out`
     (`course-<device>-<day>.json`); later ones of a day end in -2, -3, …
 
     on_row  called with each row as soon as it is measured and in the file, so an interrupted run loses nothing
     only    notebooks of the course to run; their rows are added to the newest incomplete record of this machine
+    jobs    notebooks that run at the same time; the record says so, since they slow each other down
 
-    raises  ValueError if there is no such suite or notebook, if this machine lacks something that it needs, or if the
-            file cannot be written
+    raises  ValueError if there is no such suite or notebook, if jobs is less than 1, if this machine lacks something
+            that it needs, or if the file cannot be written
     """
-    rows = _rows(suite, only)
-    record, file = _opened(suite, Path(out), only)
+    rows = _rows(suite, only, jobs)
+    record, file = _opened(suite, Path(out), only, jobs)
     begin = time.monotonic() - record["took"]
     _keep(record, file)  # now, so that an unwritable path is reported before minutes of work
     for one in rows:
@@ -50,11 +51,11 @@ def measure(
     return record, file
 
 
-def _opened(suite, folder, only) -> tuple[dict, Path]:
+def _opened(suite, folder, only, jobs) -> tuple[dict, Path]:
     """A record without rows, or the newest one here that lacks these notebooks; and its file."""
     from hybridlab.training.run import provenance  # only now, so that a wrong suite is reported immediately
 
-    machine = provenance(device_of_ranks()) | hardware() | {"load before": round(os.getloadavg()[0], 2)}
+    machine = provenance(device_of_ranks()) | hardware() | {"load before": round(os.getloadavg()[0], 2), AT_ONCE: jobs}
     name = f"{suite}-{machine['device']}" if suite == "course" else suite  # the one that runs on either
     if only and (begun := _begun(folder.glob(f"{name}-*.json"), machine, only)):
         return begun
@@ -67,7 +68,7 @@ def _begun(files, machine, only) -> tuple[dict, Path] | None:
     """The newest record of this machine and this torch that is not whole, without these notebooks, and its file; None
     where none has others."""
     found = [(json.loads(file.read_text(encoding="utf-8")), file) for file in files]
-    same = lambda other: all(other[name] == machine[name] for name in SAME)
+    same = lambda other: all(other.get(name, 1) == machine[name] for name in SAME)  # older ones lack AT_ONCE
     begun = [
         (record | {"rows": rows}, file)
         for record, file in found
@@ -89,9 +90,11 @@ def hardware() -> dict:
     return found | {"driver": here.driver, "cuda": torch.version.cuda, "nccl": nccl} | cards.settings()
 
 
-def _rows(suite, only) -> Iterator[dict]:
-    if only and suite != "course":
-        raise ValueError(f"the {suite} suite has no notebooks: give only=… with the course suite")
+def _rows(suite, only, jobs) -> Iterator[dict]:
+    if (only or jobs > 1) and suite != "course":
+        raise ValueError(f"the {suite} suite has no notebooks: give only=… and jobs=… with the course suite")
+    if jobs < 1:
+        raise ValueError(f"jobs={jobs} is out of range: give 1 or more")
     match suite:
         case "cpu":
             from hybridlab.measuring import cpu_suite
@@ -106,7 +109,7 @@ def _rows(suite, only) -> Iterator[dict]:
                 raise ValueError(f"the gpu suite needs a GPU that torch can use (CUDA): {why}")
             return gpu_suite.rows(len(here))
         case "course":
-            return course_suite.rows(only)
+            return course_suite.rows(only, jobs=jobs)
     raise ValueError(f"there is no suite {suite!r}: choose {', '.join(SUITES[:-1])} or {SUITES[-1]}")
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from hybridlab.core.beside import beside
 
 SUITE = "course"
+AT_ONCE = "notebooks at once"  # of a record's machine
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,16 @@ def label(machine: dict, device: str, sharing: int = 0) -> str:
     '2 cores x86_64'
     >>> label(machine | {"gpus": []}, "accelerator")
     '2 cores x86_64 as an emulated accelerator'
+    >>> label(machine | {"gpus": [["NVIDIA H200", 150e9]], "notebooks at once": 4}, "cuda", sharing=2)
+    '1 × NVIDIA H200 shared by 2 ranks and 4 notebooks'
     """
-    shared = f" shared by {sharing} ranks" if sharing else ""
+    sharers = [f"{sharing} ranks"] if sharing else []
+    sharers += [f"{machine[AT_ONCE]} notebooks"] if machine.get(AT_ONCE, 1) > 1 else []
+    shared = f" shared by {' and '.join(sharers)}" if sharers else ""
     if device == "cuda":
         return counted([name for name, *_ in machine["gpus"]]) + shared
     emulated = "" if device == "cpu" else f" as an emulated accelerator{shared}"
-    return f"{machine['cores']} cores {machine['machine']}{emulated}"
+    return f"{machine['cores']} cores {machine['machine']}{emulated or shared}"
 
 
 def counted(gpus: list[str]) -> str:

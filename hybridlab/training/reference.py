@@ -124,7 +124,7 @@ def alone_on_rank(comm, job: Job) -> dict:
     home |= {"touched": touched, "losses": losses} | ({"bound": bound} if bound else {})
     home |= ended(one.module, one.masters, one.moves())
     found = [ended(device.module, device.masters, device.moves()) for device in shadows]
-    noise |= {kind: spread(home[kind], [other[kind] for other in found]) for kind in ("moves", "buffer")}
+    noise |= noise_at_end(home, found)
     return home | {"noise": noise, "nothing": nothing(home, job)}
 
 
@@ -177,6 +177,18 @@ def further(job: Job, first: dict, others: list[dict]) -> list[dict]:
 def spread(first: dict, others: list[dict]) -> dict[str, float]:
     """{name: the largest difference of an element of the others from the first}."""
     return {name: max(largest(other[name].double() - x.double()) for other in others) for name, x in first.items()}
+
+
+def noise_at_end(home: dict, shadows: list[dict]) -> dict[str, dict[str, float]]:
+    """The noise of the results of a training: the distance of the shadows; and for a weight one last bit too.
+
+    An update stores a weight, which rounds it. A weight that moves little is then off by a large part of its move, but
+    only where a sum lies between two numbers: no shadow need show it.
+    """
+    noise = {kind: spread(home[kind], [one[kind] for one in shadows]) for kind in ("moves", "buffer")}
+    for name, weight in home["weight"].items():
+        noise["moves"][name] += torch.finfo(weight.dtype).eps * largest(weight)
+    return noise
 
 
 def touch(touched: dict, gradients: dict):

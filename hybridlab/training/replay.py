@@ -14,7 +14,7 @@ from hybridlab.runtime import tallies
 from hybridlab.training.first_weights import whole_of
 from hybridlab.training.job import Job
 from hybridlab.training.rates import set_rate
-from hybridlab.training.reference import ended, move, nothing, shadows_of, spread, touch
+from hybridlab.training.reference import ended, move, noise_at_end, nothing, shadows_of, touch
 
 
 class _Whole(nn.Module):
@@ -84,7 +84,7 @@ def replayed_on_rank(comm, job: Job) -> dict:
         moves = {name: weight.detach() - first[name].detach() for name, weight in weights.items()}
         every.append({"losses": losses, "touched": touched} | ended(module, weights, moves))
     home, *shadows = every
-    noise = {kind: spread(home[kind], [one[kind] for one in shadows]) for kind in ("moves", "buffer")}
+    noise = noise_at_end(home, shadows)
     noise["losses"] = max(abs(a - b) for one in shadows for a, b in zip(home["losses"], one["losses"]))
     return home | {"noise": noise, "nothing": nothing(home, job)}
 

@@ -1,11 +1,11 @@
 """Every kind of job, proved on a GPU: the real ones of this machine, or the emulated accelerator.
 
-    python tests/accelerator/matrix.py [WORD…] [--devices N] [--list]
+    python tests/accelerator/matrix.py [WORD…] [--devices N] [--jobs N] [--list]
 
-Real processes train as one device does, job by job, on emulated devices two at a time: all schedules, all modes and
-forms, the reference models, and the table in which every two choices meet (tests/equality.py). Each tells one line of
-JSON: name, ok, largest_gap, seconds, error. Words choose the jobs whose names hold one of them; the whole name of a job
-chooses that one. The exit code is 1 when anything differs.
+Real processes train as one device does, job by job, on emulated devices two at a time, or as many as --jobs says: all
+schedules, all modes and forms, the reference models, and the table in which every two choices meet (tests/equality.py).
+Each tells one line of JSON: name, ok, largest_gap, seconds, error. Words choose the jobs whose names hold one of them;
+the whole name of a job chooses that one. The exit code is 1 when anything differs.
 
 Where torch sees no GPU, or HYBRIDLAB_DEVICES says gpu:N, devices are emulated: eight, so that each rank has its own and
 talks as by NCCL; with --devices 1 all share one and talk by gloo.
@@ -137,6 +137,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("words", nargs="*", help="of the names of the jobs to prove; all, unless given")
     parser.add_argument("--devices", type=int, default=8, help="emulated ones, where there is no GPU")
+    parser.add_argument("--jobs", type=int, help="at the same time; default 1 on GPUs, 2 on emulated ones")
     parser.add_argument("--list", action="store_true", help="say the names of these jobs, and prove none")
     chosen = parser.parse_args()
     found = chosen_by(chosen.words)
@@ -145,7 +146,8 @@ def main() -> int:
         return 0
     where, emulating = on_devices(chosen.devices)
     told, begin = [], time.monotonic()
-    with ProcessPoolExecutor(2 if emulating else 1, get_context("spawn")) as drivers:  # real GPUs are not for two
+    at_once = chosen.jobs or (2 if emulating else 1)  # on GPUs, jobs share memory, which may be too little for two
+    with ProcessPoolExecutor(at_once, get_context("spawn")) as drivers:
         for one in drivers.map(proved, found):
             told.append(one)
             print(json.dumps(one), flush=True)

@@ -20,7 +20,7 @@ def test_without_a_gpu_one_sentence_says_what_would_run(monkeypatch, capsys, tmp
     assert (
         told.count("\n") == 1
         and "no GPU" in told
-        and "doctor, modes, schedules, models, pairs, pipelining, sharding, ways, course" in told
+        and "doctor, modes, schedules, models, pairs, blocks, pipelining, sharding, ways, course" in told
     )
     assert not list(tmp_path.iterdir())
 
@@ -88,8 +88,8 @@ RUNS = {  # a file that a step runs, beside the package; and steps that do not r
     "tests/accelerator/device.cpp": ("modes pairs", "ways course"),
     "tests/accelerator/groups.cpp": ("modes pairs", "ways course"),
     "tests/training/test_oracle.py": ("sharding", "doctor modes pipelining ways course"),
-    "bench/pipeline.py": ("pipelining sharding", "doctor modes ways course"),
-    "hybridlab/front/typed.py": ("doctor modes schedules models pairs pipelining sharding ways course", ""),
+    "bench/pipeline.py": ("blocks pipelining sharding", "doctor modes ways course"),
+    "hybridlab/front/typed.py": ("doctor modes schedules models pairs blocks pipelining sharding ways course", ""),
 }
 
 

@@ -46,7 +46,8 @@ def take_device(placed: Placement, rank: int) -> torch.device:
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
         exact()
-        torch.zeros(1, device=device)  # the first allocation creates a context, which takes seconds
+        x = torch.ones(1, device=device, requires_grad=True)  # the first allocation creates a context, in seconds
+        (x * x).backward()  # a kernel on autograd's own thread; torch warns if the first one there is a matrix product
     if device.type == "cuda" and placed.shared:
         torch.cuda.set_per_process_memory_fraction(SHARE / placed.devices.count(str(device)), device)
     return device

@@ -1,0 +1,156 @@
+"""How long a transformer block takes on one GPU, and what it saves for the backward, beside the planner's prediction.
+
+    python bench/blocks.py              one table
+    python bench/blocks.py --json       the same, and one JSON object on the last line
+
+A rank of tensor parallelism computes a block with t times fewer heads and a t times narrower MLP, which one GPU can do
+alone: so the GEMMs of a shard are measured without messages. Weights and activations are bfloat16, attention is fused,
+forward and backward are timed by the GPU's events, and each time is the median of its repetitions. The prediction is
+that of `hl.plan` for the same block on this GPU: the machine of the catalog that its name contains.
+"""
+
+import argparse
+import json
+import statistics
+
+import torch
+
+from hybridlab.core.what import catalog
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.shape import Shape
+from hybridlab.predict.plans.footprint import kept_on
+from hybridlab.predict.plans.performance import added, pieces
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.software import SOFTWARE
+from hybridlab.predict.plans.usual import usual
+from hybridlab.training.models.gpt import Block, Head, token_loss
+
+REPEATS, WARM = 15, 4
+CONTEXT, VOCABULARY = 2048, 51200
+SIZES = ((1024, 16), (2048, 16), (4096, 32), (6144, 48), (8192, 64), (12288, 96))  # width and heads
+WAYS, SEQUENCES = (1, 2, 4, 8), (1, 2, 4)
+SIDE = 8192  # of the largest product
+
+
+def shard(width: int, heads: int, t: int) -> Shape:
+    """The block of one rank along tp, as a shape of its own."""
+    return Shape(1, width, heads // t, CONTEXT, VOCABULARY, per_head=width // heads, inner=4 * width // t)
+
+
+def measured(shape: Shape, sequences: int, device: str) -> dict:
+    """Seconds of a block's forward and backward, and the bytes that it saves for the backward."""
+    block = Block(shape).to(device, torch.bfloat16)
+    x = torch.randn(sequences, shape.context, shape.width, device=device, dtype=torch.bfloat16, requires_grad=True)
+    gradient = torch.randn_like(x)
+    forward, backward = timed(lambda: block(x), lambda y: y.backward(gradient), block, device)
+    before = held(device)
+    y = block(x)
+    return {"forward_s": forward, "backward_s": backward, "saved_bytes": held(device) - before - y.nbytes}
+
+
+def of_head(shape: Shape, sequences: int, device: str) -> dict:
+    """Seconds of the head and the loss, forward and backward."""
+    head = Head(shape).to(device, torch.bfloat16)
+    x = torch.randn(sequences, shape.context, shape.width, device=device, dtype=torch.bfloat16, requires_grad=True)
+    tokens = torch.randint(shape.vocabulary, (sequences, shape.context), device=device)
+    both = timed(lambda: token_loss(head(x), tokens), lambda y: y.backward(), head, device)
+    return {"head_s": sum(both)}
+
+
+def timed(forward, backward, module: torch.nn.Module, device: str) -> list[float]:
+    """The median seconds of a forward and of its backward."""
+    marks = []
+    for _ in range(WARM + REPEATS):
+        module.zero_grad()
+        marks.append([mark(device)])
+        y = forward()
+        marks[-1].append(mark(device))
+        backward(y)
+        marks[-1].append(mark(device))
+    torch.cuda.synchronize(device)
+    spans = [(a.elapsed_time(b) / 1e3, b.elapsed_time(c) / 1e3) for a, b, c in marks[WARM:]]
+    return [statistics.median(one) for one in zip(*spans)]
+
+
+def mark(device: str) -> torch.cuda.Event:
+    """An event on the device's stream, with its time."""
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def held(device: str) -> int:
+    """Bytes of tensors on the device."""
+    return torch.cuda.memory_allocated(device)
+
+
+def predicted(shape: Shape, sequences: int, machine: Machine) -> dict:
+    """The same by the planner's law, for one device."""
+    here = usual(machine)
+    plan = Plan(b=sequences, fused=here.fused)
+    found = pieces(shape, plan, sequences, machine, here.fit, SOFTWARE[here.software])
+    return {
+        "forward_s": float(added(found.forward)),
+        "backward_s": float(added(found.backward)),
+        "saved_bytes": float(kept_on(shape, plan).total),
+        "head_s": float(found.head),
+    }
+
+
+def rate_of_products(device: str) -> float:
+    """FLOP/s of a large bfloat16 product."""
+    a, b = torch.randn(2, SIDE, SIDE, device=device, dtype=torch.bfloat16)
+    seconds, _ = timed(lambda: a @ b, lambda y: None, torch.nn.Module(), device)
+    return 2 * SIDE**3 / seconds
+
+
+def machine_of(name: str) -> Machine:
+    """The machine of the catalog whose name is a word of a GPU's name.
+
+    raises  ValueError when there is none
+    """
+    words = name.lower().replace("-", " ").split()
+    if found := [one for one in catalog.MACHINES if one in words]:
+        return catalog.machine(found[0])
+    raise ValueError(f"the catalog has no {name}: its machines are {', '.join(catalog.MACHINES)}")
+
+
+def rows(device: str, machine: Machine):
+    """One row for each block, with each shard of it and each number of sequences."""
+    for width, heads in SIZES:
+        for t in WAYS:
+            for b in SEQUENCES:
+                shape = shard(width, heads, t)
+                row = {"width": width, "heads": heads, "t": t, "b": b} | measured(shape, b, device)
+                if t == 1:
+                    row |= of_head(shape, b, device)
+                yield row | {"predicted": predicted(shape, b, machine)}
+
+
+def line(row: dict) -> str:
+    """A row of the table."""
+    pair = lambda name, unit, digits: f"{row[name] / unit:11.{digits}f}  {row['predicted'][name] / unit:9.{digits}f}"
+    pairs = pair("forward_s", 1e-3, 3), pair("backward_s", 1e-3, 3), pair("saved_bytes", 1e6, 0)
+    return f"  {row['width']:5}  {row['t']}  {row['b']}   {'   '.join(pairs)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    device = "cuda:0"
+    name = torch.cuda.get_device_name(device)
+    machine, found = machine_of(name), []
+    rate = rate_of_products(device)
+    print(f"{name}, as {machine.label}; a product of {SIDE}³ in bfloat16: {rate / 1e12:.0f} TFLOP/s")
+    print("  width  t  b   forward, ms  predicted  backward, ms  predicted    saved, MB  predicted")
+    for row in rows(device, machine):
+        found.append(row)
+        print(line(row))
+    if chosen.json:
+        print(json.dumps({"gpu": name, "machine": machine.name, "product_flops": rate, "rows": found}))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
