@@ -24,6 +24,8 @@ from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.software import SOFTWARE
 from hybridlab.predict.plans.usual import usual
 from hybridlab.training.models.gpt import Block, Head, token_loss
+from hybridlab.world.devices.meet import take_device
+from hybridlab.world.devices.placement import placement
 
 REPEATS, WARM = 15, 4
 CONTEXT, VOCABULARY = 2048, 51200
@@ -37,9 +39,15 @@ def shard(width: int, heads: int, t: int) -> Shape:
     return Shape(1, width, heads // t, CONTEXT, VOCABULARY, per_head=width // heads, inner=4 * width // t)
 
 
+def made(module: type[torch.nn.Module], shape: Shape, device: str) -> torch.nn.Module:
+    """A module of this shape, with its weights drawn on the device."""
+    with torch.device(device):
+        return module(shape).to(torch.bfloat16)
+
+
 def measured(shape: Shape, sequences: int, device: str) -> dict:
     """Seconds of a block's forward and backward, and the bytes that it saves for the backward."""
-    block = Block(shape).to(device, torch.bfloat16)
+    block = made(Block, shape, device)
     x = torch.randn(sequences, shape.context, shape.width, device=device, dtype=torch.bfloat16, requires_grad=True)
     gradient = torch.randn_like(x)
     forward, backward = timed(lambda: block(x), lambda y: y.backward(gradient), block, device)
@@ -50,7 +58,7 @@ def measured(shape: Shape, sequences: int, device: str) -> dict:
 
 def of_head(shape: Shape, sequences: int, device: str) -> dict:
     """Seconds of the head and the loss, forward and backward."""
-    head = Head(shape).to(device, torch.bfloat16)
+    head = made(Head, shape, device)
     x = torch.randn(sequences, shape.context, shape.width, device=device, dtype=torch.bfloat16, requires_grad=True)
     tokens = torch.randint(shape.vocabulary, (sequences, shape.context), device=device)
     both = timed(lambda: token_loss(head(x), tokens), lambda y: y.backward(), head, device)
@@ -138,7 +146,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
-    device = "cuda:0"
+    device = str(take_device(placement(1), 0))
     name = torch.cuda.get_device_name(device)
     machine, found = machine_of(name), []
     rate = rate_of_products(device)

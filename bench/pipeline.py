@@ -122,7 +122,8 @@ def main():
             low, middle, high = ratio(mine, other)
             busy = real.efficiency
             rate = job.tokens / statistics.median(mine)
-            verdict = "PASS" if middle >= LEAST and busy >= EFFICIENT else "MISS"
+            waits = busy < EFFICIENT and not placed.shared  # ranks that share a GPU wait for each other's kernels
+            verdict = "PASS" if middle >= LEAST and not waits else "MISS"
             failed |= verdict == "MISS"
             print(
                 f"{name:12}  {statistics.median(mine) * 1e3:9.1f}  {statistics.median(other) * 1e3:9.1f}  "
