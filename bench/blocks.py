@@ -3,10 +3,10 @@
     python bench/blocks.py              one table
     python bench/blocks.py --json       the same, and one JSON object on the last line
 
-A rank of tensor parallelism computes a block with t times fewer heads and a t times narrower MLP, which one GPU can do
-alone: so the GEMMs of a shard are measured without messages. Weights and activations are bfloat16, attention is fused,
-forward and backward are timed by the GPU's events, and each time is the median of its repetitions. The prediction is
-that of `hl.plan` for the same block on this GPU: the machine of the catalog that its name contains.
+The blocks are those of a rank along tp too, which one GPU computes without messages. Weights and activations are
+bfloat16, attention is fused, forward and backward are timed by the GPU's events, and each time is the median of its
+repetitions. The prediction is that of `predict.judged.blocks` for the machine of the catalog that the GPU's name
+contains. The results of one H200 are in hybridlab/predict/papers/tables/blocks_h200.csv.
 """
 
 import argparse
@@ -18,25 +18,15 @@ import torch
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import Shape
-from hybridlab.predict.plans.footprint import kept_on
-from hybridlab.predict.plans.performance import added, pieces
-from hybridlab.predict.plans.plan import Plan
-from hybridlab.predict.plans.software import SOFTWARE
-from hybridlab.predict.plans.usual import usual
+from hybridlab.predict.judged import blocks
 from hybridlab.training.models.gpt import Block, Head, token_loss
 from hybridlab.world.devices.meet import take_device
 from hybridlab.world.devices.placement import placement
 
 REPEATS, WARM = 15, 4
-CONTEXT, VOCABULARY = 2048, 51200
 SIZES = ((1024, 16), (2048, 16), (4096, 32), (6144, 48), (8192, 64), (12288, 96))  # width and heads
 WAYS, SEQUENCES = (1, 2, 4, 8), (1, 2, 4)
 SIDE = 8192  # of the largest product
-
-
-def shard(width: int, heads: int, t: int) -> Shape:
-    """The block of one rank along tp, as a shape of its own."""
-    return Shape(1, width, heads // t, CONTEXT, VOCABULARY, per_head=width // heads, inner=4 * width // t)
 
 
 def made(module: type[torch.nn.Module], shape: Shape, device: str) -> torch.nn.Module:
@@ -46,14 +36,14 @@ def made(module: type[torch.nn.Module], shape: Shape, device: str) -> torch.nn.M
 
 
 def measured(shape: Shape, sequences: int, device: str) -> dict:
-    """Seconds of a block's forward and backward, and the bytes that it saves for the backward."""
+    """Seconds of a block's forward and backward, and the bytes that it saves for the backward, its input included."""
     block = made(Block, shape, device)
     x = torch.randn(sequences, shape.context, shape.width, device=device, dtype=torch.bfloat16, requires_grad=True)
     gradient = torch.randn_like(x)
     forward, backward = timed(lambda: block(x), lambda y: y.backward(gradient), block, device)
     before = held(device)
     y = block(x)
-    return {"forward_s": forward, "backward_s": backward, "saved_bytes": held(device) - before - y.nbytes}
+    return {"forward_s": forward, "backward_s": backward, "saved_bytes": held(device) - before - y.nbytes + x.nbytes}
 
 
 def of_head(shape: Shape, sequences: int, device: str) -> dict:
@@ -92,19 +82,6 @@ def held(device: str) -> int:
     return torch.cuda.memory_allocated(device)
 
 
-def predicted(shape: Shape, sequences: int, machine: Machine) -> dict:
-    """The same by the planner's law, for one device."""
-    here = usual(machine)
-    plan = Plan(b=sequences, fused=here.fused)
-    found = pieces(shape, plan, sequences, machine, here.fit, SOFTWARE[here.software])
-    return {
-        "forward_s": float(added(found.forward)),
-        "backward_s": float(added(found.backward)),
-        "saved_bytes": float(kept_on(shape, plan).total),
-        "head_s": float(found.head),
-    }
-
-
 def rate_of_products(device: str) -> float:
     """FLOP/s of a large bfloat16 product."""
     a, b = torch.randn(2, SIDE, SIDE, device=device, dtype=torch.bfloat16)
@@ -128,11 +105,13 @@ def rows(device: str, machine: Machine):
     for width, heads in SIZES:
         for t in WAYS:
             for b in SEQUENCES:
-                shape = shard(width, heads, t)
+                shape = blocks.shard(width, heads, t)
                 row = {"width": width, "heads": heads, "t": t, "b": b} | measured(shape, b, device)
                 if t == 1:
                     row |= of_head(shape, b, device)
-                yield row | {"predicted": predicted(shape, b, machine)}
+                told = blocks.predicted(shape, b, machine)
+                told = {"forward_s": told.forward, "backward_s": told.backward, "saved_bytes": told.saved}
+                yield row | {"predicted": told}
 
 
 def line(row: dict) -> str:

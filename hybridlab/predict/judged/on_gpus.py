@@ -1,4 +1,4 @@
-"""Others' measurements on GPUs for each notebook of the course, with our predictions where a source prints the sizes.
+"""Measurements on GPUs for each notebook of the course, with our predictions where a source prints the sizes.
 
 A panel is one table of one source: points on a named machine, their date, and how we know them. The predictions are
 those of the public calls: `plan` for training runs, `simulate` for schedules, the formulas of `hl.bytes` for messages.
@@ -17,14 +17,15 @@ from typing import NamedTuple
 
 from hybridlab.core.what.catalog import machine
 from hybridlab.predict.bytes.activations import RECOMPUTE
-from hybridlab.predict.judged import points, sc21_runs
+from hybridlab.predict.judged import blocks, points, sc21_runs
 from hybridlab.predict.judged.megatron import dgxc, folding, llama3, mixtral, selective
 from hybridlab.predict.judged.points import Point
 from hybridlab.predict.judged.run import Run
 from hybridlab.predict.judged.sharded import mpt, torchtitan
 from hybridlab.predict.papers.published import SOURCES, published
 
-PLAN, SCHEDULE, FORMULA, LIMIT, NONE = "plan", "schedule", "formula", "limit", ""  # how a panel is predicted
+# how a panel is predicted
+PLAN, BLOCK, SCHEDULE, FORMULA, LIMIT, NONE = "plan", "block", "schedule", "formula", "limit", ""
 SURE = {"printed": "", "abstract": "printed in the abstract", "quoted": "quoted from a secondary page"}
 WHAT = {"TFLOP/s": "throughput of one GPU", "tokens/s": "tokens of one GPU"}
 
@@ -193,6 +194,17 @@ def _dispatch() -> tuple[Panel, ...]:
     return (Panel(*facts, FORMULA, tuple(points.dispatch())),)
 
 
+def _blocks() -> tuple[Panel, ...]:
+    """A block of one rank along tp, on the GPU on which this course was measured."""
+    facts = "1 × H200", "2026-11", _source(blocks.TABLE)
+    return (
+        Panel("This course: a block's shard, 2,048 tokens", *facts, "forward and backward", "ms", "", BLOCK,
+              tuple(blocks.times(6144, b=1))),
+        Panel("This course: the activations that it saves", *facts, "saved by a block", "MB", "", BLOCK,
+              tuple(blocks.saved(6144, b=1))),
+    )  # fmt: skip
+
+
 _PREDICTED = {  # of the table `on_gpus`: topic: (the way, the predictions of some rows)
     "start": (FORMULA, points.sends),
     "collectives": (FORMULA, points.all_reduces),
@@ -208,5 +220,6 @@ _MORE = {
     "1f1b": ONE_F_ONE_B,
     "interleaved": _bubbles("Megatron-LM: interleaved 1F1B", "interleaved"),
     "zero_bubble": _bubbles("Zero bubble, in Megatron-LM", "1f1b", "zb_h1", "zb_h2", rows=slice(0, 6, 2)),
+    "megatron": _blocks,
     "experts": _dispatch,
 }

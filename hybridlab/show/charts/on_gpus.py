@@ -6,7 +6,7 @@ A panel has its own axis, which is logarithmic where its values differ by more t
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from hybridlab.predict.judged.on_gpus import FORMULA, LIMIT, NONE, PLAN, SCHEDULE, Panel
+from hybridlab.predict.judged.on_gpus import BLOCK, FORMULA, LIMIT, NONE, PLAN, SCHEDULE, Panel
 from hybridlab.predict.judged.points import Point
 from hybridlab.show.charts.chart import Axis, Frame
 from hybridlab.show.paper.sheet import heading, prose_width, sheet, short, words, wrap
@@ -21,6 +21,7 @@ INK, MUTED, BLUE = STYLE["ink"], STYLE["muted"], STYLE["kinds"]["F"]["fill"]
 LEGEND = {"measured": "measured", PLAN: "our prediction", LIMIT: "a limit"}
 HOW = {
     PLAN: "Predicted by hl.plan; nine of ten of its published runs are within the bar.",
+    BLOCK: "A block is predicted by the model of hl.plan, which was fitted to whole steps, so without a bar.",
     SCHEDULE: "Predicted by hl.simulate; nine of ten of another source's runs are within the bar.",
     FORMULA: "Predicted by a formula from data sheets, so without a bar.",
     LIMIT: "A limit counts the slowest resource only, and nothing that waits for it.",
