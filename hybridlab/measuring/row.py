@@ -45,7 +45,8 @@ def in_words(row: dict) -> str:
         return f"{row['name']}: needs {row['needs']}"
     if "ended" in row:
         right = [answer["right"] for answer in row["answers"] if "right" in answer]
-        return f"{row['name']}: {sum(right)} of {len(right)} right; ended {row['ended']}, {row['seconds']:.0f} s"
+        told = f"{sum(right)} of {len(right)} right; " if right else ""
+        return f"{row['name']}: {told}ended {row['ended']}, {row['seconds']:.0f} s"
     if "alpha" in row:
         return f"{row['name']}: alpha {row['alpha'] * 1e6:.0f} µs, beta {row['beta'] * 1e9:.3f} s per GB"
     told = ("unit", "median", "least", "repetitions", "name", "device")

@@ -4,5 +4,5 @@
 `calibrated` fits one number for a machine and its programs on other sources. `scores` summarises the errors, `bars`
 gives the error of a new prediction, and `explained` gives the reasons of the largest errors. `peaks` compares measured
 memory with its prediction. `on_gpus` lists the published measurements for each notebook, and `points` has their
-predictions.
+predictions, and `blocks` those of a block that we measured.
 """

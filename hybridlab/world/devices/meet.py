@@ -46,6 +46,8 @@ def take_device(placed: Placement, rank: int) -> torch.device:
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
         exact()
+        # when ranks make this directory at the same time, torch says so, and compiles its kernels without it
+        warnings.filterwarnings("ignore", "Specified kernel cache directory", UserWarning)
         x = torch.ones(1, device=device, requires_grad=True)  # the first allocation creates a context, in seconds
         (x * x).backward()  # a kernel on autograd's own thread; torch warns if the first one there is a matrix product
     if device.type == "cuda" and placed.shared:
