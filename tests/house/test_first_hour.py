@@ -1,6 +1,7 @@
 """The first hour on a GPU: its steps, what they run and need, and the page that tells of them."""
 
 import dataclasses
+import json
 import re
 
 import pytest
@@ -76,9 +77,49 @@ def test_headlines_are_read_from_what_the_commands_print():
         "1 of 2 equal; the largest gap of these 1.0e-16",
         "mode tp: RankError: rank 1 failed",
     ]
+    block = {
+        "forward_s": 1.0,
+        "backward_s": 2.0,
+        "saved_bytes": 100,
+        "predicted": {"forward_s": 1.1, "backward_s": 1.0},
+    }
+    block["predicted"]["saved_bytes"] = 100.0
+    assert told["blocks"]([{"gpu": "NVIDIA H200", "product_flops": 7.75e14, "rows": [block]}]) == [
+        "NVIDIA H200: a large GEMM at 775 TFLOP/s",
+        "forward predicted within 10% (median)",
+        "backward predicted within 50% (median)",
+        "saved predicted within 0% (median)",
+    ]
     ended = {"name": "ours", "ended": "well", "answers": [{"right": True}], "seconds": 9.0}
     assert told["ways"]([{"rows": [ended]}]) == ["ours: 1 of 1 right; ended well, 9 s"]
+    assert told["ways"]([{"rows": [ended | {"answers": []}]}]) == ["ours: ended well, 9 s"]
     assert told["doctor"]([{"ranks fail": "no sockets", "what to do": "…"}])[0] == "ranks fail: no sockets"
+
+
+def test_several_jobs_at_once_are_asked_of_the_commands_that_can():
+    asked = {step.name: step.command for step in first_hour.on_a_gpu(1, False, jobs=4)}
+    assert [name for name, command in asked.items() if "--jobs" in command] == [
+        "modes", "schedules", "models", "pairs", "course"
+    ]  # fmt: skip
+    assert asked["course"][-3:] == ("--jobs", "4", "--only")
+
+
+def test_a_step_that_is_not_there_is_told_before_any_runs(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        first_hour.main(["--emulated", "--only", "moods", "--results", str(tmp_path)])
+    assert "there is no step 'moods': choose modes, schedules, models, pairs" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_page_of_the_gpu_counts_the_jobs_of_its_record():
+    """Of each kind of job: as many as are recorded, all equal, of as many as there are."""
+    folder = HOUSE / "results" / "first-hour" / "1-nvidia-h200"
+    steps_of_equality = [
+        json.loads((folder / f"{step.name}.json").read_text("utf-8")) for step in first_hour.equality()
+    ]
+    jobs = [job for record in steps_of_equality for job in record.get("found", record.get("so far"))]
+    assert all(job["ok"] for job in jobs)
+    assert f"{len({job['name'] for job in jobs})} of the\n184 jobs" in PAGE
 
 
 RUNS = {  # a file that a step runs, beside the package; and steps that do not run it

@@ -55,6 +55,16 @@ def test_a_step_that_was_run_is_not_run_again(hour, capsys):
     assert hour.starts() == ["well"] * 2
 
 
+def test_the_steps_that_are_named_run_and_the_others_keep_their_records(hour):
+    one, other, never = hour.step("one", WELL), hour.step("other", WELL), hour.step("never", WELL)
+    hour.run(one)
+    kept, ran, left = hour.run(one, other, never, only=["other"], again=True)
+    assert hour.starts() == ["one", "other"] and kept["found"] == ran["found"] == [{"n": 3}]
+    assert left["why"] == "not asked for" and all(
+        word in hour.page() for word in ("## one", "## other", "not asked for")
+    )
+
+
 @pytest.mark.parametrize("other", [{"code": "b"}, {"machine": "2 × NVIDIA H200"}])
 def test_other_code_and_another_machine_run_it_again(hour, other):
     well = hour.step("well", WELL)
@@ -236,7 +246,7 @@ from tools import first_hour
 from tools.steps import Step
 
 child = "import os; print('begun', os.getpid()); import time; time.sleep(60)"
-first_hour.equality = lambda: [Step("slow", "whether", ("-c", child), lambda found: [])]
+first_hour.equality = lambda jobs: [Step("slow", "whether", ("-c", child), lambda found: [])]
 first_hour.main(["--emulated", "--results", sys.argv[1]])
 """
 

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import platform
+import threading
 
 import nbformat
 import pytest
@@ -163,6 +164,7 @@ def test_the_course_suite_goes_through_notebooks_in_their_order(tmp_path, monkey
     monkeypatch.setattr(course_suite.Path, "glob", lambda folder, _: iter([folder / "b", folder / "c", folder / "a"]))
     assert [*course_suite.rows(folder=tmp_path)] == ["a", "b", "c"]
     assert [*course_suite.rows(["c"], tmp_path)] == ["c"]
+    assert {*course_suite.rows(folder=tmp_path, jobs=2)} == {"a", "b", "c"}
     with pytest.raises(ValueError, match="there is no notebook 'd'"):
         course_suite.rows(["d"], tmp_path)
 
@@ -212,6 +214,24 @@ def test_a_record_of_another_machine_is_not_gone_on_with(three, monkeypatch):
     monkeypatch.setattr(record, "hardware", lambda: {"memory": 1, "gpus": [["NVIDIA H200", 150]]})
     _, other = record.measure("course", three, only=["b"])
     assert other != file
+
+
+def test_notebooks_that_ran_at_the_same_time_are_recorded_as_such(three):
+    """Their times are longer, so they are added to no other record, and the label says it."""
+    _, alone = record.measure("course", three, only=["a"])
+    found, file = record.measure("course", three, jobs=2)
+    assert file != alone and found["whole"] and found["machine"]["notebooks at once"] == 2
+    assert [one.label.partition(",")[0].endswith(" shared by 2 notebooks") for one in recorded(three)] == [True]
+    with pytest.raises(ValueError, match="jobs=0 is out of range: give 1 or more"):
+        record.measure("course", three, jobs=0)
+
+
+def test_a_notebook_waits_for_the_others_at_once(tmp_path, monkeypatch):
+    """Two notebooks that meet: one after the other, they would wait forever."""
+    meet = threading.Barrier(2, timeout=10)
+    monkeypatch.setattr(course_suite, "_told_by", lambda path: [meet.wait() >= 0])
+    monkeypatch.setattr(course_suite.Path, "glob", lambda folder, _: iter([folder / "a", folder / "b"]))
+    assert [*course_suite.rows(folder=tmp_path, jobs=2)] == [True, True]
 
 
 @pytest.mark.parametrize("suite", ["cpu", "gpu"])

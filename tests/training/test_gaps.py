@@ -10,7 +10,7 @@ from torch.nn import functional
 import hybridlab as hl
 from hybridlab.training import check as proof
 from hybridlab.training import loop, reference
-from hybridlab.training.gaps import Gaps, nearer
+from hybridlab.training.gaps import Gaps, largest, nearer
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.gallery import GALLERY
 from hybridlab.training.models.model import Model
@@ -105,6 +105,20 @@ def test_more_shadows_are_asked_where_noise_is_more_than_the_dtype_allows():
     proved = {name: x for name, x in own.items() if not name.endswith("k.bias")}
     assert len(further(job, own, theirs[:1])) == 2 and not further(job, own, theirs)
     assert not further(job, proved, theirs[:1])
+
+
+@pytest.mark.parametrize("bits, equal", [(1, True), (30, False)])
+def test_a_weight_may_be_off_by_its_last_bit(bits, equal):
+    """Storing a weight rounds it. One that has moved little is off by much of its move then, and no shadow shows it."""
+    job, alone = alone_of(shape=SMALL, dtype="float32")
+    name = "blocks.0.attention.q.weight"
+    weight = alone["weight"][name]
+    last = torch.finfo(weight.dtype).eps * weight.abs().max() / 2  # of the largest entry, at the least
+    part = as_a_rank(alone)
+    part["weight"][name] = weight + bits * last
+    assert largest(last) / largest(alone["moves"][name]) > 1e-5, "more than the dtype's tolerance"
+    report = judged(job, alone, part)
+    assert report.ok == equal, report
 
 
 def test_a_loud_tensor_frees_no_other():
