@@ -135,7 +135,19 @@ def measure(chosen) -> dict:
     show = lambda row: print(told(row), flush=True)
     found, file = record(chosen.suite, chosen.out, show, tuple(chosen.only), chosen.jobs)
     print(f"recorded in {file}, after {found['took']:.0f} s")
-    return found | {"file": str(file)}
+    return found | {"file": str(file)} | (_described(found, file) if chosen.suite == "machine" else {})
+
+
+def _described(record, file) -> dict:
+    """Write the file that describes the measured machine to `plan`."""
+    from hybridlab.core.files import put
+    from hybridlab.measuring.machine_suite import described
+
+    file = file.with_suffix(".toml")
+    text = described(record)
+    put(file, text)
+    print(f"{text}for hl.plan and `plan --machine {file}`")
+    return {"described": str(file)}
 
 
 def demo(chosen) -> dict:
@@ -219,7 +231,7 @@ def _measure_flags(one):
         "--suite",
         metavar="NAME",
         default="cpu",
-        help="what to measure: cpu (default), gpu (needs CUDA) or course (the notebooks)",
+        help="what to measure: cpu (default), gpu (needs CUDA), machine (for plan --machine) or course (the notebooks)",
     )
     one.flag("--out", default="results", metavar="FOLDER", help="folder for the record (default results)")
     one.flag(

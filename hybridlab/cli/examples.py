@@ -51,7 +51,7 @@ EXAMPLES = {  # by command: what is typed after its name
     "measure": (
         ("", "the CPU suite, into results/"),
         ("--suite course --only 01_tour", "one notebook"),
-        ("--suite gpu --out here", "the GPU suite, into here/"),
+        ("--suite machine --out here", "for plan --machine here/….toml"),
     ),
     "demo": (
         ("", "write build/report.html"),

@@ -85,10 +85,10 @@ def _shape(chosen):
 
 def _machine(chosen):
     """The machine, with its usable memory and its network."""
-    from hybridlab.core.what.catalog import machine
+    from hybridlab.core.what.machines import machine_of
     from hybridlab.predict.plans.planner import ROOM
 
-    found = machine(chosen.machine)
+    found = machine_of(chosen.machine)
     if chosen.memory is not None and not 0 < chosen.memory < math.inf:
         raise ValueError(f"--memory {chosen.memory:g} is not a number of bytes: give one above 0, such as 72e9")
     memory = {} if chosen.memory is None else {"memory": chosen.memory / ROOM}
@@ -195,7 +195,7 @@ def _add_question(one):
         "--machine",
         metavar="NAME",
         default="a100",
-        help="a machine of the catalog: a100 (default), h100, gb200, tpu-v5p, …",
+        help="a machine of the catalog: a100 (default), h100, gb200, tpu-v5p, …; or a TOML file that describes one",
     )
     one.flag(
         "--memory",

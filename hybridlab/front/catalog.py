@@ -6,10 +6,10 @@ from hybridlab.core.what.catalog import (
     Machine,
     Model,
     machine,
-    machine_of,
     model,
     shape_of,
 )
 from hybridlab.core.what.frameworks import FRAMEWORKS
+from hybridlab.core.what.machines import machine_of
 
 __all__ = ["FRAMEWORKS", "MACHINES", "MODELS", "Machine", "Model", "machine", "machine_of", "model", "shape_of"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from hybridlab.core.what.shape import Shape
-from hybridlab.measuring.timed import own_clock
+from hybridlab.measuring.timed import least, own_clock
 from hybridlab.training.data.text import Text
 from hybridlab.training.models.gpt import GPT, token_loss
 
@@ -46,7 +46,7 @@ class Product(NamedTuple):
         return 2 * self.m * self.k * self.n / self.seconds
 
 
-def _on_one_thread(measure: Callable) -> Callable:
+def on_one_thread(measure: Callable) -> Callable:
     @wraps(measure)
     def alone(*arguments, **more):
         threads = torch.get_num_threads()
@@ -59,7 +59,7 @@ def _on_one_thread(measure: Callable) -> Callable:
     return alone
 
 
-@_on_one_thread
+@on_one_thread
 def steps(shape: Shape, batch: int, count: int = 6, device: str = "cpu") -> list[Parts]:
     """The measured steps of a sequential training loop with AdamW, after one warm-up step.
 
@@ -100,7 +100,7 @@ def quickest(found: list[Parts]) -> Parts:
     return min(found, key=sum)
 
 
-@_on_one_thread
+@on_one_thread
 def matmul(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Product:
     """A timed matmul in single precision; small ones are repeated between two readings of the clock.
 
@@ -111,10 +111,10 @@ def matmul(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Prod
     a, b = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
     enough = ENOUGH if a.device.type == "cpu" else ENOUGH_FOR_A_GPU
     times = 1 + min(MOST, enough // (m * k * n))
-    return Product(m, k, n, _least(lambda: torch.mm(a, b), a.device, repeat, times))
+    return Product(m, k, n, least(lambda: torch.mm(a, b), a.device, repeat, times))
 
 
-@_on_one_thread
+@on_one_thread
 def bandwidth(numbers: int = 2**24, repeat: int = 10, device: str = "cpu") -> float:
     """The bandwidth, in bytes per second, between a core or a GPU and its memory, from copies larger than any cache.
 
@@ -124,15 +124,4 @@ def bandwidth(numbers: int = 2**24, repeat: int = 10, device: str = "cpu") -> fl
     """
     x = torch.ones(numbers, device=device)
     y = torch.empty_like(x)
-    return 2 * x.nbytes / _least(lambda: y.copy_(x), x.device, repeat)
-
-
-def _least(work, device, repeat, times=1) -> float:
-    work()
-    clock, found = own_clock(device), []
-    for _ in range(repeat):
-        begin = clock()
-        for _ in range(times):
-            work()
-        found.append((clock() - begin) / times)
-    return min(found)
+    return 2 * x.nbytes / least(lambda: y.copy_(x), x.device, repeat)

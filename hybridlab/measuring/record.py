@@ -20,7 +20,7 @@ from hybridlab.measuring.recorded import AT_ONCE, is_whole
 from hybridlab.measuring.row import device_of_ranks
 from hybridlab.world.devices import gpus
 
-SUITES = ("cpu", "gpu", "course")
+SUITES = ("cpu", "gpu", "machine", "course")
 SAME = ("machine", "cores", "device", "gpus", "torch", AT_ONCE)  # of two records of one machine
 
 
@@ -108,6 +108,10 @@ def _rows(suite, only, jobs) -> Iterator[dict]:
                 why = f"there is one, but {here.why}" if here.why else "there is none: try --suite cpu"
                 raise ValueError(f"the gpu suite needs a GPU that torch can use (CUDA): {why}")
             return gpu_suite.rows(len(here))
+        case "machine":
+            from hybridlab.measuring import machine_suite
+
+            return machine_suite.rows()
         case "course":
             return course_suite.rows(only, jobs=jobs)
     raise ValueError(f"there is no suite {suite!r}: choose {', '.join(SUITES[:-1])} or {SUITES[-1]}")

@@ -38,3 +38,23 @@ def own_clock(device: torch.device) -> Callable[[], float]:
     True
     """
     return time.thread_time if device.type == "cpu" else partial(now, device)
+
+
+def least(work: Callable[[], object], device: torch.device, repeat: int, times: int = 1) -> float:
+    """The seconds of the quickest of some repetitions of a piece of work, see `repeated`."""
+    return min(repeated(work, device, repeat, times))
+
+
+def repeated(work: Callable[[], object], device: torch.device, repeat: int, times: int = 1) -> list[float]:
+    """The seconds of every repetition of a piece of work, after one that does not count.
+
+    repeat  repetitions;  times  how often each does the work between two readings of the clock
+    """
+    work()
+    clock, found = own_clock(device), []
+    for _ in range(repeat):
+        begin = clock()
+        for _ in range(times):
+            work()
+        found.append((clock() - begin) / times)
+    return found

@@ -43,6 +43,7 @@ class Machine:
                       them
     oversubscription  the pod's aggregate bandwidth divided by the bandwidth of its uplinks
     reported          bytes of one device, as its driver reports them; 0: not known
+    share             fraction of the peak that matmuls reach in training; 0: not known
 
     Each cluster has its own network: `dataclasses.replace(machine("h100"), pod=3072, oversubscription=7.0)` describes
     Llama 3's (arXiv:2407.21783, section 3.3.1).
@@ -64,6 +65,7 @@ class Machine:
     pod: int = 0
     oversubscription: float = 1.0
     reported: float = 0.0
+    share: float = 0.0
 
     @property
     def capacity(self) -> float:
@@ -307,13 +309,3 @@ def shape_of(model_or_name: str | Shape) -> Shape:
     raises  ValueError for a name that is not in the catalog
     """
     return model_or_name if isinstance(model_or_name, Shape) else model(model_or_name).shape
-
-
-def machine_of(machine_or_name: str | Machine) -> Machine:
-    """The machine with this name; a `Machine` is returned unchanged.
-
-    machine_or_name  a `Machine`, or its name in the catalog
-
-    raises  ValueError for a name that is not in the catalog
-    """
-    return machine_or_name if isinstance(machine_or_name, Machine) else machine(machine_or_name)

@@ -7,6 +7,7 @@ Relatives: `predict.judged.on_gpus`, which shows the points.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from hybridlab.core.added import added
@@ -53,6 +54,23 @@ def predicted(shape: Shape, sequences: int, machine: Machine) -> Block:
     masks = 2 * sequences * shape.context * shape.width  # of dropout, a byte for each number of both branches
     saved = kept_on(shape, plan).total - masks
     return Block(float(added(found.forward)), float(added(found.backward)), float(saved))
+
+
+def share_of(seconds: float, shape: Shape, sequences: int, machine: Machine) -> float:
+    """The share of a machine's peak with which the model predicts these seconds of a block's forward and backward.
+
+    More than 1 if the machine's other numbers make a block slower than it was.
+
+    >>> one, here = shard(4096, 32, 1), machine("h200")
+    >>> found = predicted(one, 1, here)
+    >>> round(share_of(found.forward + found.backward, one, 1, here), 3)
+    0.612
+    """
+    whole, half = (
+        added(predicted(shape, sequences, replace(machine, share=share))[:2]) for share in (1.0, 0.5)
+    )  # matmuls take twice as long at half the share, and nothing else does
+    matmuls = half - whole
+    return matmuls / max(seconds - (whole - matmuls), 1e-12)
 
 
 def times(*widths: int, b: int) -> Iterator[Point]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.machines import machine_of
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.experts import imbalance, popular
 from hybridlab.predict.plans.footprint import Footprint, footprint
@@ -53,7 +54,7 @@ def hot(
     skew 1.0: 37% of all choices on one expert, 2.94 times the mean on its rank, 6.5 s a step, 89 GB of activations
     """
     shape = catalog.shape_of(model)
-    kind = catalog.machine_of(machine)
+    kind = machine_of(machine)
     return [_under(shape, kind, batch, check_plan(plan, shape, batch)._replace(skew=skew)) for skew in skews]
 
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from hybridlab.core.added import added
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.machines import machine_of
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.collectives import Link, hierarchical
 from hybridlab.predict.plans.performance import step
@@ -59,7 +60,7 @@ def by_step(
     >>> round(by_step("gpt-145.6b", "a100", row, batch=2304, seconds=24.82).multiply, 3)
     0.725
     """
-    shape, kind = catalog.shape_of(model), catalog.machine_of(machine)
+    shape, kind = catalog.shape_of(model), machine_of(machine)
     runs = programs(software or usual(kind).software, precision)
     refuse_sizes(plan._asdict())
     if batch % (rows := plan.b * plan.d * plan.ep):
@@ -89,7 +90,7 @@ def by_products(
     >>> round(by_products("a100", [(2048, 12288, 36864, 8.3e-3), (2048, 12288, 49152, 11.0e-3)]).multiply, 2)
     0.72
     """
-    kind = catalog.machine_of(machine)
+    kind = machine_of(machine)
     library = programs(software or usual(kind).software).library
     operations, took = added(2 * m * k * n for m, k, n, _ in products), added(seconds for *_, seconds in products)
     if not 0 < operations <= MOST * kind.peak * took:
@@ -120,7 +121,7 @@ def by_sums(
     >>> f"{kind.inside / 1e9:.0f} GB/s after {1e6 * kind.latency[0]:.1f} µs"
     '470 GB/s after 3.2 µs'
     """
-    kind = catalog.machine_of(machine)
+    kind = machine_of(machine)
     runs = programs(software or usual(kind).software)
     if ranks < 2 or len(set(sizes)) < 2 or len(sizes) != len(seconds):
         raise ValueError(

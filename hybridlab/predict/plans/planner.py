@@ -17,6 +17,7 @@ import numpy as np
 
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.machines import machine_of
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans.arithmetic import DAY, flops
@@ -251,7 +252,7 @@ def plan(
     >>> planned.why(p=1)
     'p=1 does not fit: at least 88 GB on one device, most of it optimizer, and 76 of 80 GB may be used'
     """
-    shape, kind = catalog.shape_of(model), catalog.machine_of(machine)
+    shape, kind = catalog.shape_of(model), machine_of(machine)
     assumed = usual(kind)
     given = {name: value for name, value in given.items() if value is not None}
     refuse_numbers(gpus=gpus, batch=batch)

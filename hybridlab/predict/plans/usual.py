@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.machines import machine_of
 from hybridlab.predict.plans.rates import FITTED, Fit
-from hybridlab.predict.plans.software import Software, told
+from hybridlab.predict.plans.software import SOFTWARE, Software, told
 
 
 class Usual(NamedTuple):
@@ -42,12 +43,16 @@ def family(machine: Machine) -> str:
 
 
 def usual(machine: str | Machine) -> Usual:
-    """The assumptions about a machine: a name in the catalog, or a `Machine`.
+    """The assumptions about a machine: a name in the catalog, a file, or a `Machine`. Its own share counts, if known.
 
     >>> usual("h200").software
     'megatron-2024'
     """
-    return USUAL[family(catalog.machine_of(machine))]
+    kind = machine_of(machine)
+    known = USUAL[family(kind)]
+    if not kind.share:
+        return known
+    return known._replace(fit=known.fit._replace(multiply=kind.share / SOFTWARE[known.software].library))
 
 
 def assumptions(context: int, software: Software, fused: bool, fit: Fit) -> str:
