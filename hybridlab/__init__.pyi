@@ -648,7 +648,7 @@ def dry_run(
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
     rank           the rank to run, of all ranks of the mesh
-    machine        a name in the catalog, to predict times and to compare the memory with its device
+    machine        a name in the catalog, or a TOML file, to predict times and to compare the memory with its device
     memory         bytes of a device, instead of the machine's
 
     raises  ValueError in one sentence for invalid arguments, and for a job that would hang

@@ -7,7 +7,8 @@ import numpy as np
 
 from hybridlab.core.afford import refuse
 from hybridlab.core.dry import KINDS, SENT, DryRun
-from hybridlab.core.what import catalog
+from hybridlab.core.what.machines import machine_of
+from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.lanes import COMPUTE
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.simulate import simulate
@@ -22,6 +23,7 @@ from hybridlab.training.make_job import job_of
 AS_ON_GPUS = {"dtype": "bfloat16", "optimizer": "adamw"}  # defaults
 A_RANK, A_PASS = 3e-3, 4e-3  # minimum seconds: for each rank of the mesh, for a layer's forward and backward
 LONGEST = 600.0  # maximum seconds to wait for an answer
+ENDS = 2  # layers of a shape's model that are not blocks: embedding and head
 
 
 @spelled(asked.arguments, positional=asked.FIRST, **AS_ON_GPUS)
@@ -33,7 +35,7 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
 
     {arguments}
     rank           the rank to run, of all ranks of the mesh
-    machine        a name in the catalog, to predict times and to compare the memory with its device
+    machine        a name in the catalog, or a TOML file, to predict times and to compare the memory with its device
     memory         bytes of a device, instead of the machine's
 
     raises  ValueError in one sentence for invalid arguments, and for a job that would hang
@@ -45,11 +47,12 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
     """
     began = time.perf_counter()
     asked.mesh_of(given).coordinates(rank)
-    kind = catalog.machine(machine)
+    kind = machine_of(machine)
     if memory is not None and not 0 < memory < math.inf:
         raise ValueError(f"memory={memory} is not an amount of memory: give bytes, such as 40e9")
     ranks = asked.mesh_of(given).size
     refuse(f"{ranks:,} ranks", seconds=A_RANK * ranks, longest=LONGEST, ranks=ranks)
+    _refuse_sizes(given)
     job = job_of(**given)
     _refuse(job)
     trainer, before = played(job, rank)
@@ -58,9 +61,21 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
     return _told(job, trainer, before, timeline, room, time.perf_counter() - began)
 
 
+def _refuse_sizes(given: dict):
+    """Refuse a shape with too many layers for its microbatches, before its modules are made, which takes long too."""
+    of = {name: one.usual for name, one in asked.OWN.items()} | {name: x for name, x in given.items() if x is not None}
+    shape = of["model"] if isinstance(of["model"], Shape) else of["shape"]
+    if isinstance(shape, Shape) and of["microbatches"]:
+        _refuse_passes(shape.layers + ENDS, of["microbatches"] * of["accumulate"])
+
+
+def _refuse_passes(layers: int, times: int):
+    passes = layers * times
+    refuse(f"{passes:,} passes of layers", seconds=A_PASS * passes, longest=LONGEST, layers=layers)
+
+
 def _refuse(job: Job):
-    passes = len(job.layers) * len(job.schedule.replica_of) // job.schedule.replicas * job.accumulate
-    refuse(f"{passes:,} passes of layers", seconds=A_PASS * passes, longest=LONGEST, layers=len(job.layers))
+    _refuse_passes(len(job.layers), len(job.schedule.replica_of) // job.schedule.replicas * job.accumulate)
     if job.driven:
         raise ValueError(
             "driven=True takes its order from arriving messages, and a dry run sends none: give driven=False"
