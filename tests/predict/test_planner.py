@@ -4,6 +4,7 @@ lectures conclude comes out. One-line mutants of the formulas are caught."""
 import json
 import math
 import re
+import tracemalloc
 from dataclasses import replace
 from itertools import product
 
@@ -767,3 +768,27 @@ def test_every_mutant_breaks_its_law(where, line, other, law, monkeypatch):
 
 def test_named_plans_round_trip():
     assert named({"recompute": "selective", "t": 2}) == Plan(t=2, recompute=1)
+
+
+ALL = {"grids": True, "contexts": True, "experts": True, "stages": True}
+
+
+@pytest.mark.parametrize("slab", [1, 1000, 10**9])
+def test_a_grid_in_parts_has_the_same_plans(monkeypatch, slab):
+    ask = lambda: plan("mixtral-8x7b", "h100", gpus=16, batch=16, **ALL)
+    usual = ask()
+    monkeypatch.setattr(spaces, "SLAB", slab)
+    found = ask()
+    assert len(found.seconds) > 1000 and all(
+        np.array_equal(getattr(found, name), getattr(usual, name)) for name in ("places", "seconds", "bytes")
+    )
+
+
+@pytest.mark.slow
+def test_all_switches_at_once_need_little_memory():
+    """Of 3.7 million plans: their numbers, and the formulas of one part of them."""
+    tracemalloc.start()
+    found = plan("mixtral-8x7b", "h100", gpus=1024, batch=1024, **ALL)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found.seconds) > 3e6 and most < 300e6

@@ -30,7 +30,7 @@ from hybridlab.predict.plans.rates import Fit
 from hybridlab.predict.plans.reasons import reason, waterfall
 from hybridlab.predict.plans.refusals import illegal, too_few, too_little
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
-from hybridlab.predict.plans.space import at, chosen, grid, having
+from hybridlab.predict.plans.space import at, chosen, grid, having, slabs
 from hybridlab.predict.plans.trust import Error, error_of, kind_of
 from hybridlab.predict.plans.usual import assumptions, usual
 from hybridlab.predict.plans.what_if import WhatIf, what_if
@@ -203,10 +203,15 @@ class Planned:
 
     def again(self, every: Plan, legal: np.ndarray) -> "Planned":
         """The same question with the legal plans of another grid."""
+        found = [self._totals(*slab) for slab in slabs(every, legal)]
+        seconds, bytes_ = map(np.concatenate, zip(*found))
+        return replace(self, every=every, places=np.flatnonzero(legal), seconds=seconds, bytes=bytes_)
+
+    def _totals(self, every: Plan, legal: np.ndarray) -> list[np.ndarray]:
+        """Seconds and bytes of the legal plans of a grid."""
         time = step(self.shape, every, self.batch, self.machine, self.fit, self.software).total
         memory = footprint(self.shape, every, self.batch, self.software).total
-        seconds, bytes_ = (np.broadcast_to(one, legal.shape)[legal] for one in (time, memory))
-        return replace(self, every=every, places=np.flatnonzero(legal), seconds=seconds, bytes=bytes_)
+        return [np.broadcast_to(one, legal.shape)[legal] for one in (time, memory)]
 
     def kept(self, which: np.ndarray) -> "Planned":
         """The same, with only the plans for which this is true."""

@@ -1,5 +1,6 @@
 """List every legal way to divide a model and its batch among n devices, as one plan of arrays."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hybridlab.predict.plans.partition import most_stages
 from hybridlab.predict.plans.plan import Plan, named
 
 STAGES = range(4)  # of ZeRO
+SLAB = 1 << 19  # plans whose formulas are computed at once: fewer are slower, more need memory
 CUTS = ((0, 0), (1, 0), (0, 1))  # sequence parallelism, scatter/gather: none, or one of them
 
 # the method of attention, and whether in zigzag order
@@ -136,6 +138,21 @@ def at(every: Plan, places: np.ndarray) -> Plan:
     """
     where = np.unravel_index(places, np.broadcast_shapes(*map(np.shape, every)))
     return Plan(*(_picked(np.asarray(field), where, len(places)) for field in every))
+
+
+def slabs(every: Plan, legal: np.ndarray) -> Iterator[tuple[Plan, np.ndarray]]:
+    """A grid in parts of at most SLAB plans, or of one size, in order: formulas of all plans at once need much memory.
+
+    >>> many = Plan(p=np.arange(1, 6)[:, None], t=np.array([[1, 2]]))
+    >>> [one.p.ravel().tolist() for one, _ in slabs(many, np.ones((5, 2 * SLAB // 5), bool))]
+    [[1, 2], [3, 4], [5]]
+    """
+    length, deep = len(legal), legal.ndim
+    rows = max(1, SLAB * length // max(legal.size, 1))
+    varies = lambda field: np.ndim(field) == deep and len(field) == length > 1
+    for begin in range(0, length, rows):
+        part = slice(begin, begin + rows)
+        yield Plan(*(field[part] if varies(field) else field for field in every)), legal[part]
 
 
 def _picked(field: np.ndarray, where: tuple[np.ndarray, ...], length: int) -> Amount:
