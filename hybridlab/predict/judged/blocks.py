@@ -33,7 +33,7 @@ class Block(NamedTuple):
 
 
 def shard(width: int, heads: int, t: int) -> Shape:
-    """The block of one rank along tp, as a shape of its own.
+    """The block of one rank along tp, as a separate shape.
 
     >>> shard(4096, 32, 8).inside, shard(4096, 32, 8).head_width
     (2048, 128)

@@ -81,9 +81,9 @@ def left_out(row: dict) -> str:
     if row["kind"] == "LoRA":
         return "only adapters have weight gradients, so a step omits most of these matmuls"
     if row["kind"] == "SFT":
-        return "short documents are packed into sequences, and their lengths are not printed"
+        return "short documents are packed into sequences, and their lengths are not published"
     if "tokendrop" in row["model"]:
-        return "experts drop tokens, and their number is not printed"
+        return "experts drop tokens, and their number is not published"
     return ""
 
 
