@@ -87,14 +87,14 @@ def on_a_gpu(gpus: int, nccl: bool, jobs: int = 1) -> list[Step]:
         *equality(jobs),
         Step(
             "blocks",
-            "how long a transformer block takes, and what it saves, beside our prediction",
+            "how long a transformer block takes, and what it saves, next to our prediction",
             ("bench/blocks.py", "--json"),
             _of_blocks,
             code=steps.code("bench"),
         ),
         Step(
             "pipelining",
-            "our pipeline runtime beside torch.distributed.pipelining",
+            "our pipeline runtime next to torch.distributed.pipelining",
             ("bench/pipeline.py", "--json", *backend),
             _of_pipelining,
             needs,
@@ -102,7 +102,7 @@ def on_a_gpu(gpus: int, nccl: bool, jobs: int = 1) -> list[Step]:
         ),
         Step(
             "sharding",
-            "our data, sharded and tensor parallelism beside DDP, FSDP2 and torch's tensor parallelism",
+            "our data, sharded and tensor parallelism next to DDP, FSDP2 and torch's tensor parallelism",
             ("bench/sharding.py", "--json", *backend),
             _of_sharding,
             code=steps.code("bench", "tests/training/test_oracle.py"),
@@ -191,7 +191,7 @@ def _of_blocks(found):
     (one,) = found
     off = lambda name: [abs(row["predicted"][name] / row[name] - 1) for row in one["rows"]]
     told = [f"{name.partition('_')[0]} predicted within {statistics.median(off(name)):.0%} (median)" for name in BLOCK]
-    return [f"{one['gpu']}: a large product at {one['product_flops'] / 1e12:.0f} TFLOP/s", *told]
+    return [f"{one['gpu']}: a large matmul at {one['product_flops'] / 1e12:.0f} TFLOP/s", *told]
 
 
 def _of_sharding(found):
