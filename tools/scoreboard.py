@@ -187,8 +187,8 @@ def page(record: dict) -> str:
         "## Memory",
         "`hl.memory` predicts these runs, with the software that each run used. The sources are: "
         + "; ".join(f"`{name}`: {SOURCES[name]}" for name in dict.fromkeys(one["source"] for one in record["memory"]))
-        + ". The term `converted` of `megatron-2024`, six bytes for each weight of a block's largest matrix, was set from "
-        "the Llama 3 rows.",
+        + ". The term `converted` of `megatron-2024`, six bytes for each weight of a block's largest matrix, was set "
+        "from the Llama 3 rows.",
         _table(("run", "predicted", "measured", "error"), [
             (one["name"], f"{one['predicted']:.1f} GB", f"{one['measured']:.1f} GB", f"{one['error']:+.1%}")
             for one in record["memory"]

@@ -1,5 +1,5 @@
-"""Copies of the notebooks for one's own work, without outputs: no answer is there before it is asked for, and no update
-overwrites what is yours.
+"""Copies of the notebooks for your own work, without outputs: they show no answer in advance, and no update
+overwrites your work.
 
 A notebook that is not there yet is copied. One that its owner has not touched follows the course. One that was changed
 or run stays, and where the course has a newer one, that is said. Nothing is ever deleted.

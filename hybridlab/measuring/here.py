@@ -1,6 +1,6 @@
 """Here: this machine as a `Machine` of the catalog, measured with its own ranks, and real runs of plans on it.
 
-The performance model counts 16-bit numbers and we compute with 32 bits, so all rates of bytes are halved. The two
+The performance model counts 16-bit numbers and we compute with 32 bits, so all byte rates are halved. The two
 fitted numbers of the model are found as for the paper's table, but from one microbatch of the full model: its time with
 few and with many sequences, on all ranks at once, as in a real run.
 

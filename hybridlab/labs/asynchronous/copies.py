@@ -1,4 +1,4 @@
-"""Notebook 15: stages with copies. The network that PipeDream's authors cut and copied, and the text of a plan."""
+"""Notebook 15: stages with copies; the network that PipeDream's authors cut and copied, and the text of a plan."""
 
 from hybridlab.predict.papers.published import published
 from hybridlab.predict.plans.replicated import Layer, Plan

@@ -100,7 +100,7 @@ def _layer(comm, sizes, inner, outer):
 
 
 def single(sizes):
-    """The same inputs in single precision, as training has them."""
+    """The same inputs in single precision, as in training."""
     X, weights, G = inputs(sizes)
     return X.float(), [w.float() for w in weights], G.float()
 

@@ -1,4 +1,4 @@
-"""What a teacher takes from the rows of a class: a CSV, one page for each student, statistics of each exercise."""
+"""Reports for a teacher, from the rows of a class: a CSV, one page for each student, statistics of each exercise."""
 
 import csv
 import html
@@ -121,7 +121,7 @@ def _of_task(task: str, rows: Sequence[Row]) -> dict:
 
 
 def told(found: dict[str, dict]) -> str:
-    """The statistics as lines, the exercise with the fewest right answers first; without those without an answer."""
+    """The statistics as lines, the exercise with the fewest right answers first; those with no answer are omitted."""
     asked = {task: one for task, one in found.items() if one["answered"]}
     wide = max(map(len, asked), default=0)
     order = sorted(asked, key=lambda task: asked[task]["right"] / asked[task]["answered"])

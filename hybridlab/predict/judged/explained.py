@@ -33,8 +33,8 @@ REASONS = (  # (does it apply to a run?, why); the first that applies
     ),
     (
         lambda run: run.note == "release 26.02.01" and run.plan.v == 1 and run.plan.p > 1,
-        "the row does not give the number of chunks; with five, as in the releases before and after it, our speed is 16 % "
-        "too low",
+        "the row does not give the number of chunks; with five, as in the releases before and after it, our speed is "
+        "16 % too low",
     ),
     (
         lambda run: run.model == "mpt-30b" and run.shape.context == 8192,

@@ -1,4 +1,4 @@
-"""Measurements on GPUs for each notebook of the course, with our predictions where a source prints the sizes.
+"""Measurements on GPUs for each notebook of the course, with our predictions if a source gives the sizes.
 
 A panel is one table of one source: points on a named machine, their date, and how we know them. The predictions are
 those of the public calls: `plan` for training runs, `simulate` for schedules, the formulas of `hl.bytes` for messages.

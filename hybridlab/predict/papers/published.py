@@ -35,8 +35,8 @@ SOURCES = {
     "selective_recomputation": "Korthikanti et al. 2022, arXiv:2205.05198, tables 3 and 5, quoted from memory",
     "googlenet_modules": "Szegedy et al. 2015, arXiv:1409.4842, table 1: channels of every branch; pixels of a side",
     "on_gpus": "measurements on GPUs by topic of the course; each row names its own source",
-    "blocks_h200": "this course, bench/blocks.py on one H200 on 2026-11-27, torch 2.11.0, CUDA 13.0; width 1024, t=1 and "
-    "t=2: from another call of the same hour",
+    "blocks_h200": "this course, bench/blocks.py on one H200 on 2026-11-27, torch 2.11.0, CUDA 13.0; width 1024, t=1 "
+    "and t=2: from another call of the same hour",
     "pipedream_vgg16": "Narayanan et al. 2019, github.com/msr-fiddle/pipedream, commit 11c40c0: the profile of VGG-16, "
     "minibatches of 128, in the order of the layers, without the input and two reshapes that take no time",
 }

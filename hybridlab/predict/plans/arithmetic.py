@@ -1,4 +1,4 @@
-"""Compute the FLOPs of a step, the time of a training, and the roofline of a device.
+"""Compute the FLOPs of a step, the time of a training run, and the roofline of a device.
 
 A multiplication of m×k by k×n is 2 m k n operations. A backward has two matmuls for each one of the forward, and full
 recomputation repeats the forward: 4 forwards instead of 3. Attention counts in full, including entries that a causal

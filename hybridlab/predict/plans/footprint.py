@@ -213,7 +213,7 @@ def memory(
     precision: str = "bf16",
     **sizes: Any,
 ) -> Footprint:
-    """Bytes on the device that needs most memory while a model trains with one plan.
+    """Bytes on the device that needs the most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
     software   the program: a name in SOFTWARE, or its terms; it decides the bytes of gradients
@@ -221,9 +221,10 @@ def memory(
 
     {arguments}
 
-    The largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between tensors need more.
+    This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
+    tensors need additional memory.
 
-    raises  ValueError if the catalog lacks the model, or the plan is not legal, or there is no such software
+    raises  ValueError if the catalog lacks the model, or the plan is not valid, or there is no such software
 
     >>> import hybridlab as hl
     >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")

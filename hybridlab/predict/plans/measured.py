@@ -107,7 +107,7 @@ def by_sums(
     seconds: list[float],
     software: str | Software | None = None,
 ) -> Machine:
-    """The machine, with a link fitted to the times of all-reduces over so many neighbouring ranks.
+    """The machine, with a link fitted to the times of all-reduces over this number of neighbouring ranks.
 
     sizes  bytes of the tensors, from small to large: the small ones give the latency;  seconds  of each
 
@@ -136,8 +136,8 @@ def by_sums(
     left = [took - own.price(hierarchical(nodes, kind.node, size).inside) for size, took in zip(sizes, seconds)]
     if min(left) <= 0:
         raise ValueError(
-            "the all-reduces took no longer than their part inside a node should take: measure that link first, "
-            "with by_sums"
+            "the all-reduces took no longer than the predicted time inside a node: measure the link inside a node "
+            "first, with by_sums"
         )
     return _linked(
         kind, "across", Link.fit("all_reduce", nodes, [size / kind.node for size in sizes], left), runs.network

@@ -1,4 +1,4 @@
-"""Find the best plan for n devices among all legal plans, and say why another plan is not the best.
+"""Find the best plan for n devices among all valid plans, and say why another plan is not the best.
 
     plan("gpt3-175b", "a100", gpus=1024, batch=1536).best
 
@@ -238,7 +238,7 @@ def plan(
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
     stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
 
-    Fields of a plan that are given are fixed; the others are searched:
+    Fields of a plan that you give are fixed; the others are searched:
 
     {arguments}
 

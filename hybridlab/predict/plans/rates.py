@@ -78,7 +78,7 @@ class Rates(NamedTuple):
         return self.across._replace(beta=self.across.beta * longer)
 
     def sum(self, ways: Amount, near: Near, size: Amount) -> Amount:
-        """The seconds of an all-reduce over so many ranks."""
+        """The seconds of an all-reduce over this number of ranks."""
         if self.flat:
             here, away = (link.seconds("all_reduce", ways, size) for link in (self.inside, self.ring(ways, near)))
             return np.where(ways > near.node, away, here)

@@ -30,11 +30,11 @@ class Term(NamedTuple):
 def terms(problem: Problem) -> list[Term]:
     """All terms. Their sum at a strategy's choices is what the strategy takes and holds.
 
-    raises  ValueError where sums of gradients overlap: then a step is not a sum of terms
+    raises  ValueError if all-reduces of gradients overlap: then the step time is not a sum of terms
     """
     if problem.overlap:
         raise ValueError(
-            "with overlap, the step time is not a sum of terms: search with overlap=False, or by mcmc or exhaustive"
+            "with overlap, the step time is not a sum of terms: set overlap=False, or search by mcmc or exhaustive"
         )
     graph = problem.graph
     found = [_of_operator(problem, one) for one in graph.operators]

@@ -51,9 +51,9 @@ def draw(
     memory.
 
     timelines  timelines, or a layout and the name of a parameter, or a dry run
-    title      above the picture; None: none
-    numbers    whether the caption shows length, idle time and activations, and notes show their lengths; False hides
-               them where they are the answer to a question
+    title      the title above the picture; None: no title
+    numbers    whether the caption shows length, idle time and activations, and notes show their lengths; False
+               hides them if they are the answer to a question
     notes      braces and outlines, each for one of the timelines (see `hybridlab.show.timelines.notes`)
     columns    columns of small pictures with numbers in their headings, so that four fit on a screen; 0: full size
     titles     headings of several timelines, instead of their schedules' names

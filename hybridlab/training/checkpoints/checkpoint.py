@@ -56,7 +56,7 @@ class Writing:
     """A checkpoint that is being written; the arguments and errors are those of `save`. All ranks create it together,
     and finish it together: then it appears.
 
-    aside  whether the training continues while a thread writes: each rank first copies its pieces
+    aside  whether training continues while a thread writes: each rank first copies its pieces
     """
 
     def __init__(self, comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 2, aside: bool = False):
@@ -254,7 +254,7 @@ def _slice(opened, file, name, kind):
         return opened.get_slice(f"{name}/{kind}")
     except SafetensorError:
         raise ValueError(
-            f"{file} has no {kind} of {name}, but its index lists it: the checkpoint is damaged, load another one"
+            f"{file} has no {kind} of {name}, but its index lists it: the checkpoint is damaged; load another one"
         ) from None
 
 

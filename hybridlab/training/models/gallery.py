@@ -94,7 +94,7 @@ def model_of(model, loss=None, data=None, **more) -> Model:
 
 
 def named(name: str) -> Model:
-    """A reference model by its name, or a model of a file: "FILE.py:name", where the name is a `Model`, or a
+    """A reference model by its name, or a model from a file: "FILE.py:name", where the name is a `Model`, or a
     config.json of Hugging Face.
 
     raises  ValueError in one sentence that lists the valid names
