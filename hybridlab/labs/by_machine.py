@@ -87,7 +87,7 @@ def numbers(measured) -> list[float]:
 
 
 def of_ranks(measured, device: str, ranks: int) -> dict:
-    """Where a timeline was measured, by its own word: its device, and of GPUs its ranks; of numbers, what is said.
+    """The device of a measurement, and on GPUs its ranks: a timeline names its own; for numbers, the given ones.
 
     >>> of_ranks(0.5, "cpu", 4)
     {'device': 'cpu'}

@@ -1,4 +1,4 @@
-"""Cards that compare predictions with measurements, instead of a cell that prints True."""
+"""Cards that compare predictions with measurements, to replace a cell that prints True."""
 
 from dataclasses import dataclass
 

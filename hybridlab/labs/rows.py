@@ -1,4 +1,4 @@
-"""Tables for notebooks, instead of a loop that prints lines."""
+"""Tables for notebooks, to replace a loop that prints lines."""
 
 import html
 from collections.abc import Iterable, Sequence

@@ -78,7 +78,7 @@ def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit, Software]:
 
 
 def calibrated(shape: Shape, kind: Machine, few: float, many: float) -> Fit:
-    """The fit with which a model's forward and backward take so many seconds, for FEW and for MANY sequences.
+    """The fit with which a model's forward and backward take this number of seconds, for FEW and for MANY sequences.
 
     Both fractions are the same number, since a model's time alone does not separate them. All time that does not grow
     with the sequences counts for the blocks, also that of embedding, head and loss.

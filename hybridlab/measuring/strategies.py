@@ -49,7 +49,7 @@ ROWS = Look("T", "T", Sight(3, before=1, after=1))
 
 
 class Timed(NamedTuple):
-    """What was measured in one run: a profile, and the seconds of each strategy's step, try by try."""
+    """The measurements of one run: a profile, and the seconds of each strategy's step, try by try."""
 
     profile: Measured
     steps: list[list[float]]

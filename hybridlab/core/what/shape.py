@@ -34,7 +34,7 @@ MOST, MOST_BYTES, WIDEST = 10**9, 2**62, 8  # of one size; of all weights, of th
 
 
 def divisors(n: int) -> list[int]:
-    """The whole numbers that divide n, upwards.
+    """The integers that divide n, in rising order.
 
     >>> divisors(12)
     [1, 2, 3, 4, 6, 12]

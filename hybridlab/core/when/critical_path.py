@@ -20,7 +20,7 @@ def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
 
 
 def waited_for(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """For every action, the action that it waited for last: of all its predecessors, the one that ended last.
+    """For every action, the action that it waited for last: the one of its predecessors that ended last.
 
     The predecessors are the makers of its inputs and the action before it on its rank. For a copy to the host or back,
     also the one before it on its engine; for a message, the one before it on its link, and the action before its

@@ -206,7 +206,7 @@ def _moved(line: str, by: int) -> str:
 
 
 def replaced(text: str, pieces: list[tuple[ast.expr, str]]) -> str:
-    """A text with other words in the place of some of its expressions, none within another."""
+    """A text in which some expressions are replaced by other words; no expression is inside another one."""
     lines = text.split("\n")
     starts = [sum(len(line) + 1 for line in lines[:number]) for number in range(len(lines))]
     place = lambda line, column: starts[line - 1] + len(lines[line - 1].encode()[:column].decode())

@@ -1,6 +1,6 @@
 """Notebook 32: the cost of one hot expert. The rank with the largest load decides when a layer is done.
 
-Here neighbouring experts are on one rank, also the hottest ones; `predict.bytes.experts` assigns them at random.
+Here neighbouring experts are on one rank, even the hottest ones; `predict.bytes.experts` assigns them at random.
 """
 
 import math

@@ -20,7 +20,7 @@ def rates(row: dict) -> tuple[float, ...]:
 
 
 def interleaved_rates(row: dict) -> tuple[float, float, float]:
-    """Of interleaved 1F1B: our rate, the printed one, and ours in a step that is p hops shorter.
+    """For interleaved 1F1B: our rate, the published rate, and our rate in a step that is p hops shorter.
 
     >>> from hybridlab.predict.papers.published import published
     >>> [f"{rate:.4f}" for rate in interleaved_rates(published("zero_bubble_tables")[0])]

@@ -189,8 +189,8 @@ class Here:
         return Sent(0, cost("all_reduce", copies, block + bias).bytes)
 
     def held(self) -> dict[str, int]:
-        """The numbers that this rank convolves: of the gathered X without its halo, of W, and of Y before its partial
-        sums are scattered."""
+        """The elements that this rank convolves: those of the gathered X without its halo, of W, and of Y before its
+        partial sums are scattered."""
         pixels_in, pixels_out = self.pixels()
         return {
             "X": self.samples * self.channels_here * pixels_in,

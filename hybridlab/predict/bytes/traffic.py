@@ -136,7 +136,7 @@ def along_head(shape: Shape, ways: Amount = 1) -> Along:
 
 
 def along(shape: Shape, tokens: int, ways: int = 1) -> float:
-    """Elements of all collectives along x for so many tokens, per rank, over all layers, forward and backward.
+    """Elements of all collectives along x for this number of tokens, per rank, over all layers, forward and backward.
 
     Source: the table in `modes.grid_parallel`. A ring sends about twice that, for each rank.
     """

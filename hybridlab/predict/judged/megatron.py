@@ -1,8 +1,8 @@
 """Read the published runs of Megatron-LM, NeMo, Megatron-Bridge and Meta's Llama 3.
 
-Their tables print p, t, cp, ep and v.
+Their tables give p, t, cp, ep and v.
 
-The programs' documented defaults replace settings that are not printed: ZeRO 1 (the distributed optimizer), sequence
+The programs' documented defaults replace settings that are not given: ZeRO 1 (the distributed optimizer), sequence
 parallelism together with tp, fused attention, zigzag order along cp.
 """
 

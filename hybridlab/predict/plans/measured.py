@@ -51,9 +51,9 @@ def by_step(
     software   a name in SOFTWARE, or its terms; None: that of the machine's time
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
 
-    A share above 1 says that the run did less, or hid more, than this software is assumed to.
+    A fraction above 1 means that the run did less work, or hid more time, than we assume for this software.
 
-    raises  ValueError if no share does that: it reports the time of the step at full peak, or without any matmul
+    raises  ValueError if no fraction does that: it reports the time of the step at full peak, or without any matmul
 
     >>> row = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)  # of SC'21's table 1
     >>> round(by_step("gpt-145.6b", "a100", row, batch=2304, seconds=24.82).multiply, 3)

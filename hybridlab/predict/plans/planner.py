@@ -112,7 +112,7 @@ class Planned:
         return self.choice(self.one(quickest[self.bytes[quickest].argmin()]))
 
     def top(self, count: int = 20) -> list[Choice]:
-        """The fastest plans that fit, each (p, t, x, cp, ep, d, b, v) once."""
+        """The fastest plans that fit, with each (p, t, x, cp, ep, d, b, v) once."""
         found = {}
         for place in self.order:
             one = self.one(place)
@@ -129,11 +129,11 @@ class Planned:
 
     @property
     def ties(self) -> list[Choice]:
-        """The top plans that are not distinguishable from the best."""
+        """The top plans that cannot be distinguished from the best."""
         return [one for one in self.top() if self.as_good(one.step.total)]
 
     def as_good(self, seconds: float) -> bool:
-        """Whether a step of so many seconds differs from the best plan's by no more than the usual error."""
+        """Whether this step time, in seconds, differs from the best plan's by no more than the usual error."""
         return bool(seconds <= self.best.step.total * (1 + self.error.median))
 
     @cached_property
@@ -201,7 +201,7 @@ class Planned:
         return self.kept(np.broadcast_to(having(self.every, sizes), shape).ravel()[self.places])
 
     def again(self, every: Plan, legal: np.ndarray) -> "Planned":
-        """The same question with the legal plans of another grid."""
+        """The same request with the legal plans of another grid."""
         time = step(self.shape, every, self.batch, self.machine, self.fit, self.software).total
         memory = footprint(self.shape, every, self.batch, self.software).total
         seconds, bytes_ = (np.broadcast_to(one, legal.shape)[legal] for one in (time, memory))
@@ -274,7 +274,7 @@ def plan(
 
 
 def days(choice: Choice, shape: Shape, batch: int, tokens: float) -> float:
-    """The days of a training on `tokens` tokens, with one step for every batch.
+    """The number of days to train on `tokens` tokens, with one step for every batch.
 
     choice  one of the plans found by `hl.plan`
     shape   of the model

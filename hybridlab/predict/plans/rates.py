@@ -65,7 +65,7 @@ class Rates(NamedTuple):
         return Near(*(plan.near(axes, size) for size in (self.node, self.pod)))
 
     def ring(self, ways: Amount, near: Near, rings: Amount = 1) -> Link:
-        """The link to other nodes, for so many rings through all nodes of a group.
+        """The link to other nodes, for this number of rings through all nodes of a group.
 
         Each ring leaves a pod once, with any number of nodes in it. So do all groups, and they share the pod's uplinks.
 

@@ -1,4 +1,4 @@
-"""Slicing: the lengths of the token slices of a row, equal, or such that all cost the same.
+"""Slicing: the lengths of the token slices of a row: equal lengths, or lengths for equal costs.
 
 Matrices cost every token the same; attention costs more at a later position. With α FLOPs of matrices for a token, and
 β of attention for each position that it sees, tokens 0 to x cost αx + βx²/2 in a layer. So with equal lengths the last

@@ -1,7 +1,8 @@
 """Terms: the cost of a bulk-synchronous step as a sum in which each term depends on the choices of a few neighbours.
 
-Of an operator's work on its own choice; of an arrow's price on the choice where the value is made and on the choices of
-its users, because users that need it alike share one arrow. A given value has the layout that its first user needs.
+The time of an operator's work depends on its own choice; the price of an arrow depends on the choice where the value is
+made and on the choices of its users, because users that need it alike share one arrow. A given value has the layout
+that its first user needs.
 
 The searches by parts, `chain` and `elimination`, need this; `Problem` adds up the same terms by itself.
 """

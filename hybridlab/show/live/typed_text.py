@@ -1,4 +1,4 @@
-"""A schedule typed by a student, with the place of an error in the text.
+"""A schedule typed by a student, with the location of an error in the text.
 
 `Schedule.from_csv` and `validate` find the error; this file finds its place and does not parse the text again.
 """

@@ -45,8 +45,8 @@ def draw(
     """The picture of a timeline, of a prediction above its measurement, of several timelines, of a layout or of a dry
     run.
 
-    Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. Of several steps,
-    the step of median length is drawn. Measured times are in milliseconds. For a layout, draw(layout,
+    Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. If there are
+    several steps, the step of median length is drawn. Measured times are in milliseconds. For a layout, draw(layout,
     "blocks.0.mlp.up.weight") shows the slice of this parameter on each rank; for a dry run, the picture shows its
     memory.
 

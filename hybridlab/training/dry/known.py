@@ -1,4 +1,4 @@
-"""The numbers that a dry run knows: whole numbers and flags that follow from the batch alone.
+"""The numbers that a dry run knows: integers and flags that follow from the batch alone.
 
 A forward may ask for a number: is there padding in this mask? Tensors on torch's meta device have none. But a batch is
 real, and its integers and booleans are cheap to compute. So each operation on them is done twice, on the meta device

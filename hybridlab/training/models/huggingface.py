@@ -1,4 +1,4 @@
-"""A model of Hugging Face, read from the plans of its class; this file names no architecture.
+"""A Hugging Face model, built from the plans of its class; this file names no architecture.
 
 Its pipeline plan (`_pp_plan`) lists the children of the base model in sequence, and one of them is a list of blocks.
 
