@@ -92,7 +92,7 @@ class Keeping:
     """The tensors that autograd saves in one forward.
 
     arena    that counts the memory on the device
-    there    tensors that stay on the device in any case: weights, the batch
+    there    tensors that always stay on the device: weights, the batch
     entered  the stage's input, which stays on the device;  saved  all other tensors, which a swap moves
     """
 

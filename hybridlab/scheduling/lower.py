@@ -22,7 +22,7 @@ KIND, STAGE, REPLICA, PEER = (COLUMNS.index(name) for name in ("kind", "stage", 
 def lower(schedule: Schedule) -> Schedule:
     """The same schedule with its messages written out; a lowered schedule is returned unchanged.
 
-    schedule a schedule whose messages are implied
+    schedule  a schedule whose messages are implied
 
     raises  Stuck if the schedule has a deadlock
 

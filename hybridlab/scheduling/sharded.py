@@ -18,7 +18,7 @@ GATHERS = ("UNSHARD", "RESHARD")
 def sharded(schedule: Schedule, active: int = 2) -> Schedule:
     """The same schedule with UNSHARD, RESHARD and REDUCE_GRAD actions, for data parallelism with sharded weights.
 
-    schedule the schedule whose weights are sharded
+    schedule  the schedule whose weights are sharded
     active    the number of stages whose weights a rank holds at a time: the one in use and those gathered ahead
 
     raises  ValueError if active is not positive

@@ -28,7 +28,7 @@ class Invalid(ValueError):
 def validate(schedule: Schedule, room: Room | None = None) -> Schedule:
     """The schedule itself, if it is valid.
 
-    schedule the schedule to check
+    schedule  the schedule to check
     room      memory capacity of each device; a schedule that needs more even after waiting for its swaps is invalid
 
     raises  Invalid, a ValueError that names the action at fault; Stuck if the ranks wait for each other

@@ -54,7 +54,7 @@ class Schedule:
     microbatches  m, of one pipeline
     replica_of    replica_of[microbatch] -> the model replica that it runs through; its length is the
                   number of microbatches in the global batch
-    chunks v, the number of stages per rank
+    chunks        v, the number of stages per rank
     skips         extra edges (from stage, to stage), in addition to the chain
     breaks        edges (stage, next stage) that the chain lacks, because one branch ends and another one begins
     exchanges     edges between two stages of a rank that stand for an all-to-all of tokens with the other ranks along

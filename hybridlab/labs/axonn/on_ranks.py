@@ -115,7 +115,7 @@ def _alone(comm, sizes, times):
 
 
 class Noted:
-    """A rank's comm that notes when the messages of one layer begin, and when they are really over.
+    """A rank's comm that records when the messages of one layer begin, and when they really end.
 
     note  note(track, name, begin, end), in ns;  it may be called from a thread that waits for a message
     """

@@ -18,7 +18,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins so is run by sp
 
 
 def chosen(assignment: str | None) -> tuple[str, ...]:
-    """The exercises of an assignment: notebooks and exercises with commas; None: all.
+    """The exercises of an assignment: notebooks and exercises, separated by commas; None: all.
 
     assignment  as "11_gpipe", "gpipe, 1f1b" or "gpipe.engine"
 
@@ -47,7 +47,7 @@ def _is_of(task: str, name: str) -> bool:
 
 
 def as_csv(rows: Sequence[Row], tasks: Sequence[str]) -> str:
-    """A line for each submission: file, student, how many are right, each exercise as 1, 0 or empty, its problem."""
+    """A line per submission: file, student, number of right answers, each exercise (1, 0 or empty), its problem."""
     out = io.StringIO()
     write = csv.writer(out, lineterminator="\n").writerow
     write(["file", "student", "right", "of", *tasks, "problem"])
@@ -108,7 +108,7 @@ def page(row: Row, tasks: Sequence[str]) -> str:
 
 
 def statistics(rows: Sequence[Row], tasks: Sequence[str]) -> dict[str, dict]:
-    """{exercise: how many answered it, how many are right, the most frequent wrong reply and how often it came}."""
+    """{exercise: number of answers, number of right ones, the most frequent reply to wrong ones and its count}."""
     return {task: _of_task(task, rows) for task in tasks}
 
 

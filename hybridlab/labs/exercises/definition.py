@@ -38,7 +38,7 @@ def is_definition(value) -> bool:
 def definition_of(value) -> Definition:
     """The definition of a function or a class.
 
-    raises  ValueError where it is not known, or another thing than what runs
+    raises  ValueError if it is not known, or is not the code that runs
     """
     return _of_class(value) if isinstance(value, type) else _of_function(value)
 

@@ -51,7 +51,7 @@ class Window(NamedTuple):
 
 @cache
 def halo(dims: str, lengths: tuple[int, ...], state: State, looks: tuple[Look, ...], mesh: Mesh) -> tuple[Window, ...]:
-    """The windows for a tensor in this state, one dim after the other; `looks` are along sharded dims.
+    """The windows for a tensor in this state, one dim after another; `looks` are along sharded dims.
 
     >>> from hybridlab.core.where.spans import Sight
     >>> rows = Look("Y", "Y", Sight(3, before=1, after=1))

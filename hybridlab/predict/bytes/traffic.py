@@ -22,7 +22,7 @@ LOSS_SUMS = (1, 2)  # numbers of a token in the loss's two sums along tp: the la
 def traffic(schedule: Schedule, bytes: float | Sequence[float] = 1) -> dict[tuple[int, int], tuple[int, float]]:
     """The traffic of one step: {(from rank, to rank): (messages, bytes)}.
 
-    schedule the schedule whose messages are counted
+    schedule  the schedule whose messages are counted
     bytes     of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
 
     >>> import hybridlab as hl

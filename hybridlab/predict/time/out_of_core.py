@@ -47,7 +47,7 @@ class Mixture(NamedTuple):
 def fitted(schedule: Schedule, room: Room, costs: Costs | None = None) -> Schedule:
     """The same step within a device's memory: the best mixture found of keeping, swapping and recomputing.
 
-    schedule the schedule of one step
+    schedule  the schedule of one step
     room      the memory capacity of each device
     costs     the times of actions and swaps; None: `Costs()`
 

@@ -55,7 +55,7 @@ def simulate(
 ) -> Timeline:
     """The predicted timeline of a schedule.
 
-    schedule the schedule to simulate
+    schedule    the schedule to simulate
     costs       the times of actions and messages; None: `Costs()`
     link        the number of messages at a time: "directed", one in each direction between two ranks; "pair", one
                 between two ranks; "rank", one in or out of a rank; "compute", none during compute

@@ -43,11 +43,11 @@ def save(comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 
             each
             the flat shard that `layout.share` gives it, or a tensor without a dim, such as Adam's "step"
     notes   values that JSON can store, with the "step" among them: the task, the position in the data, the random state
-    keep    how many checkpoints stay: this one and those of the steps before it
+    keep    the number of checkpoints that stay: this one and those of the steps before it
 
     raises  ValueError if a checkpoint of that step exists, or a tensor is not this rank's shard; OSError if it cannot
             be
-            written. The earlier checkpoints stay complete in any case.
+            written. The earlier checkpoints always stay complete.
     """
     return Writing(comm, folder, layout, pieces, notes, keep).finish()
 
