@@ -73,8 +73,8 @@ class ContextParallel(Mode):
         ways = job.mesh["cp"]
         if job.schedule.slices > 1:
             raise ValueError(
-                f"cp={ways} is invalid: {job.schedule.name} cuts the positions of a row already, one slice after the "
-                "other. Leave cp out, or choose 1f1b"
+                f"cp={ways} is invalid: {job.schedule.name} cuts the positions of a row already, one slice after "
+                "another. Leave cp out, or choose 1f1b"
             )
         if any("T" not in one for one in (job.sizes, job.model.enters.split(), job.model.targets.split())):
             raise ValueError(

@@ -34,7 +34,7 @@ def chosen(assignment: str | None) -> tuple[str, ...]:
     if unknown := [name for name, tasks in found.items() if not tasks]:
         books = dict.fromkeys(task.partition(".")[0] for task in TASKS)
         raise ValueError(
-            f"assignment={unknown[0]!r} is invalid: no exercise has this name. Choose of {', '.join(books)}, or one "
+            f"assignment={unknown[0]!r} is invalid: no exercise has this name. Choose from {', '.join(books)}, or one "
             f"exercise as {next(iter(TASKS))}."
         )
     wanted = {task for tasks in found.values() for task in tasks}

@@ -113,7 +113,7 @@ def _asks(function, args, kwargs) -> bool:
 def _refuse(function):
     name = function.__name__.partition(".")[0]
     raise ValueError(
-        f"the model reads numbers of a tensor ({name}) that a dry run does not know: it knows whole numbers and flags "
+        f"the model reads numbers of a tensor ({name}) that a dry run does not know: it knows integers and flags "
         "that follow from the batch alone. Make its forward independent of others, or use hl.run"
     )
 

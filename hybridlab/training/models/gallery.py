@@ -110,7 +110,7 @@ def named(name: str) -> Model:
     if not file.endswith(".py") or not inside:
         raise ValueError(
             f"there is no model {name!r}: choose one of {', '.join(GALLERY)}, one of the catalog "
-            f"({', '.join(MODELS)}), or give FILE.py:name, or a config.json of Hugging Face"
+            f"({', '.join(MODELS)}), or give FILE.py:name, or a Hugging Face config.json"
         )
     made = getattr(_loaded(file), inside, None)
     if made is None:
