@@ -147,7 +147,7 @@ class Timeline:
 
     @cached_property
     def peak_live(self) -> list[int]:
-        """peak_live[rank]: the largest number of activations held at once, each held from its F until its W (or B)."""
+        """peak_live[rank]: the maximum number of activations held at once, each from its F until its W (or B)."""
         return self.peak("input")
 
     def peak(self, name: str) -> list[int]:
