@@ -742,7 +742,7 @@ SET = [
 ]
 
 TOLD = [
-    ("where", "2.8 GB and takes 5.3 GB", "a download, and a folder on disk: torch 2.13.0 built with CUDA 13.0"),
+    ("where", "2.8 GB and needs 5.3 GB", "a download, and a folder on disk: torch 2.13.0 built with CUDA 13.0"),
     ("43_search", "up to 3.8 times as fast", "FlexFlow's abstract, arXiv:1807.05358"),
     ("43_search", "adds 1 ms to the cost for each MB", "flexflow/FlexFlow, src/runtime/simulator.cc, simulate_runtime"),
     ("43_search", "more than 20 %", "bench/strategies.py: APART"),
