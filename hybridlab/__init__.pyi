@@ -178,9 +178,10 @@ def run(
               of the first rank of each stage
     costs     of the waits, in seconds, for emulated work
     latency   minimum seconds of every message;  jitter  relative standard deviation of the waits
-    room      (emulated work) memory capacity of each device; an action that would not fit waits for copies to the host
+    room      memory capacity of each device, for emulated work; an action that would not fit waits for copies to the
+              host
     on_event  called as on_event(rank, event): after each step with its number
-    live      report also the end of each compute action: step, index in the rank's lowered program, begin and end (ns
+    live      also report the end of each compute action: step, index in the rank's lowered program, begin and end (ns
               on the clock of this machine)
 
     mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
@@ -308,8 +309,8 @@ def check(
 ) -> Report:
     """Check that a layout trains as one device does: both train a few steps, and the results are compared.
 
-    Loss, every gradient, their norm, the weights and the buffers are compared, and some mode must account for every
-    byte sent.
+    The check compares the loss, every gradient, their norm, the weights and the buffers. A mode must account for
+    every byte sent.
 
     mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     schedule       a name from hl.schedules(), or your own schedule
@@ -442,7 +443,7 @@ def train(
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
 ) -> dict:
-    """Train any model, or the reference GPT on real text, over a mesh. Steps and losses are shown during the training.
+    """Train any model, or the reference GPT on real text, over a mesh. Steps and losses are shown during training.
 
     mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     schedule       a name from hl.schedules(), or your own schedule
@@ -502,8 +503,8 @@ def train(
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
-    checkpoint     a folder: the run is saved there at its end, also if Ctrl-C, SIGTERM, a closed terminal or an
-                   exception in on_event ends it
+    checkpoint     a folder: the run is saved there at its end, even if Ctrl-C, SIGTERM, a closed
+                   terminal or an exception in on_event ends it
     every          number of steps between saves, 0: only at the end; the two newest checkpoints are kept
     resume         continue from the newest checkpoint in the folder, under any layout, with its batch size if none is
                    given
@@ -515,8 +516,8 @@ def train(
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
              "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done,
-             "model": the module with the trained weights, made when it is asked for: above 64 MiB it is read from the
-             checkpoint}
+             "model": the module with the trained weights, made when it is first used: above 64 MiB it is read
+             from the checkpoint}
     raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
@@ -706,7 +707,7 @@ def plan(
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
     stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
 
-    Fields of a plan that are given are fixed; the others are searched:
+    Fields of a plan that you give are fixed; the others are searched:
 
     p          stages of the pipeline
     t          ranks of tensor parallelism
@@ -769,7 +770,7 @@ def memory(
     redone: float | None = None,
     offload: float | None = None,
 ) -> Footprint:
-    """Bytes on the device that needs most memory while a model trains with one plan.
+    """Bytes on the device that needs the most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
     software   the program: a name in SOFTWARE, or its terms; it decides the bytes of gradients
@@ -797,9 +798,10 @@ def memory(
     redone     the fraction of the layers that `recompute` applies to
     offload    the fraction of the layers whose saved activations are stored on the host
 
-    The largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between tensors need more.
+    This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
+    tensors need additional memory.
 
-    raises  ValueError if the catalog lacks the model, or the plan is not legal, or there is no such software
+    raises  ValueError if the catalog lacks the model, or the plan is not valid, or there is no such software
 
     >>> import hybridlab as hl
     >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")

@@ -294,7 +294,7 @@ def superlinear():
 
 def usable():
     memory = machine("a100").memory / 1e9
-    return f"{ROOM * memory:.0f} of {memory:.0f} GB"
+    return f"{ROOM * memory:.0f} of the {memory:.0f} GB"
 
 
 FRACTION, OVERHEAD = (lambda: share(float(bubbles(4, 8)[1]))), (lambda: share(float(bubbles(4, 8)[0])))
@@ -497,7 +497,7 @@ COMPUTED = [
     ("13_interleaved", "the path has 62 messages", lambda: f"the path has {2 * (8 * 4 - 1)} messages"),
     ("13_interleaved", "7.875/46", lambda: f"{33 - 25.125}/{62 - 16}"),
     ("14_zero_bubble", "idle for 21.7 %", lambda: f"idle for {share(printed('28.3B', 128, 'rate_1F1B'))}"),
-    ("14_zero_bubble", "The 0.3 % of", lambda: f"The {share(printed('28.3B', 128, 'rate_ZB_2p'))} of"),
+    ("14_zero_bubble", "The 0.3 % quoted", lambda: f"The {share(printed('28.3B', 128, 'rate_ZB_2p'))} quoted"),
     ("14_zero_bubble", "idle for 4.9 %", lambda: f"idle for {share(printed('28.3B', 128, 'rate_ZB_H2'))}"),
     ("14_zero_bubble", "finds 6 units", lambda: f"finds {idle_of_h1(F=1, I=2, W=1.5):g} units"),
     ("14_zero_bubble", "idle time to 0.3 %", lambda: f"idle time to {share(printed('28.3B', 128, 'rate_ZB_2p'))}"),
@@ -582,7 +582,7 @@ COMPUTED = [
     ("22_zero_fsdp", "350 GB", lambda: f"{175e9 * 2 / 1e9:g} GB"),
     ("22_zero_fsdp", "1.5 times as much", lambda: f"{sent(3) / sent(0):g} times as much"),
     ("22_zero_fsdp", "2 bytes", lambda: f"{MIXED.value} bytes"),
-    ("41_choosing", "76 of 80 GB", usable),
+    ("41_choosing", "76 of the 80 GB", usable),
     ("41_choosing", "74 days", lambda: f"{table_2('ZeRO-3')} days"),
     ("41_choosing", "23 days", lambda: f"{table_2('PTD-P')} days"),
     ("41_choosing", "300 GB/s", lambda: f"{A100.inside / 1e9:g} GB/s"),
@@ -701,9 +701,10 @@ SET = [
     ("21_data_parallel", "64 times the learning rate", "64 * rate"),
     ("22_zero_fsdp", WITH_GATHERS, "F=0.04, B=0.08, gather=0.03, reduce=0.03"),
     ("23_out_of_core", "A copy takes 1 unit", 'lab.step(["swap"] * 12, swap=1)'),
-    ("23_out_of_core", "copies of 1 unit", 'lab.step(["swap"] * 12, swap=1)'),
+    ("23_out_of_core", "copies that take 1 unit", 'lab.step(["swap"] * 12, swap=1)'),
     ("23_out_of_core", "Copies take 2 units", "room=5, swap=2"),
-    ("23_out_of_core", "copies of 2 units", 'lab.emulated(["swap"] * 12, swap=2)'),
+    ("23_out_of_core", "If a copy takes 2 units", "room=5, swap=2"),
+    ("23_out_of_core", "copies that take 2 units", 'lab.emulated(["swap"] * 12, swap=2)'),
     ("23_out_of_core", "A gather takes 1 unit, and so does copying", "gather=1, reduce=1"),
     ("22_zero_fsdp", "a link of 25 GB/s", "/ 25e9"),
     ("22_zero_fsdp", "100 GB/s, between nodes 12.5 GB/s", IN_PLAN),
@@ -741,7 +742,7 @@ SET = [
 ]
 
 TOLD = [
-    ("where", "2.8 GB and takes 5.3 GB", "a download, and a folder on disk: torch 2.13.0 built with CUDA 13.0"),
+    ("where", "2.8 GB and needs 5.3 GB", "a download, and a folder on disk: torch 2.13.0 built with CUDA 13.0"),
     ("43_search", "up to 3.8 times as fast", "FlexFlow's abstract, arXiv:1807.05358"),
     ("43_search", "adds 1 ms to the cost for each MB", "flexflow/FlexFlow, src/runtime/simulator.cc, simulate_runtime"),
     ("43_search", "more than 20 %", "bench/strategies.py: APART"),

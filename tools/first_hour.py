@@ -191,7 +191,7 @@ def _of_blocks(found):
     (one,) = found
     off = lambda name: [abs(row["predicted"][name] / row[name] - 1) for row in one["rows"]]
     told = [f"{name.partition('_')[0]} predicted within {statistics.median(off(name)):.0%} (median)" for name in BLOCK]
-    return [f"{one['gpu']}: a large GEMM at {one['product_flops'] / 1e12:.0f} TFLOP/s", *told]
+    return [f"{one['gpu']}: a large matmul at {one['product_flops'] / 1e12:.0f} TFLOP/s", *told]
 
 
 def _of_sharding(found):

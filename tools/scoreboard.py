@@ -21,11 +21,10 @@ from tools.course import HOUSE
 RECORD, PAGE = HOUSE / "results" / "predictor.json", HOUSE / "docs" / "predictor.md"
 GROUPS = ("kind", "machine", "source", "software", "model")
 BLIND = (
-    "Only one number comes from other sources: the fraction of the peak that GEMMs reach on a machine. The other "
+    "Only one number is fitted to the other sources: the fraction of the peak that GEMMs reach on a machine. The other "
     "terms, and the fractions of messages that programs hide (`hybridlab/predict/plans/software.py`), were set by "
-    "people who knew these tables. The documentation of each program says how it works; the causes of `asked`, "
-    "`traffic`, `narrow` and `library` are our own reasoning. Published runs that are not on this page would be a "
-    "stricter test."
+    "people who knew these tables. How each program works is in its documentation; the explanations of `asked`, "
+    "`traffic`, `narrow` and `library` are our own. Published runs that are not on this page would be a stricter test."
 )
 
 
@@ -154,23 +153,24 @@ def page(record: dict) -> str:
             (one["what"], f"{one['found']:.1%}", f"{one['goal']:.1%}", "met" if one["met"] else "**missed**")
             for one in record["targets"]
         ]),
-        "Rows in 4 bits are not an independent prediction: the fraction of the promised speed-up that they reach was "
-        "set with half of these rows known. The ring of ZeRO 3 in SC'21's table 2 was set from that table, and "
-        "the second copy of the largest gradient with measured peaks of simumax_b200_memory.",
+        "The predictions of rows in 4 bits are not independent: when we set the fraction of the promised speed-up that "
+        "these rows reach, we already knew half of them. The ring of ZeRO 3 in SC'21's table 2 was set from that "
+        "table; the second copy of the largest gradient was set from the measured peaks of simumax_b200_memory.",
         *[part for name in GROUPS for part in _group(record, name)],
         "## What a call answers",
-        "The same rows through `hl.plan(model, machine, gpus, batch, software=…, precision=…, …)`, with every field of "
-        "the plan fixed and the planner's own share of the peak, to which a row's own source belongs. Refused rows are "
-        "those for which it says that they do not fit.",
+        "Here, `hl.plan(model, machine, gpus, batch, software=…, precision=…, …)` predicts the same rows, with every "
+        "field of the plan fixed. It uses the planner's own fraction of the peak, and the sources of this fraction "
+        "include the row's own. If `hl.plan` says that a row does not fit, the row counts as refused.",
         _table(("kind", "rows", "refused", "median", "nine of ten"), [
             (one["kind"], one["rows"], one["refused"], f"{one['median']:.1%}", f"{one['nine_of_ten']:.1%}")
             for one in record["called"]
         ]),
         "## What a plan promises",
-        "The error that `hl.plan` prints: of rows of the same family of machines and the same kind, their own source "
-        f"left out; where fewer than {bars.ENOUGH} are there, the largest of these, of all rows of the kind and of all "
-        "of the family. *Calibrated* is with the share that another row of the same source and model shows.",
-        _table(("machines like, kind", "median", "nine of ten"), [
+        "`hl.plan` prints one of the errors below. Each is computed from rows of one kind on one family of machines, "
+        f"and each row is predicted without its own source. If there are fewer than {bars.ENOUGH} such rows, the error "
+        "is the largest of three: the errors of these rows, of all rows of the kind, and of all rows of the family. "
+        "*Calibrated* means that the fraction of the peak is fitted to another row of the same source and model.",
+        _table(("family of machines, kind", "median", "nine of ten"), [
             (name, *(f"{size:.1%}" for size in one))
             for name, one in (record["bars"] | {f"calibrated, {a}": b for a, b in record["calibrated"].items()}).items()
         ]),
@@ -179,16 +179,16 @@ def page(record: dict) -> str:
             (f"{row['error']:+.0%}", _named(row), row["why"]) for row in worst
         ]),
         "## Order",
-        "We compare pairs of published alternatives whose speeds differ by more than 10 %. The predictor has "
-        f"{sum(one['right'] for one in record['pairs'])} of {len(record['pairs'])} pairs in the right order. The "
-        "wrong ones: "
+        "We compare pairs of published alternatives whose speeds differ by more than 10 %. The predictor puts "
+        f"{sum(one['right'] for one in record['pairs'])} of {len(record['pairs'])} pairs in the right order. It "
+        "gets these pairs wrong: "
         + "; ".join(f"{one['faster']} is faster than {one['slower']}" for one in record["pairs"] if not one["right"])
         + ".",
         "## Memory",
-        "Through `hl.memory`, with the program of the run: "
+        "`hl.memory` predicts these runs, with the software that each run used. The sources are: "
         + "; ".join(f"`{name}`: {SOURCES[name]}" for name in dict.fromkeys(one["source"] for one in record["memory"]))
-        + ". `converted` of `megatron-2024`, six bytes for each weight of a block's largest matrix, was found with the "
-        "rows of Llama 3.",
+        + ". The term `converted` of `megatron-2024`, six bytes for each weight of a block's largest matrix, was set "
+        "from the Llama 3 rows.",
         _table(("run", "predicted", "measured", "error"), [
             (one["name"], f"{one['predicted']:.1f} GB", f"{one['measured']:.1f} GB", f"{one['error']:+.1%}")
             for one in record["memory"]
@@ -199,8 +199,8 @@ def page(record: dict) -> str:
         "## Behaviour of the programs",
         _table(("software", ""), list(REASONS.items())),
         "## Fractions of the peak",
-        "With this fraction, the median error of a source is 0. To predict a source, we use the mean of the other "
-        "sources on the same machine or, if there are none, of the H100's.",
+        "With the fraction in the table, the median error of a source is 0. To predict a source, we use the mean over "
+        "the other sources on the same machine. If there are none, we use the mean over the sources on the H100.",
         _table(("machine", "source", "fraction"), [
             (one["machine"], one["source"], f"{one['share']:.3f}") for one in record["shares"]
         ]),

@@ -1,6 +1,6 @@
 """The commands: the same verbs as the package, each with its flags.
 
-They print for people, and return what --json prints.
+They print text for people, and return the object that --json prints.
 """
 
 import pathlib

@@ -35,8 +35,9 @@ def _speakable(value):
 def to_the_end(main):
     """A command whose output can fail without a traceback: main(arguments) -> exit code.
 
-    A letter that the terminal lacks is written as \\xb5. Into a closed pipe nothing more is said, and the exit code is
-    `CLOSED`; of a training that was saved, a sentence says where. Where a disk is full, one sentence says so.
+    A letter that the terminal lacks is written as \\xb5. If the pipe is closed, nothing more is written, and the exit
+    code is `CLOSED`; if a training run was saved, a sentence says where. If the disk is full, a one-sentence message
+    says so.
     """
 
     @functools.wraps(main)

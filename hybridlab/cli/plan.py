@@ -50,7 +50,7 @@ def _refuse_price(chosen):
     if chosen.price is None:
         return
     if chosen.tokens is None:
-        raise ValueError("--price is for a whole training: give --tokens with it, such as --tokens 1e12")
+        raise ValueError("--price is for a whole training run: give --tokens with it, such as --tokens 1e12")
     if not 0 <= chosen.price < math.inf:
         raise ValueError(f"--price {chosen.price:g} is not a price: give 0 or more for one GPU-hour, such as 2.5")
 

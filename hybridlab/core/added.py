@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def added(parts: Iterable[T]) -> T | int:
-    """The sum of numbers or arrays, added one after the other.
+    """The sum of numbers or arrays, added one after another.
 
     Since Python 3.12 the built-in `sum` compensates rounding errors, for floats but not for arrays.
 

@@ -1,4 +1,4 @@
-"""The public namespaces of the package, one a file, each served as `hl.<name>` when it is first used.
+"""The public namespaces of the package, one per file, each loaded as `hl.<name>` when it is first used.
 
 Users' code depends only on these names; the modules that implement them may move.
 

@@ -1,4 +1,4 @@
-"""Closed formulas of bytes: model states, collectives, tensor parallelism, convolutions, experts, matmuls."""
+"""Closed formulas for bytes: model states, collectives, tensor parallelism, convolutions, experts, matmuls."""
 
 from hybridlab.predict.bytes.collectives import Cost, Link, cost, crossover, hierarchical
 from hybridlab.predict.bytes.convolution import Conv

@@ -1,4 +1,4 @@
-"""Models and machines with their printed sizes: `hl.catalog.machine("a100")`, `hl.catalog.model("gpt3-175b")`."""
+"""Models and machines with their published sizes: `hl.catalog.machine("a100")`, `hl.catalog.model("gpt3-175b")`."""
 
 from hybridlab.core.what.catalog import (
     MACHINES,

@@ -1,4 +1,4 @@
-"""Numbers printed in papers, and predictions compared with them."""
+"""Numbers published in papers, and predictions compared with them."""
 
 from hybridlab.predict.judged.megatron import dgxc
 from hybridlab.predict.judged.scores import by, judged

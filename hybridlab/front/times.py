@@ -1,4 +1,4 @@
-"""Seconds of overlapping work and of failures: communication during compute, branches, experts, goodput."""
+"""Times of overlapping work, and of failures: communication during compute, branches, experts, goodput."""
 
 from hybridlab.predict.time.branches import speedup
 from hybridlab.predict.time.goodput import Troubles, daly, replay

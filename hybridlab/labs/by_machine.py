@@ -46,8 +46,8 @@ def machines(
 ) -> Machines:
     """A table of a notebook's measurements: predicted, on this machine, and on the machines recorded in `results`.
 
-    measured  {name: measured, or (predicted, measured)}; each a timeline, a number of `unit`, or several numbers, of
-              which the median counts
+    measured  {name: measured, or (predicted, measured)}; each is a timeline, a number in `unit`, or several
+              numbers, of which the median counts
     unit      "s", "FLOP/s" or "B/s"
     device    the kind of device that was measured; None: that of the ranks here; "cpu" for emulated work
     ranks     the number of ranks, for all or as {name: ranks}: on GPUs a row says whether they shared one
@@ -87,7 +87,7 @@ def numbers(measured) -> list[float]:
 
 
 def of_ranks(measured, device: str, ranks: int) -> dict:
-    """Where a timeline was measured, by its own word: its device, and of GPUs its ranks; of numbers, what is said.
+    """The device of a measurement, and on GPUs its ranks: a timeline names its own; for numbers, the given ones.
 
     >>> of_ranks(0.5, "cpu", 4)
     {'device': 'cpu'}

@@ -1,4 +1,4 @@
-"""Cards that compare predictions with measurements, instead of a cell that prints True."""
+"""Cards that compare predictions with measurements, to replace a cell that prints True."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ class Compared:
     """One quantity: its prediction, its measurement, and the tolerance of their difference.
 
     form    the format of a number, with its unit: "{:.0f} ms", "{:.1%}"
-    within  the tolerance, relative to the prediction; for percentages ("{:.1%}"), in points. 0: the two must be equal,
-            as counts are. None: no verdict, if the result depends on the machine
+    within  the tolerance, relative to the prediction; for percentages ("{:.1%}"), in points. 0: the two must
+            be equal, as for counts. None: no verdict, if the result depends on the machine
     yours   your guess, if you made one
     why     the likely cause of the difference, in a few words
     """

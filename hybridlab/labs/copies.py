@@ -1,8 +1,8 @@
-"""Copies of the notebooks for one's own work, without outputs: no answer is there before it is asked for, and no update
-overwrites what is yours.
+"""Copies of the notebooks for your own work, without outputs: they show no answer in advance, and no update
+overwrites your work.
 
-A notebook that is not there yet is copied. One that its owner has not touched follows the course. One that was changed
-or run stays, and where the course has a newer one, that is said. Nothing is ever deleted.
+A notebook that is not there yet is copied. A copy that its owner has not changed is updated with the course. A copy
+that was changed or run stays, and a message says if the course has a newer one. Nothing is ever deleted.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ def fresh(path: pathlib.Path) -> str:
 
 
 def take(folder: pathlib.Path, source: pathlib.Path | None = None) -> dict[str, str]:
-    """Copy notebooks into a folder; {name: "new", "updated", "kept" or "newer"} for each, where something is to tell.
+    """Copy notebooks into a folder; {name: "new", "updated", "kept" or "newer"} for each with something to report.
 
     source  the course's own notebooks; None: those that came with the package
-    kept    its owner has changed it, and the course has not;  newer  both have: the owner's stays
+    kept    its owner has changed it, and the course has not changed;  newer  both have: the owner's stays
 
-    raises  ValueError where the folder holds the originals
+    raises  ValueError if the folder holds the originals
     """
     source = source or beside("notebooks")
     if folder.resolve() == source.resolve():

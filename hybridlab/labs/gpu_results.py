@@ -14,12 +14,12 @@ def on_gpus(topic: str, records: list[Recorded] | None = None) -> Still:
     """The published measurements of a notebook's subject on GPUs, with our predictions of them.
 
     topic    the notebook's name without its number, as "gpipe"
-    records  of this course; None: those in `results`. Those of GPUs are shown at the end
+    records  of this course; None: those in `results`. Records from GPUs are shown at the end
 
     raises  ValueError for an unknown topic
 
-    Hollow circles are measured, each panel names machine, date and source. Filled marks are predicted. The facts are in
-    predict/papers/tables.
+    Hollow circles are measurements; each panel names their machine, date and source. Filled marks are predictions.
+    The data are in predict/papers/tables.
 
     >>> print(on_gpus("naive", records=[]).summary)
     Measured on GPUs. torchgpipe: AmoebaNet-D without microbatches; 2 GPUs are 1, Tesla P40: 2 GPUs 1.00 × measured, \

@@ -13,8 +13,8 @@ RIGHT = 0.01  # relative
 class Guess:
     """One number: the guess, and the right value.
 
-    yours  the guess; None as long as there is none
-    form   how to write the numbers: a format of Python, such as ".0%"
+    yours  the guess; None if there is none yet
+    form   how to write the numbers: a Python format, such as ".0%"
     """
 
     what: str

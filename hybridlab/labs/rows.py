@@ -1,4 +1,4 @@
-"""Tables for notebooks, instead of a loop that prints lines."""
+"""Tables for notebooks, to replace a loop that prints lines."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -45,9 +45,9 @@ def as_html(heads, rows, classes=()) -> str:
 def table(heads: str | Sequence[str], rows: Iterable[Sequence]) -> Table:
     """The rows, each with one entry for each head; heads are separated by bars, or a sequence.
 
-    Whole numbers are grouped by thousands, others written with four digits.
+    Integers are grouped by thousands; other numbers are written with four digits.
 
-    raises  ValueError where a row has more or fewer entries than there are heads
+    raises  ValueError if a row has more or fewer entries than there are heads
 
     >>> table("schedule | held", [("gpipe", 8), ("1f1b", 4)])
     schedule  held
@@ -70,7 +70,7 @@ def table(heads: str | Sequence[str], rows: Iterable[Sequence]) -> Table:
 
 
 def timelines(named: dict[str, Timeline]) -> Table:
-    """Simulated timelines by name: length, in the units of their costs, both bubbles, and what the ranks hold.
+    """Simulated timelines by name: the length in the units of their costs, both bubbles, and the activations held.
 
     >>> import hybridlab as hl
     >>> timelines({f"m = {m}": hl.simulate(hl.schedule("gpipe", ranks=2, microbatches=m)) for m in (1, 2)})

@@ -1,4 +1,4 @@
-"""The GPUs of a machine as nvidia-smi describes them: the settings that affect a measurement, without any name.
+"""The GPUs of a machine as nvidia-smi describes them: the settings that affect a measurement, without any names.
 
 Relatives: `world.devices.driver`, which asks nvidia-smi; `measuring.record`, which keeps it.
 """

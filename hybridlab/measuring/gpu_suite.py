@@ -101,7 +101,7 @@ QUESTIONS = (
 
 
 def rows(gpus: int) -> Iterator[dict]:
-    """Yield one row per question, on a machine with so many GPUs."""
+    """Yield one row per question, on a machine with this number of GPUs."""
     for question in QUESTIONS:
         told = {"name": question.name, "asks": question.asks, "ranks": question.ranks}
         if question.gpus > gpus:

@@ -1,6 +1,6 @@
 """Here: this machine as a `Machine` of the catalog, measured with its own ranks, and real runs of plans on it.
 
-The performance model counts 16-bit numbers and we compute with 32 bits, so all rates of bytes are halved. The two
+The performance model counts 16-bit numbers and we compute with 32 bits, so all byte rates are halved. The two
 fitted numbers of the model are found as for the paper's table, but from one microbatch of the full model: its time with
 few and with many sequences, on all ranks at once, as in a real run.
 
@@ -78,7 +78,7 @@ def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit, Software]:
 
 
 def calibrated(shape: Shape, kind: Machine, few: float, many: float) -> Fit:
-    """The fit with which a model's forward and backward take so many seconds, for FEW and for MANY sequences.
+    """The fit with which a model's forward and backward take this number of seconds, for FEW and for MANY sequences.
 
     Both fractions are the same number, since a model's time alone does not separate them. All time that does not grow
     with the sequences counts for the blocks, also that of embedding, head and loss.

@@ -22,7 +22,7 @@ def parent() -> float:
 
 
 def warm(count: int) -> float:
-    """Seconds until so many ranks of ours are ready, their parent being there; they are ended after that."""
+    """Seconds until this number of our ranks is ready, if their parent already runs; they are ended after that."""
     begin = time.perf_counter()
     with ranks(count) as pool:
         pool.run(ANSWER)
@@ -30,7 +30,7 @@ def warm(count: int) -> float:
 
 
 def spawned(count: int) -> float:
-    """Seconds until so many processes are ready that `torch.multiprocessing` spawns, each a fresh interpreter."""
+    """Seconds until this number of processes spawned by `torch.multiprocessing` is ready, each a fresh interpreter."""
     import torch.multiprocessing as processes
 
     with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +54,7 @@ def in_turns(count: int, rounds: int) -> tuple[list[float], list[float]]:
 
 
 def calls(count: int, repeats: int) -> list[float]:
-    """Seconds of each of several calls of an empty function on so many kept ranks."""
+    """Seconds of each of several calls of an empty function on this number of kept ranks."""
     times = []
     with ranks(count) as pool:
         pool.run(ANSWER)
@@ -66,7 +66,7 @@ def calls(count: int, repeats: int) -> list[float]:
 
 
 def crowd(count: int) -> float:
-    """Seconds in which so many ranks start, add up their numbers, and end.
+    """Seconds in which this number of ranks starts, adds up its numbers, and ends.
 
     raises  ArithmeticError when the sum is wrong
     """

@@ -49,7 +49,7 @@ ROWS = Look("T", "T", Sight(3, before=1, after=1))
 
 
 class Timed(NamedTuple):
-    """What was measured in one run: a profile, and the seconds of each strategy's step, try by try."""
+    """The measurements of one run: a profile, and the seconds of each strategy's step, try by try."""
 
     profile: Measured
     steps: list[list[float]]
@@ -156,7 +156,7 @@ def _piece(comm, piece: Piece, dtype) -> Iterator[Callable]:
 
 
 def _spoken(comm, op: str, axis: str, words: int) -> Callable:
-    """A collective of so many 4-byte words; "send": both borders of a strip, so many words from the busiest rank."""
+    """A collective of this many 4-byte words; "send": both borders of a strip, this many from the busiest rank."""
     ways = comm.mesh.length(axis)
     if op == "send":
         columns = words // min(2, ways - 1)

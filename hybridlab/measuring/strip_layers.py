@@ -90,7 +90,7 @@ class StripLayer:
         return {form: times[WARM:] for form, times in taken.items()}
 
     def foreseen(self) -> dict[str, float]:
-        """{form: seconds}: of emulated work, from what rows and messages take; of real work, from its pieces."""
+        """{form: seconds}: for emulated work, from the times of rows and messages; for real work, from its pieces."""
         strips = len(self.have)
         if self.emulated:
             its = self.emulated.speed(self.conv)
@@ -154,7 +154,7 @@ class _Takes(torch.autograd.Function):
 
 
 def slow(comm, seconds: float):
-    """A `comm` with emulated links: messages arrive one after the other, each after a given time."""
+    """A `comm` with emulated links: messages arrive one after another, each after a given time."""
     door, free = copy.copy(comm), [0.0]
 
     def irecv(x, source, tag=0):

@@ -6,7 +6,7 @@ replicas (the layout's record says so: `core.where.rules`). In attention, a quer
 There are three ways to bring queries and keys together (`attend`):
 
   gather   keys and values are all-gathered; each rank has its queries and all keys, and computes its rows of scores
-  ring     keys and values go round the ranks; no rank ever has all of them (`ring_attention`)
+  ring     keys and values pass around the ranks; no rank ever has all of them (`ring_attention`)
   ulysses  an all-to-all turns some positions of all heads into all positions of some heads; a second one reverses it
 
   one layer sends, forward     of b·s·h numbers of queries, b·s·k of keys; each rank, of p
@@ -73,8 +73,8 @@ class ContextParallel(Mode):
         ways = job.mesh["cp"]
         if job.schedule.slices > 1:
             raise ValueError(
-                f"cp={ways} is invalid: {job.schedule.name} cuts the positions of a row already, one slice after the "
-                "other. Leave cp out, or choose 1f1b"
+                f"cp={ways} is invalid: {job.schedule.name} cuts the positions of a row already, one slice after "
+                "another. Leave cp out, or choose 1f1b"
             )
         if any("T" not in one for one in (job.sizes, job.model.enters.split(), job.model.targets.split())):
             raise ValueError(

@@ -9,8 +9,8 @@ The tables determine boxes, shards, reductions, receive buffers, and the ranks t
 *purpose* of every operation of a mode. A proof compares the bytes of each purpose: a message that the mode sends and
 does not list in `sends` is an error.
 
-`registry` lists the modes; CONTRIBUTING.md explains how to add one. A `job` describes a training (`training.job.Job`):
-job.mesh, job.model, job["zero"] (a chosen option), job.layout.
+`registry` lists the modes; CONTRIBUTING.md explains how to add one. A `job` describes a training run
+(`training.job.Job`): job.mesh, job.model, job["zero"] (a chosen option), job.layout.
 """
 
 from collections import Counter

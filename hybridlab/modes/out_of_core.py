@@ -92,7 +92,7 @@ class Keeping:
     """The tensors that autograd saves in one forward.
 
     arena    that counts the memory on the device
-    there    tensors that stay on the device in any case: weights, the batch
+    there    tensors that always stay on the device: weights, the batch
     entered  the stage's input, which stays on the device;  saved  all other tensors, which a swap moves
     """
 
@@ -196,8 +196,8 @@ class OutOfCore(Mode):
             )
         if job.schedule.slices > 1:
             raise ValueError(
-                f"device_memory={job['device_memory']} is invalid: it plans the copies of each stage alone, and the "
-                f"slices of {job.schedule.name} share keys and values. Leave device_memory out"
+                f"device_memory={job['device_memory']} is invalid: it plans the copies of each stage separately, and "
+                f"the slices of {job.schedule.name} share keys and values. Leave device_memory out"
             )
         if job.driven:
             raise ValueError("driven=True has no fixed order, so swaps cannot be planned: leave driven out")

@@ -30,7 +30,7 @@ def register(mode: Mode) -> Mode:
     """
     if not mode.purpose:
         raise ValueError(
-            f"{mode.name or type(mode).__name__} has no purpose, under which its bytes are counted: give it one"
+            f"{mode.name or type(mode).__name__} has no `purpose`, under which its bytes are counted: give it one"
         )
     for other in modes():
         if other.purpose == mode.purpose or other.name == mode.name:

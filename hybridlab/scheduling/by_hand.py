@@ -93,7 +93,7 @@ class ByHand:
         return made
 
     def choices(self, rank: int) -> list[Choice]:
-        """What a rank could do next: of each kind the possible action of the lowest microbatch, else the next one.
+        """The next actions of a rank: for each kind, the possible action of the lowest microbatch, else the next one.
 
         raises  ValueError for a rank that does not exist
         """

@@ -8,7 +8,7 @@ Here each stage becomes three: attention, experts, and a last one that computes 
 edges between them are *exchanges*: a rank sends to the ranks along ep and receives from them. So an all-to-all is a
 SEND and a RECV like any other message, overlapped with compute, and the law says which action waits for it.
 
-The order decides whether it is hidden. A rank that runs the parts of one microbatch one after the other waits for every
+The order decides whether it is hidden. A rank that runs the parts of one microbatch one after another waits for every
 exchange. In DualPipe a rank runs a forward and a backward as a pair; their parts can alternate, and each exchange then
 overlaps with a part of the other microbatch:
 

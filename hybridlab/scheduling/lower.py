@@ -22,7 +22,7 @@ KIND, STAGE, REPLICA, PEER = (COLUMNS.index(name) for name in ("kind", "stage", 
 def lower(schedule: Schedule) -> Schedule:
     """The same schedule with its messages written out; a lowered schedule is returned unchanged.
 
-    schedule  whose messages are implied
+    schedule  a schedule whose messages are implied
 
     raises  Stuck if the schedule has a deadlock
 
@@ -43,7 +43,7 @@ def lower(schedule: Schedule) -> Schedule:
 
 
 def posted_ahead(schedule: Schedule, depth: int) -> Schedule:
-    """A lowered schedule with receives posted earlier: the k-th of each rank in the place of its (k - depth)-th.
+    """A lowered schedule with receives posted earlier: the k-th of each rank where its (k - depth)-th would be.
 
     An early receive holds its buffer for longer, and lets a rendezvous message go as soon as it is sent. No rank may
     block in a receive any more: it waits for a message where it needs it, as `runtime.player` does.

@@ -25,7 +25,7 @@ def recomputed(schedule: Schedule, which: Collection | None = None) -> Schedule:
     """The same schedule with recomputation: C, which saves only its input, instead of F, and R right before the
     backward.
 
-    schedule  whose forwards are recomputed
+    schedule  the schedule whose forwards are recomputed
     which     forwards: stages, or (stage, microbatch) pairs; None: all
 
     >>> import hybridlab as hl
@@ -40,9 +40,9 @@ def swapped(schedule: Schedule, which: Collection | None = None, room: Room | No
     """The same schedule with activations swapped to the host: SWAP_OUT right after the forward, SWAP_IN before the
     backward.
 
-    schedule  whose activations are swapped
+    schedule  the schedule whose activations are swapped
     which     forwards: stages, or (stage, microbatch) pairs; None: all
-    room      memory capacity of each device: no SWAP_IN comes before there is enough memory for it
+    room      memory capacity of each device: a SWAP_IN comes only when there is enough memory for it
     ahead     the maximum number of backwards between a SWAP_IN and its backward
 
     raises  ValueError if `ahead` is negative

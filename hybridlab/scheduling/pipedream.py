@@ -69,7 +69,7 @@ def _refuse_copies(copies, ranks, microbatches, vertical_sync):
     for count in copies:
         if microbatches % count:
             raise ValueError(
-                f"{microbatches} minibatches cannot be dealt evenly to {count} copies: give a multiple of "
+                f"{microbatches} minibatches cannot be distributed evenly over {count} copies: give a multiple of "
                 f"{lcm(*copies)}"
             )
     if vertical_sync and max(copies) > 1:

@@ -1,8 +1,8 @@
-"""Rendezvous: a check whether a lowered schedule would hang with stricter message conventions.
+"""Rendezvous: check whether a lowered schedule would hang with stricter message conventions.
 
-Two conventions. "blocking": a rank waits at its SEND or RECV until the other side has reached it. "in_order": messages
-overlap with compute actions, but run one after another on each rank, in program order and without tags, as on one
-communicator of a GPU library; the first message in a rank's queue blocks all after it.
+There are two conventions. "blocking": a rank waits at its SEND or RECV until the other side has reached it. "in_order":
+messages overlap with compute actions, but run one after another on each rank, in program order and without tags, as on
+one communicator of a GPU library; the first message in a rank's queue blocks all messages after it.
 """
 
 from collections import deque

@@ -2,7 +2,7 @@
 reduced.
 
 Gathers and reductions overlap with compute actions, on a separate lane, so their order decides how much of them is
-hidden. Breadth-first schedules gather each chunk once per pass; depth-first ones again for every group.
+hidden. Breadth-first schedules gather each chunk once per pass; depth-first schedules gather it again for every group.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ GATHERS = ("UNSHARD", "RESHARD")
 def sharded(schedule: Schedule, active: int = 2) -> Schedule:
     """The same schedule with UNSHARD, RESHARD and REDUCE_GRAD actions, for data parallelism with sharded weights.
 
-    schedule  whose weights are sharded
+    schedule  the schedule whose weights are sharded
     active    the number of stages whose weights a rank holds at a time: the one in use and those gathered ahead
 
     raises  ValueError if active is not positive

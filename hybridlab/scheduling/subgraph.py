@@ -3,13 +3,14 @@
     stem ─┬─ branch ─┬─ join          F   0F0   1F0   3F0
           └─ branch ─┘                          2F0
 
-A chain of stages would do the branches one after the other. Here each takes what the stem made, and not from the one
-before it: the edge between them is a *break*. The join waits for the longest branch, and not for the sum of all. In the
-backward the stem waits for all branches, and adds up their gradients.
+A chain of stages would do the branches one after another. Here each branch takes the output of the stem, and not that
+of the branch before it: the edge between them is a *break*. The join waits for the longest branch, and not for the sum
+of all. In the backward the stem waits for all branches, and adds up their gradients.
 
-So the pipeline is as deep as its longest way, and not as it has stages: less idle time, and fewer microbatches under
-way. The stages keep their numbers, so that a model's layers are cut into slices as for any schedule; the edges then
-come from the model (`training.models.graph`), and any other schedule also runs a model with branches.
+So the depth of the pipeline is its longest path, and not its number of stages: there is less idle time, and fewer
+microbatches are in flight. The stages keep their numbers, so that a model's layers are cut into slices as for any
+schedule; the edges then come from the model (`training.models.graph`), and any other schedule also runs a model with
+branches.
 
 Source: LBANN's sub-graph parallelism, Jain et al. 2021, "SUPER: SUb-Graph Parallelism for TransformERs", IPDPS; with
 microbatches GraphPipe, Jeon et al. 2024, arXiv:2406.17145. Relatives: `most_urgent` (the order);

@@ -140,4 +140,4 @@ def _place(ranks: int, chunks: int, slices: int) -> dict[tuple[int, int], int]:
 
 def _refuse(slices: int) -> None:
     if not isinstance(slices, int) or isinstance(slices, bool) or slices < 1:
-        raise ValueError(f"slices={slices!r} is invalid: it counts slices of a row. Give a whole number, 1 or more")
+        raise ValueError(f"slices={slices!r} is invalid: it must be a number of slices. Give a whole number, 1 or more")

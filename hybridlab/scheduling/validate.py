@@ -1,8 +1,8 @@
-"""Validation: a check whether a list of actions is a training step.
+"""Validation: check whether a list of actions is a training step.
 
-Four rules, all read from the law: every action is on the rank of its stage; every value is made once, every taken value
-is made, and saved activations are freed once; every goal is reached; and the execution reaches the end. A fifth rule
-concerns the stage graph: every stage is connected.
+There are four rules, all read from the law: every action is on the rank of its stage; every value is made once,
+every taken value is made, and saved activations are freed once; every goal is reached; and the execution reaches the
+end. A fifth rule concerns the stage graph: every stage is connected.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ class Invalid(ValueError):
 def validate(schedule: Schedule, room: Room | None = None) -> Schedule:
     """The schedule itself, if it is valid.
 
-    schedule  to check
+    schedule  the schedule to check
     room      memory capacity of each device; a schedule that needs more even after waiting for its swaps is invalid
 
     raises  Invalid, a ValueError that names the action at fault; Stuck if the ranks wait for each other

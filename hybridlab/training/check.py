@@ -4,7 +4,7 @@ Gradients and norm are compared before the optimizer runs: Adam hides a constant
 relative to its own size, on every rank that holds it. A difference that rounding noise could hide is reported as *not
 proved* (`training.gaps`).
 
-The check covers only parameters that its data touch. So a transformer reads tokens of the full vocabulary, and no
+The check covers only parameters that its data use. So a transformer reads tokens of the full vocabulary, and no
 weight is initialised with equal numbers (`Model.for_proof`). Parameters without a gradient in all these steps are
 reported as *untouched*.
 
@@ -40,8 +40,8 @@ UNCOUNTED = ("report", "checkpoint")  # losses, norms, fingerprints, checkpoints
 def check(*, sabotage: Callable | None = None, **given) -> Report:
     """Check that a layout trains as one device does: both train a few steps, and the results are compared.
 
-    Loss, every gradient, their norm, the weights and the buffers are compared, and some mode must account for every
-    byte sent.
+    The check compares the loss, every gradient, their norm, the weights and the buffers. A mode must account for
+    every byte sent.
 
     {arguments}
     sabotage       a function called on every rank before the first step, to show that the check can fail

@@ -21,7 +21,7 @@ DIGITS = 9
 
 def costs_of(job: Job, machine: Machine) -> Costs:
     """Costs in seconds for a transformer, from the performance model. For another model, or one with parallel blocks,
-    costs in units of a mean stage's forward, from its weights alone."""
+    costs in units of an average stage's forward, from its weights alone."""
     shape = getattr(job.model, "shape", None)
     return by_weights(job) if shape is None or shape.parallel else _by_machine(job, shape, machine)
 
@@ -55,7 +55,7 @@ def _parts(job: Job, shape) -> Iterator[tuple[float, float]]:
 
 
 def by_weights(job: Job) -> Costs:
-    """Costs in units of a mean stage's forward, from the weights of the stages alone."""
+    """Costs in units of an average stage's forward, from the weights of the stages alone."""
     weights = parameters_of_layers(job.model, module=job.whole)
     of_stage = [sum(weights[layer] for layer in layers) for layers in job.bounds]
     F = [one * len(of_stage) / max(1, sum(weights)) for one in of_stage]

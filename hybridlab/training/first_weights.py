@@ -1,4 +1,4 @@
-"""The initial weights of a training: the model's own first numbers, or stored weights.
+"""The initial weights of training: the model's own initial numbers, or stored weights.
 
 Each rank reads stored weights itself, one tensor after another, and keeps only the box that it holds.
 """

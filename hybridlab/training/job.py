@@ -32,7 +32,7 @@ PLAIN = ("norm", "bias")  # in a weight's name: it has no weight decay
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A training: model, data, optimizer; the lowered schedule, the mesh, and the modes that divide the work.
+    """A training run: model, data, optimizer; the lowered schedule, the mesh, and the modes that divide the work.
 
     job["zero"] and similar are the chosen values of the modes' options; see `modes.mode.Option`.
 

@@ -1,4 +1,4 @@
-"""Event files of TensorBoard with the events of a training, in addition to its other listeners."""
+"""TensorBoard event files with the events of a training run, in addition to its other listeners."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from hybridlab.world.processes import torchrun
 
 @contextmanager
 def logged(log: str | Path | None, job: Job, tell: Callable | None) -> Iterator[Callable | None]:
-    """A context whose value receives the events of a training. It calls `tell`, and if a folder `log` is given, it
+    """A context whose value receives the events of a training run. It calls `tell`, and if a folder `log` is given, it
     writes the loss, the learning rate and the tokens per second of each step into event files there.
 
     Each event has its step number, so a resumed run continues its curves. Under torchrun, rank 0 writes.

@@ -273,7 +273,7 @@ def train_on_rank(
 ) -> dict:
     """Run a full job on this rank, from the newest checkpoint if it is to resume; the first rank emits every step.
 
-    kept    the number of latest steps whose times and operations are kept, since a training may be long; None: all
+    kept    the number of latest steps whose times and operations are kept, since a training run may be long; None: all
     shares  shares(trainer) of the trained weights, to return as "shares"
 
     returns the losses, the action times of each step, the executed actions if there was no written order, the ledger's

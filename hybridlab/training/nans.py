@@ -1,4 +1,4 @@
-"""A training ends at the first nan, with its rank, step and tensor.
+"""Training ends at the first nan, with its rank, step and tensor.
 
 It ends before this step is saved, so earlier checkpoints stay. Every rank records sums of its stages' outputs, of its
 messages, of gradients and of updated weights (`world.talk.nans`). After each step the ranks agree with one number that

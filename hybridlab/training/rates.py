@@ -16,7 +16,7 @@ ANNEALED: dict[str, Callable[[float], float]] = {  # by the fraction of the step
 
 
 def rate_at(step: int, steps: int, rate: float | Callable, warmup: int = 0, anneal: str = "constant") -> float:
-    """The learning rate of step number `step` (from 0) of so many steps.
+    """The learning rate of step number `step` (from 0) out of `steps` steps.
 
     rate    a number, or a function of the step
     warmup  number of steps in which it grows linearly: in step s it is (s + 1)/warmup of the rate

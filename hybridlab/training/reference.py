@@ -149,7 +149,7 @@ def owner_on_rank(comm, job: Job) -> str:
 
 
 def ended(module, weights: dict, moves: dict) -> dict:
-    """The results of a training."""
+    """The results of training."""
     weights = {name: weight.detach() for name, weight in weights.items()}
     return {"weight": weights, "moves": moves, "buffer": buffers_of(module)}
 
@@ -180,7 +180,7 @@ def spread(first: dict, others: list[dict]) -> dict[str, float]:
 
 
 def noise_at_end(home: dict, shadows: list[dict]) -> dict[str, dict[str, float]]:
-    """The noise of the results of a training: the distance of the shadows; and for a weight one last bit too.
+    """The noise of the results of training: the distance of the shadows; and for a weight one last bit too.
 
     An update stores a weight, which rounds it. A weight that moves little is then off by a large part of its move, but
     only where a sum lies between two numbers: no shadow need show it.

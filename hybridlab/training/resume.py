@@ -28,7 +28,7 @@ TAKEN = ("warmup", "decay", "clip", "stash")  # may differ in the resumed run, w
 class Saving:
     """The folder of checkpoints, the number of steps between them (0: only at the end), and whether to resume.
 
-    async_save  whether the training continues while files are written
+    async_save  whether training continues while files are written
 
     raises  ValueError if it should resume from a missing folder; in an empty one it starts from the beginning
     """

@@ -62,9 +62,10 @@ def run(
               of the first rank of each stage
     costs     of the waits, in seconds, for emulated work
     latency   minimum seconds of every message;  jitter  relative standard deviation of the waits
-    room      (emulated work) memory capacity of each device; an action that would not fit waits for copies to the host
+    room      memory capacity of each device, for emulated work; an action that would not fit waits for copies to the
+              host
     on_event  called as on_event(rank, event): after each step with its number
-    live      report also the end of each compute action: step, index in the rank's lowered program, begin and end (ns
+    live      also report the end of each compute action: step, index in the rank's lowered program, begin and end (ns
               on the clock of this machine)
 
     {arguments}
@@ -211,11 +212,11 @@ def train(
     on_event: Callable | None = None,
     **given,
 ) -> dict:
-    """Train any model, or the reference GPT on real text, over a mesh. Steps and losses are shown during the training.
+    """Train any model, or the reference GPT on real text, over a mesh. Steps and losses are shown during training.
 
     {arguments}
-    checkpoint     a folder: the run is saved there at its end, also if Ctrl-C, SIGTERM, a closed terminal or an
-                   exception in on_event ends it
+    checkpoint     a folder: the run is saved there at its end, even if Ctrl-C, SIGTERM, a closed
+                   terminal or an exception in on_event ends it
     every          number of steps between saves, 0: only at the end; the two newest checkpoints are kept
     resume         continue from the newest checkpoint in the folder, under any layout, with its batch size if none is
                    given
@@ -227,8 +228,8 @@ def train(
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
              "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done,
-             "model": the module with the trained weights, made when it is asked for: above 64 MiB it is read from the
-             checkpoint}
+             "model": the module with the trained weights, made when it is first used: above 64 MiB it is read
+             from the checkpoint}
     raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl

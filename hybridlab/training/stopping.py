@@ -1,4 +1,4 @@
-"""Stopping a training early and saving it: on a signal, or when its output is closed.
+"""Stopping a training run early and saving it: on a signal, or when its output is closed.
 
 The request is a file in the folder of checkpoints. The first rank looks for it after every step
 (`training.resume.Saver`): ranks of any machine see it, and no signal has to reach them.

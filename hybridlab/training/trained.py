@@ -1,4 +1,4 @@
-"""The result of a training: its losses, its timeline, and the trained model.
+"""The result of training: its losses, its timeline, and the trained model.
 
 No rank has the full model. Each rank returns the shards that it counts, as it would write them into a checkpoint, and
 the module is made from them when it is requested. Large weights are not returned: see docs/decisions/models.md.
@@ -17,7 +17,7 @@ AT_HOME = 64 * 2**20  # maximum bytes of weights that are returned even without 
 
 
 class Trained(dict):
-    """The results of a training by name, and under "model" the module with the trained weights, made at the first
+    """The results of training by name, and under "model" the module with the trained weights, made at the first
     request, in the process that requests it.
 
     raises  ValueError in one sentence, if "model" is requested and its weights are stored nowhere

@@ -85,7 +85,7 @@ def test_headlines_are_read_from_what_the_commands_print():
     }
     block["predicted"]["saved_bytes"] = 100.0
     assert told["blocks"]([{"gpu": "NVIDIA H200", "product_flops": 7.75e14, "rows": [block]}]) == [
-        "NVIDIA H200: a large GEMM at 775 TFLOP/s",
+        "NVIDIA H200: a large matmul at 775 TFLOP/s",
         "forward predicted within 10% (median)",
         "backward predicted within 50% (median)",
         "saved predicted within 0% (median)",

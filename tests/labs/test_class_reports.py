@@ -48,7 +48,7 @@ def test_an_assignment_is_notebooks_and_exercises(said):
     assert reports.chosen(said) == tuple(task for task in TASKS if task.startswith("1f1b."))
     assert reports.chosen(f"{SLOTS}, {said}") == (SLOTS, *reports.chosen(said))
     assert reports.chosen(None) == tuple(TASKS)
-    with pytest.raises(ValueError, match=r"assignment='11_gpip' is invalid: no exercise has this name\. Choose of "):
+    with pytest.raises(ValueError, match=r"assignment='11_gpip' is invalid: no exercise has this name\. Choose from "):
         reports.chosen("11_gpip")
 
 

@@ -139,7 +139,7 @@ def test_a_mode_must_say_what_it_sends_for():
     class Nameless(Rows):
         name, purpose = "nameless parallelism", ""
 
-    with pytest.raises(ValueError, match="nameless parallelism has no purpose, under which its bytes are counted"):
+    with pytest.raises(ValueError, match="nameless parallelism has no `purpose`, under which its bytes are counted"):
         registry.register(Nameless())
 
 

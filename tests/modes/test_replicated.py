@@ -115,7 +115,7 @@ def test_a_copy_that_leaves_its_sum_or_its_step_out_is_not_valid():
     [
         (3, dict(copies=(2, 2)), r"copies=\(2, 2\) need 4 ranks, not 3"),
         (2, dict(copies=(2, 0)), "give each stage 1 or more"),
-        (3, dict(copies=(2, 1), microbatches=5), "5 minibatches cannot be dealt evenly to 2 copies: give a multiple"),
+        (3, dict(copies=(2, 1), microbatches=5), "5 minibatches cannot be distributed evenly over 2 copies: give a"),
         (3, dict(copies=(2, 1), vertical_sync=True), "leave vertical_sync out"),
     ],
 )

@@ -177,7 +177,7 @@ def test_labels_that_are_not_shifted_are_refused_but_for_a_loss_that_shifts():
 def test_fused_attention_of_a_model_that_is_given_with_masks_is_refused():
     """In a batch without padding it has no mask, so other tensors would travel than in one with padding."""
     given = transformers.AutoModelForCausalLM.from_config(config_of("Llama"))
-    with pytest.raises(ValueError, match="attention 'sdpa' leaves out the mask of a batch without padding"):
+    with pytest.raises(ValueError, match="attention 'sdpa' drops the mask of a batch without padding"):
         hl.Model.from_hf(given, data=Padded())
     given.set_attn_implementation("eager")
     hl.Model.from_hf(given, data=Padded())

@@ -120,8 +120,8 @@ def test_messages_are_those_of_whole_rows_n_times_as_many():
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: hl.schedule("seq1f1b", 2, 2, slices=0), "slices=0 is invalid: it counts slices of a row"),
-        (lambda: seq1f1b(2, 2, 2.5), "slices=2.5 is invalid: it counts slices of a row"),
+        (lambda: hl.schedule("seq1f1b", 2, 2, slices=0), "slices=0 is invalid: it must be a number of slices"),
+        (lambda: seq1f1b(2, 2, 2.5), "slices=2.5 is invalid: it must be a number of slices"),
         (lambda: terapipe(2, 2, True), "slices=True is invalid"),
         (lambda: hl.schedule("1f1b", 2, 2, slices=2), "schedule '1f1b' has no option 'slices'"),
         (lambda: hl.schedule("chimera", 2, 2, slices=2), "schedule 'chimera' has no option 'slices'"),
@@ -130,8 +130,8 @@ def test_messages_are_those_of_whole_rows_n_times_as_many():
         (lambda: on_slices(seq1f1b(2, 2, 2), 2), "seq1f1b already has messages or arrows"),
         (lambda: on_slices(hl.schedule("1f1b", 3, 2), 2), "1f1b has 3 stages, not a multiple"),
         (lambda: hl.schedule("seq1f1b", 2, 2, slices=2).to_pytorch(), "cannot express the skip"),
-        (lambda: lengths(hl.Shape(), 33), "a row of 32 tokens leaves a slice without any"),
-        (lambda: lengths(hl.Shape(), 2, "time"), "slicing='time' is invalid: it is not a known cut"),
+        (lambda: lengths(hl.Shape(), 33), "a row of 32 tokens leaves a slice empty"),
+        (lambda: lengths(hl.Shape(), 2, "time"), "slicing='time' is invalid: it is not a known way"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(make, words):

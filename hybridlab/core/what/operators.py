@@ -51,7 +51,7 @@ class Operator(NamedTuple):
 
     signature  the dims of every operand and of the result, a letter each;  takes  the operands, by name
     does       "einsum", or another operation of the executor;  whole  dims that no axis may shard
-    looks      along which dims outputs see more than their own place
+    looks      the dims along which outputs see more than their own position
 
     >>> up = Operator("up", "BTD,FD->BTF", ("x", "A"))
     >>> up.operands, up.result, up.dims
@@ -75,7 +75,7 @@ class Operator(NamedTuple):
 
     @property
     def dims(self) -> str:
-        """All dims that it works through, each once: of those that it looks along, what it makes.
+        """All dims of the operator, each once; for a dim along which it looks, the dim of its output.
 
         >>> from hybridlab.core.where.spans import Sight
         >>> Operator("pool", "BY->BP", ("x",), "pool", looks=(Look("Y", "P", Sight(2, stride=2)),)).dims
@@ -85,7 +85,7 @@ class Operator(NamedTuple):
         return "".join(dict.fromkeys(letter for letter in self.signature if letter.isalpha() and letter not in seen))
 
     def needs(self, choice: Choice) -> list[Need]:
-        """How it needs each of its operands, where `choice` says which dim each axis cuts, or "".
+        """The layout in which it needs each of its operands, where `choice` says which dim each axis cuts, or "".
 
         >>> Operator("up", "BTD,FD->BTF", ("x", "A")).needs(("F",))
         [Need(dims='BTD', state=('R',), looks=()), Need(dims='FD', state=('V:F',), looks=())]
@@ -97,11 +97,11 @@ class Operator(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """Operators in the order in which they are done; the result of the last is the graph's.
+    """Operators in the order of execution; the result of the last one is the graph's result.
 
     sizes  {dim: its length};  given  {weight or input: its dims}
-    learns  the given ones whose gradient is asked for
-    held    given values, or the result, that every rank holds whole; all others are cut as they are used, or made
+    learns  the given values whose gradient is needed
+    held    given values, or the result, that every rank holds in full; all others are cut as they are used or made
     """
 
     operators: tuple[Operator, ...]
@@ -122,7 +122,7 @@ class Graph(NamedTuple):
 
     @property
     def learning(self) -> frozenset[str]:
-        """The values whose gradient is asked for: those given that learn, and all that is made from them."""
+        """The values whose gradient is needed: the given values that learn, and all values made from them."""
         found = set(self.learns)
         for operator in self.operators:
             if found & set(operator.takes):
@@ -139,7 +139,7 @@ class Graph(NamedTuple):
 def shared(graph: Graph, rules: Rules, mesh: Mesh) -> Strategy:
     """The strategy of one table of rules.
 
-    raises  ValueError in one sentence where the table is illegal, with the rule and the tensor by name
+    raises  ValueError in one sentence if the table is illegal, with the names of the rule and the tensor
 
     >>> mlp = Graph((Operator("up", "BD,FD->BF", ("x", "A")),), dict(B=4, D=4, F=8), dict(x="BD", A="FD"))
     >>> shared(mlp, {"B": "rows", "F": "columns"}, Mesh(rows=2, columns=2))
@@ -232,7 +232,7 @@ def choices(operator: Operator, sizes: dict[str, int], mesh: Mesh) -> list[Choic
 
 
 def drawn(graph: Graph, mesh: Mesh, count: int, seed: int = 0) -> list[Strategy]:
-    """Legal strategies in which every operator's choice is drawn by itself; the same for the same seed.
+    """Legal strategies in which every operator's choice is drawn separately; the same seed gives the same strategies.
 
     >>> mlp = Graph((Operator("up", "BD,FD->BF", ("x", "A")),), dict(B=4, D=4, F=8), dict(x="BD", A="FD"))
     >>> [strategy["up"] for strategy in drawn(mlp, Mesh(x=2, y=2), 3)]
@@ -244,9 +244,9 @@ def drawn(graph: Graph, mesh: Mesh, count: int, seed: int = 0) -> list[Strategy]
 
 
 def refuse(graph: Graph, strategy: Strategy, mesh: Mesh) -> None:
-    """Nothing, where the strategy is legal.
+    """Check that a strategy is legal.
 
-    raises  ValueError in one sentence, with the operator by name
+    raises  ValueError in one sentence that names the operator
 
     >>> alone = Graph((Operator("norm", "BD->BD", ("x",), "norm", whole="D"),), dict(B=4, D=8), dict(x="BD"))
     >>> refuse(alone, {"norm": ("D",)}, Mesh(x=2))
@@ -285,7 +285,7 @@ def _wrong(operator, choice, sizes, mesh) -> str:
 
 
 def ways_of(choice: Choice, mesh: Mesh, dim: str) -> int:
-    """Over how many ranks a choice cuts a dim.
+    """The number of ranks over which a choice cuts a dim.
 
     >>> ways_of(("F", "B", "F"), Mesh(x=2, y=2, z=3), "F")
     6

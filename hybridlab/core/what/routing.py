@@ -13,7 +13,7 @@ BALANCES = ("none", "loss", "bias")
 class Routing:
     """How tokens choose their experts.
 
-    scores      "softmax": over all experts; "sigmoid": of each expert separately
+    scores      "softmax": over all experts; "sigmoid": for each expert separately
     normalised  the weights of a token's chosen experts are divided by their sum
     balance     how the load is balanced: "none"; "loss", a term of the loss that grows with the load of an expert and
                 with its scores; "bias", a number for each expert that is added to its scores only for the choice

@@ -38,7 +38,7 @@ MISSING = object()  # not None, which an attribute may be
 
 @dataclass
 class Draws:
-    """The place in the training on which a model's random draws depend, together with a place in a tensor.
+    """The place in training on which a model's random draws depend, together with a place in a tensor.
 
     seed  of the training;  step  of the optimizer
     row   the number, in the global batch, of the first sequence of the next call
@@ -196,7 +196,7 @@ def draws_of(module: Any) -> Draws:
 
 
 def refuse(module: Any) -> None:
-    """Nothing, where each layer of an nn.Module has what it declares.
+    """Check that each layer of an nn.Module has what it declares.
 
     raises  ValueError in one sentence that names the layer, the seam, and what to add
     """

@@ -34,7 +34,7 @@ MOST, MOST_BYTES, WIDEST = 10**9, 2**62, 8  # of one size; of all weights, of th
 
 
 def divisors(n: int) -> list[int]:
-    """The whole numbers that divide n, upwards.
+    """The integers that divide n, in rising order.
 
     >>> divisors(12)
     [1, 2, 3, 4, 6, 12]
@@ -70,7 +70,7 @@ class Shape:
     dropout     the fraction of a residual branch's elements that is dropped in training: at least 0, less than 1
     tied        the head uses the weights of the token embedding
     skips       U-shaped: the output of block i is also added to the input of block layers-1-i
-    parallel    attention and MLP of a block both take the block's input, instead of one after the other
+    parallel    attention and MLP of a block both take the block's input, instead of running one after another
     inner       hidden width of the MLP; None: four times width
     per_head    width of one head; None: width divided by heads
     latent      width of the latent from which keys and values are projected; 0: they are projected from the residual
@@ -80,7 +80,7 @@ class Shape:
     style       "gpt": biases, layer norms, learned positions; "llama": no biases, RMS norms, rotary positions, and an
                 MLP of three matrices, one of them a gate
     experts     expert MLPs in a block;  chosen  experts per token
-    shared      further MLPs of the same size, through which every token passes
+    shared      additional MLPs of the same size, through which every token passes
     routing     how tokens choose their experts
     documents   lengths of the documents that are packed into each sequence, in order: positions begin again in each,
                 and attention does not cross a boundary; empty: a sequence is one document. FLOPs and bytes are

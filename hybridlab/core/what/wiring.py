@@ -1,4 +1,4 @@
-"""Wiring: a check whether the operators, values, dims and lengths of a graph fit together.
+"""Wiring: check whether the operators, values, dims and lengths of a graph fit together.
 
 A graph written by hand can be wrong in a few ways, and most of them would still train: an operand too many is never
 looked at, a dim that is called by another name takes another length. `misfit` finds them before anything runs.
@@ -10,7 +10,7 @@ from hybridlab.core.what.operators import Graph, Operator
 
 
 def misfit(graph: Graph) -> str:
-    """The first mismatch, in one sentence; "" where all does.
+    """The first mismatch, in one sentence; "" if everything fits.
 
     >>> alone = Operator("up", "BD,FD->BF", ("x", "A"))
     >>> misfit(Graph((alone,), dict(B=4, D=4, F=8), dict(x="BD", A="FD"), frozenset("A")))

@@ -7,8 +7,8 @@ from hybridlab.core.when.lanes import COMPUTE, IN, OUT, messages
 
 
 def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
-    """The critical path as action numbers, first to last. It goes back from the last end, always to the last awaited
-    action.
+    """The critical path as action numbers, first to last. It goes back from the last end, always to the action that was
+    waited for last.
 
     cause  as `waited_for` gives it; a message is in the chain once, as its SEND
     """
@@ -20,7 +20,7 @@ def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
 
 
 def waited_for(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """For every action, the action that it waited for last: of all its predecessors, the one that ended last.
+    """For every action, the action that it waited for last: the one of its predecessors that ended last.
 
     The predecessors are the makers of its inputs and the action before it on its rank. For a copy to the host or back,
     also the one before it on its engine; for a message, the one before it on its link, and the action before its

@@ -1,8 +1,8 @@
 """Room: the memory capacity of a device, turned into dependencies, so that the order of actions alone respects it.
 
-When an action begins, all compute actions before it are over. A copy to the host before it is certainly over only if an
+When an action begins, all compute actions before it have ended. A copy to the host has certainly ended only if an
 earlier action has waited for it; all other copies may still be in progress and still occupy memory. So the list gives
-the worst case of held memory. An action that would not fit takes one more value, `room`, made by the first SWAP_OUT
+the worst case of the memory held. An action that would not fit takes one more value, `room`, made by the first SWAP_OUT
 that frees enough. Validation, both simulators and the real ranks need no further rule.
 
 Messages in transit are not counted: a rank holds a tensor between two stages from the first of its compute actions that
@@ -29,9 +29,9 @@ EXACT = 1e-9  # relative tolerance of the capacity, for rounding in sums
 
 @dataclass(frozen=True)
 class Room:
-    """The memory capacity of each device and the size of each value, in bytes or in activations.
+    """The memory capacity of each device, and the size of each value, in bytes or in activations.
 
-    capacity  the most that a rank may hold at a time
+    capacity  the largest amount that a rank may hold at a time
     keeps     the size of the values that one forward saves (a swap moves it); a number, or one per stage
     boundary  the size of a tensor between two stages and of its gradient; a number, or one per edge (the last edge, out
               of the model, counts nothing). It is never swapped

@@ -50,19 +50,19 @@ class Schedule:
     name          as in `hl.schedule("1f1b", …)`
     rows          (actions, 6) integers, columns as in `COLUMNS`, rank after rank
     starts        (ranks + 1): rows starts[r] … starts[r + 1] - 1 are rank r's
-    place         place[stage, replica] -> rank; replicas of a stage on one rank are one copy of it
+    place         place[stage, replica] -> rank; if replicas of a stage are on one rank, they are one copy
     microbatches  m, of one pipeline
-    replica_of    replica_of[microbatch] -> the model replica that it runs through; its length is the number of
-                  microbatches in the global batch
-    chunks        v, stages per rank
-    skips         extra edges (from stage, to stage), besides the chain
-    breaks        missing edges of the chain, (stage, the next one): one branch ends and another one begins
+    replica_of    replica_of[microbatch] -> the model replica that it runs through; its length is the
+                  number of microbatches in the global batch
+    chunks        v, the number of stages per rank
+    skips         extra edges (from stage, to stage), in addition to the chain
+    breaks        edges (stage, next stage) that the chain lacks, because one branch ends and another one begins
     exchanges     edges between two stages of a rank that stand for an all-to-all of tokens with the other ranks along
                   ep; in lowered form each has a SEND and a RECV of this rank
     slices        n: stage s·n + i is a stage s of the model on slice i of a row's tokens; 1: on whole rows
-    window        microbatches that each copy of a stage has between two optimizer steps; 0: all of them
-    tied          groups of stages that share weights, so that their gradients are summed
-    fused         rows that run as one action with the next row
+    window        the number of microbatches of each copy of a stage between two optimizer steps; 0: all of them
+    tied          groups of stages that share weights; their gradients are summed
+    fused         rows that run together with the next row, as one action
     dp            data-parallel copies of the whole pipeline
 
     >>> import hybridlab as hl
@@ -133,7 +133,7 @@ class Schedule:
 
     @cached_property
     def stages(self) -> int:
-        """The number of model slices; copies of a stage count once."""
+        """The number of stages; copies of a stage count once."""
         return 1 + max(stage for stage, _ in self.place)
 
     @cached_property
@@ -160,7 +160,7 @@ class Schedule:
 
     @cached_property
     def windows(self) -> tuple[int, ...]:
-        """For each stage, the microbatches of one optimizer step, over all its copies; 0: all microbatches."""
+        """For each stage, the number of microbatches in one optimizer step, over all its copies; 0: all of them."""
         return tuple(self.window * len(ranks) for ranks in self.holders)
 
     @cached_property
@@ -237,7 +237,7 @@ class Schedule:
         return "\n".join(" ".join([f"rank {r}:", *map(str, actions)]) for r, actions in enumerate(self.program))
 
     def grid(self, mark: int = -1, around: int = 6) -> str:
-        """The programs as text, one line per rank; with `mark`, only that row, marked, and the actions around it.
+        """The programs as text, one line per rank; with `mark`, only this row, marked, and the actions around it.
 
         >>> print(Schedule.of("toy", [actions("F", 0, range(3))], {(0, 0): 0}, 3).grid(mark=1))
         rank 0: 0F0 →0F1← 0F2
@@ -258,8 +258,8 @@ class Schedule:
     def to_pytorch(self, path: str | PathLike[str] | None = None) -> str:
         """The text for PyTorch's pipeline runtime. Written to `path` if one is given.
 
-        A lowered schedule is loaded there with format="compute_comms", and has a REDUCE_GRAD for every stage: without
-        it that runtime does not divide the gradients by the number of microbatches.
+        PyTorch loads a lowered schedule with format="compute_comms". It has a REDUCE_GRAD for every stage:
+        without it, PyTorch does not divide the gradients by the number of microbatches.
 
         raises  ValueError if PyTorch's form cannot express the schedule
         """
@@ -280,7 +280,7 @@ class Schedule:
         return cls.of(**exchange.from_source(source, name))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write it to `path` as JSON, with the fields that the text form lacks (skips, breaks, ties, its name)."""
+        """Write the schedule to `path` as JSON, with the fields that the text form lacks: skips, breaks, ties, name."""
         exchange.written(json.dumps(self.to_dict()), path)
 
     @classmethod

@@ -44,14 +44,14 @@ class Span(NamedTuple):
 class Timeline:
     """When every action of a schedule was ready, began and ended.
 
-    schedule           the one that was run or simulated
+    schedule           the schedule that was run or simulated
     ready, begin, end  (steps, actions) integer ticks from the start of each step, actions rank after rank
     lane               (actions,) indices of `LANES`
     tick               length of one tick in `unit`s
     unit               "units" of the cost table, or "s"
-    costs              of a prediction: the fields of its `Costs`
+    costs              for a prediction: the fields of its `Costs`
     origin             {"kind": "simulated" | "measured", …}
-    loss, ledger       of a measured run: the loss of each step; all messages, as rows of plain values
+    loss, ledger       for a measured run: the loss of each step; all messages, as rows of plain values
 
     Every number (length, busy, bubbles, peaks) is that of the *typical* step, the step of median length.
 
@@ -147,13 +147,13 @@ class Timeline:
 
     @cached_property
     def peak_live(self) -> list[int]:
-        """peak_live[rank]: the most activations held at once, each counted from its F until its W (or B)."""
+        """peak_live[rank]: the maximum number of activations held at once, each from its F until its W (or B)."""
         return self.peak("input")
 
     def peak(self, name: str) -> list[int]:
-        """For every rank the most values of one kind that it holds at once; "weights" counts versions.
+        """For every rank, the largest number of values of one kind that it holds at once; "weights" counts versions.
 
-        It follows from the order alone: a value lives from the action that makes it to the last that takes it.
+        It follows from the order alone: a value lives from the action that makes it to the last action that takes it.
         """
         return [int(its.max(initial=0)) for its in held(self.flow, name)]
 
@@ -161,14 +161,14 @@ class Timeline:
     def critical_path(self) -> list[Span]:
         """The chain of actions that determines the length.
 
-        It goes back from the last end, always to the action that was waited for last. A message appears once, as its
-        SEND.
+        It is followed backwards from the last action, always to the action that was waited for last. A message appears
+        once, as its SEND.
         """
         return [self.span(self.typical, action) for action in chain(self.waited_for, self.end[self.typical])]
 
     @cached_property
     def waited_for(self) -> np.ndarray:
-        """For every action of the typical step the action that it waited for last; -1: it did not wait.
+        """For every action of the typical step, the action that it waited for last; -1: it did not wait.
 
         >>> from hybridlab.predict.time.simulate import simulate
         >>> from hybridlab.scheduling.registry import schedule
@@ -253,7 +253,7 @@ class Timeline:
         return cls(**timeline_file.facts(saved))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write it to `path` as JSON; `Timeline.load` reads it, also where torch is not installed."""
+        """Write the timeline to `path` as JSON; `Timeline.load` reads it, even if torch is not installed."""
         Path(path).write_text(json.dumps(self.to_dict()), encoding="utf-8")
 
     @classmethod
@@ -267,7 +267,7 @@ class Timeline:
     def to_chrome(self, path: str | PathLike[str], rank: int | None = None) -> None:
         """Write a Chrome trace to `path` (Perfetto, chrome://tracing): a process per rank, a thread per lane.
 
-        rank    only this one, as torch's profiler writes it: HolisticTraceAnalysis reads such a file for each rank
+        rank    only this rank, as torch's profiler writes it: HolisticTraceAnalysis reads one such file for each rank
 
         raises  ValueError for a rank that does not exist
         """

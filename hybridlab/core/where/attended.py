@@ -1,6 +1,6 @@
 """The positions that a position attends to: itself and those before it, in its own document.
 
-Several documents may be packed into one row, so that none is filled up. No position attends to another document, so
+Several documents may be packed into one row, so that no padding is needed. No position attends to another document, so
 each document is treated separately. The keys of a position are then a span, from the beginning of its document.
 
 Source: Llama Team 2024, arXiv:2407.21783, section 3.2 (a mask between documents). Relatives: `core.what.shape.Shape`,
@@ -14,7 +14,7 @@ import numpy as np
 
 @lru_cache(maxsize=16)
 def looks(context: int, documents: tuple[int, ...] = (), causal: bool = True) -> np.ndarray:
-    """From where to where each position looks, (context, 2); both columns never fall.
+    """The span of positions that each position attends to, (context, 2); neither column ever decreases.
 
     documents  their lengths, in order; none: the row is one document;  causal     a position sees no later position
 
@@ -28,7 +28,7 @@ def looks(context: int, documents: tuple[int, ...] = (), causal: bool = True) ->
 
 
 def seen(looks_Q2: np.ndarray, keys_S: np.ndarray) -> np.ndarray:
-    """Whether each query sees each key, (Q, S): queries by where they look, keys by position; numpy's or torch's.
+    """Whether each query sees each key, (Q, S): queries are given by their spans, keys by position; numpy or torch.
 
     >>> seen(looks(3), np.arange(3)).astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]

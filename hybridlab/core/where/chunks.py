@@ -71,7 +71,7 @@ class Chunks(NamedTuple):
         return seen(self.looks[begin:end], np.arange(low, high))
 
     def length(self, rank: int) -> int:
-        """How many positions a rank has."""
+        """The number of positions of a rank."""
         return len(self.positions(rank))
 
     def slices(self, rank: int) -> list[tuple[int, slice]]:

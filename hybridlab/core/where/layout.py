@@ -5,7 +5,8 @@ all read the same record. It separates two placements. While computing, a rank h
 at its coordinates, or nothing. Between steps, the ranks that hold the same box may shard it: each owns a *share*.
 
 Along an axis a parameter's gradient has one of three types (see `world.talk.typed`): V where boxes differ, the axis
-*shards* it; R where copies see different data, so that their gradients are *partial* sums; I where copies do the same.
+*shards* it; R where copies see different data, so that their gradients are *partial* sums; I where copies do the same
+work.
 
 Read next: `core.where.rules` (writes the records), `core.where.peers` (the ranks with the same part),
 `modes.data_parallel` (reduction), `modes.zero` (shares), `modes.tensor_parallel` (boxes).
@@ -37,7 +38,7 @@ class Cut(NamedTuple):
 
 
 def even(length: int, parts: int, whole: int = 1) -> tuple[tuple[int, int], ...]:
-    """Nearly equal spans that cut `length` into `parts`, each a multiple of `whole`; longer ones come first.
+    """Nearly equal spans that cut `length` into `parts`, each a multiple of `whole`; longer spans come first.
 
     >>> even(6, 4, whole=2)
     ((0, 2), (2, 4), (4, 6), (6, 6))
@@ -58,8 +59,8 @@ class Param:
              stage, the ends of a tied model
     partial  the axes over which the local gradients still have to be reduced
     pack     the number of the buffer in which it is sent
-    owners   how many neighbouring ranks shard a box between steps; 1: not sharded
-    over     the axes along which they are neighbours; the last varies fastest
+    owners   the number of neighbouring ranks that shard a box between steps; 1: not sharded
+    over     the axes along which they are neighbours; the last axis varies fastest
     rest     what is sharded, as in ZeRO's stages: 1 the optimizer's state, 2 also the gradient, 3 also the value
     """
 
@@ -92,7 +93,7 @@ class Param:
 
     @property
     def pattern(self) -> tuple:
-        """A key that is equal for parameters sharded in the same way, also if their sizes differ."""
+        """A key that is equal for parameters sharded in the same way, even if their sizes differ."""
         numbered = lambda cut: tuple(cut.spans.index(span) for span in cut.spans)
         shard = tuple(sorted((axis, numbered(cut)) for axis, cut in self.shard.items()))
         return shard, tuple(sorted(self.at.items())), self.partial, self.owners, self.over

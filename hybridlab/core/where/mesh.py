@@ -12,11 +12,11 @@ PLAYED = ("dp", "pp")  # the axes that a schedule knows: copies, and stages; all
 
 
 class Mesh:
-    """Ranks 0 … size-1 laid out on named axes; keyword order is rank order, the first axis varies slowest.
+    """Ranks 0 … size-1 laid out on named axes, in the order of the keywords: the first axis varies slowest.
 
     axes     the number of ranks along each axis, as in dp=3, pp=2. The course's axes are dp (data), pp (pipeline),
              tp (tensor), cp (context) and ep (expert), but any name is allowed
-    unnamed  numbers without a name, which raise an error that shows the right form
+    unnamed  numbers without a name; they raise an error that shows the right form
 
     raises  ValueError if an axis has fewer than one coordinate, or a number has no name
 
@@ -97,7 +97,7 @@ class Mesh:
 
     @property
     def played(self) -> "Mesh":
-        """The mesh of the ranks that run one schedule together: this one with dp and pp only."""
+        """The mesh of the ranks that run one schedule together: this mesh, with dp and pp only."""
         return Mesh(**{axis: length for axis, length in self.axes.items() if axis in PLAYED})
 
     @property
@@ -134,7 +134,7 @@ class Mesh:
         return "+".join(axis for axis in self.axes if here[axis] != there[axis])
 
     def groups(self, axes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
-        """Every group along `axes`, each rank in exactly one, in the order in which all ranks open them."""
+        """Every group along `axes`, in the order in which all ranks open them. Each rank is in exactly one group."""
         axes = (axes,) if isinstance(axes, str) else axes
         firsts = itertools.product(*(range(1 if axis in axes else length) for axis, length in self.axes.items()))
         return sorted(self.group(self.rank(**dict(zip(self.axes, first))), axes) for first in firsts)

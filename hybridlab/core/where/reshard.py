@@ -57,7 +57,7 @@ def stretches(shape: tuple[int, ...], piece: Piece) -> Stretches:
 
 
 def overlap(shape: tuple[int, ...], there: Piece, here: Piece) -> list[tuple[int, int, int]]:
-    """What two pieces have in common, in rising order: (where in the first, where in the second, how many elements).
+    """The elements in both of two pieces, in rising order: (position in the first, position in the second, number).
 
     >>> rows, columns = (slice(0, 2), slice(0, 4)), (slice(0, 4), slice(2, 4))
     >>> overlap((4, 4), Piece(rows, slice(0, 8)), Piece(columns, slice(0, 8)))

@@ -71,8 +71,8 @@ def cuts(dims: str, rules: Rules, mesh: Mesh) -> Iterator[tuple[int, str, str]]:
 
 
 def spans(length: int, ways: int, whole: int = 1, copied: bool = False) -> tuple[tuple[int, int], ...]:
-    """The spans of `length` groups of `whole` elements on `ways` ranks. Where groups are too few and may be copied,
-    neighbours hold the same one.
+    """The spans of `length` groups of `whole` elements on `ways` ranks. If there are too few groups and they may be
+    copied, neighbours hold the same group.
 
     >>> spans(2, 4, whole=8, copied=True)
     ((0, 8), (0, 8), (8, 16), (8, 16))

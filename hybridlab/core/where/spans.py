@@ -92,9 +92,9 @@ class Sight(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Dims by their names: of the places along `of`, the outputs along `made` see what the sight says.
+    """Dims by their names: the outputs along `made` see the positions along `of` that the sight gives.
 
-    Where as much comes out as goes in, both may bear one name.
+    If there are as many outputs as inputs, both dims may have one name.
     """
 
     of: str
@@ -103,7 +103,7 @@ class Look(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """What outputs see along one dim that is stretched: each input is repeated `times` times (nearest neighbour)."""
+    """The inputs seen along one dim that is stretched: each input is repeated `times` times (nearest neighbour)."""
 
     times: int
 

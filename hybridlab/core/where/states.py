@@ -79,7 +79,7 @@ def used(dims: str, choice: tuple[str, ...]) -> State:
 
 
 def made(dims: str, choice: tuple[str, ...]) -> State:
-    """What an operator makes of its result: a dim that is cut and is not in the result has been summed in parts.
+    """The state of an operator's result: a dim that is cut and is not in the result has been summed in parts.
 
     >>> made("BTF", ("B", "D"))
     ('V:B', 'P')

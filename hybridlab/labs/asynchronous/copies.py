@@ -1,11 +1,11 @@
-"""Notebook 15: stages with copies. The network that PipeDream's authors cut and copied, and the text of a plan."""
+"""Notebook 15: stages with copies; the network that PipeDream's authors cut and copied, and the text of a plan."""
 
 from hybridlab.predict.papers.published import published
 from hybridlab.predict.plans.replicated import Layer, Plan
 
 
 def vgg16() -> list[Layer]:
-    """The layers of VGG-16 as PipeDream's authors profiled them on one GPU, with minibatches of 128 pictures.
+    """The layers of VGG-16 as PipeDream's authors profiled them on one GPU, with minibatches of 128 images.
 
     >>> len(vgg16()), f"{sum(layer.weights for layer in vgg16()) / 1e6:.0f} MB"
     (38, '553 MB')
@@ -15,7 +15,7 @@ def vgg16() -> list[Layer]:
 
 
 def in_words(plan: Plan) -> str:
-    """The stages of a plan, and on how many ranks each is.
+    """The stages of a plan, and the number of ranks of each.
 
     >>> from hybridlab.predict.plans.replicated import Stage
     >>> in_words(Plan(1.0, (Stage(range(31), 15), Stage(range(31, 38), 1))))

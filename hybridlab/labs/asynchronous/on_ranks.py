@@ -11,7 +11,7 @@ REPLAYS = {"of the forwards": "pipedream", "of the backwards": "flush after each
 
 
 def trained(schedule: hl.Schedule, stash: bool = True, **more) -> Trained:
-    """A small GPT, trained by one play of an asynchronous schedule; more as in `training.make_job.job_of`."""
+    """A small GPT, trained by one run of an asynchronous schedule; more as in `training.make_job.job_of`."""
     mesh = hl.Mesh(pp=schedule.ranks)
     job = job_of(mesh, schedule, steps=1, stash=stash, **BATCH | more)
     with hl.ranks(mesh) as pool:

@@ -45,9 +45,9 @@ def met(schedule: hl.Schedule, stash: bool = True) -> Iterator[tuple[int, int, i
 
 
 def versions_met(schedule: hl.Schedule, stash: bool = True) -> Still:
-    """A row per rank, a column per microbatch: the version that its forward used, and the one of its backward.
+    """A row per rank, a column per microbatch: the version that its forward used, and that of its backward.
 
-    Where the two differ, the pair is outlined: such a gradient mixes two sets of weights.
+    If the two differ, the pair is outlined: such a gradient mixes two sets of weights.
     """
     pairs = list(met(schedule, stash))
     mixed = sum(forward != backward for _, _, forward, backward in pairs)
@@ -90,7 +90,7 @@ def _legend():
 
 
 def learned(runs: dict[str, Trained]) -> Figure:
-    """Loss over microbatches, each point the mean of `SMOOTH` microbatches, measured in real trainings."""
+    """Loss over microbatches, each point the mean of `SMOOTH` microbatches, measured in real training."""
     curves, told = [], []
     for (name, run), pen in zip(runs.items(), PENS):
         each = SMOOTH // run.window

@@ -1,6 +1,6 @@
 """A student's pipeline without flush, on real ranks: a stage that is called with its weights, and the right results.
 
-The replay knows no ranks and no messages: every microbatch goes through all stages, each with the version of its
+The replay has no ranks and no messages: every microbatch goes through all stages, each with the version of its
 weights that the list of its rank names, and then every stage makes its next version.
 """
 
@@ -22,7 +22,7 @@ Weights = list[Tensor]
 
 
 def weights(number: int, stages: int) -> Weights:
-    """The weights with which a stage begins: of each layer its matrix and its bias."""
+    """The weights with which a stage begins: the matrix and the bias of each layer."""
     return [weight.detach().clone() for weight in toy.stage(number, stages).parameters()]
 
 
@@ -39,7 +39,7 @@ def version_of(program, microbatch: int) -> int:
 
 
 class Update(NamedTuple):
-    """Inputs of an update: weights, gradients of one microbatch, and their sum over all that used this version."""
+    """Inputs of an update: weights, gradients of one microbatch, and their sum over microbatches with this version."""
 
     newest: Weights
     used: Weights  # by the forward

@@ -1,4 +1,4 @@
-"""Notebook 15: pipelines with and without a flush, as schedules of many updates; and the results of a training."""
+"""Notebook 15: pipelines with and without a flush, as schedules of many updates; and the results of training."""
 
 from typing import NamedTuple
 
@@ -49,10 +49,10 @@ def ways(microbatches: int, ranks: int = RANKS) -> dict[str, hl.Schedule]:
 
 
 class Trained(NamedTuple):
-    """The result of a training on real ranks.
+    """The result of training on real ranks.
 
     losses    nats per token, one for each update, before it
-    versions  the most versions of its weights that each rank held at once, counted by the rank
+    versions  the largest number of versions of its weights that each rank held at once, counted by the rank
     window    microbatches per update
     """
 

@@ -100,7 +100,7 @@ def _layer(comm, sizes, inner, outer):
 
 
 def single(sizes):
-    """The same inputs in single precision, as training has them."""
+    """The same inputs in single precision, as in training."""
     X, weights, G = inputs(sizes)
     return X.float(), [w.float() for w in weights], G.float()
 
@@ -115,7 +115,7 @@ def _alone(comm, sizes, times):
 
 
 class Noted:
-    """A rank's comm that notes when the messages of one layer begin, and when they are really over.
+    """A rank's comm that records when the messages of one layer begin, and when they really end.
 
     note  note(track, name, begin, end), in ns;  it may be called from a thread that waits for a message
     """

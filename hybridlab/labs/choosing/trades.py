@@ -62,7 +62,7 @@ def reasons(planned: Planned, *asked: dict) -> Sentences:
 
 
 def refusals(*asked: dict) -> Sentences:
-    """What the planner answers to these requests, given as arguments of `plan`: the best plan, or why there is none."""
+    """The planner's answers to these requests, given as arguments of `plan`: the best plan, or why there is none."""
     return Sentences(tuple(map(_answer, asked)))
 
 

@@ -1,5 +1,5 @@
-"""Notebook 20, collectives: run on ranks, drawn and timed (`on_ranks`); the picture of one step of a ring
-(`ring_picture`); the run and the verdict of a student's ring (`trial`).
+"""Notebook 20, collectives: they are run on ranks, drawn and timed (`on_ranks`); the picture of one step of a ring
+(`ring_picture`); a run of a student's ring, and the verdict on it (`trial`).
 
 Its exercises are in `tasks`, their solutions in `solutions`.
 """

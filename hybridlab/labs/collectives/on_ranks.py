@@ -22,7 +22,7 @@ OPERATIONS = {  # {name: (the call on a rank, the description of its result)}
 
 
 def images(count: int = 4, side: int = SIDE) -> list[np.ndarray]:
-    """One image per rank, told apart by its shape: disk, square, diamond, cross, and again.
+    """One image per rank, distinguished by its shape: disk, square, diamond, cross, and so on.
 
     >>> [int(image.sum()) for image in images(4)]
     [88, 64, 60, 80]

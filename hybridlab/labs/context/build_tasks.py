@@ -16,7 +16,7 @@ task = partial(Task, notebook="33_context")
 
 
 class Parts(NamedTuple):
-    """Keys in two parts, the first so long; scores about as large as `scale`."""
+    """Keys in two parts, the first of this length; scores about as large as `scale`."""
 
     length: int
     first: int

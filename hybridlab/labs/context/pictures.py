@@ -1,4 +1,4 @@
-"""Notebook 33, pictures: which positions each part of a block looks at; a ring, step by step; when a hop hides.
+"""Notebook 33, pictures: which positions each part of a block attends to; a ring, step by step; when a hop is hidden.
 
 In a step of the ring, the square is all queries (down) against all keys (across), cut into chunks. Dark blue meets now,
 light blue has met, and a dot marks chunks that need not meet. Green arrows carry keys and values to the next rank.

@@ -1,4 +1,4 @@
-"""Notebook 33, tables that need no ranks: the memory of a long sequence, bytes of the ways; links of the catalog."""
+"""Notebook 33, tables that need no ranks: memory of a long sequence, bytes of each method, links of the catalog."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ SHARE = 0.5  # of a device's peak that attention reaches
 
 
 def memory(contexts=(8192, 32768, LONG)) -> Table:
-    """What one sequence needs of a device in training, for several lengths: GB, of Llama 3 8B with recomputation."""
+    """The memory in GB that one sequence needs on a device in training, for several lengths: Llama 3 8B, recomputed."""
     rows = []
     for context in contexts:
         shape = replace(LLAMA, context=context)
@@ -25,7 +25,7 @@ def memory(contexts=(8192, 32768, LONG)) -> Table:
 
 
 def of_one_layer(way: str, shape, ranks: int, when: str = "forward", width: int = 2) -> float:
-    """Bytes that one rank sends in one layer of one sequence, each collective as a ring sends it.
+    """Bytes that one rank sends in one layer for one sequence, if each collective is sent as a ring.
 
     >>> small = replace(LLAMA, context=1024)
     >>> of_one_layer("ring", small, 4) == of_one_layer("gather", small, 4) == 2 * 1024 * 1024 * 3 / 4 * 2

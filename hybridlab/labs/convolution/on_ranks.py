@@ -24,7 +24,7 @@ HALO = "h"
 
 
 def counted(pool, conv: Conv) -> Table:
-    """A convolution of cut pictures and its backward, rank for rank: counted and predicted words of halos."""
+    """A convolution of cut images and its backward, rank by rank: counted and predicted words of halos."""
     lines, gaps = [], []
     for rank, (off, *words) in enumerate(pool.run(_convolved, tuple(conv))):
         foreseen, gaps = sent(conv, pool.mesh, rank)["halo"], [*gaps, off]
@@ -101,8 +101,8 @@ def _convolved(comm, sizes):
 
 
 def statistics(pool, side: int = 8):
-    """Mean and variance of a picture that grows brighter from row to row, and what a batch norm makes of its rows: of
-    each strip by itself, with sums over all strips, and on one device."""
+    """Mean and variance of a picture that grows brighter from row to row, and the output of a batch norm for its rows:
+    for each strip separately, with sums over all strips, and on one device."""
     ranks = range(pool.mesh.size)
     for_each, summed, whole = zip(*pool.run(_normalised, side))
     lines = [(f"strip {rank}, by itself", *for_each[rank]) for rank in ranks]
@@ -136,19 +136,19 @@ def _normalised(comm, side):
 
 
 class Timed(NamedTuple):
-    """A forward and backward of one strip: as predicted from its pieces, and as it was; plain and overlapped."""
+    """A forward and a backward of one strip: predicted from its pieces, and measured; plain and overlapped."""
 
     predicted: dict[str, list[Piece]]
     measured: dict[str, list[Piece]]
 
     @property
     def lengths(self) -> dict[str, tuple[float, float]]:
-        """{form: seconds predicted and measured}, as `labs.machines` takes them."""
+        """{form: seconds predicted and measured}, in the form for `labs.machines`."""
         return {form: (length(self.predicted[form]), length(self.measured[form])) for form in self.predicted}
 
 
 def timed(pool, conv: Conv, row: float, link: float, times: int = 5) -> Timed:
-    """A convolution on strips with emulated rows and an emulated link; the fastest of several tries counts.
+    """A convolution on strips with emulated rows and an emulated link; the fastest of several runs counts.
 
     row   seconds that a rank waits instead of computing an output row, in the backward twice as long
     link  seconds that a halo takes at least

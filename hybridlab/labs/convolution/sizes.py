@@ -53,7 +53,7 @@ def _memory(name, convs, count, told=True):
 
 
 def shapes(conv: Conv = PICTURE) -> Table:
-    """Words of halos forward, in strips and in tiles: of the busiest rank, and of all."""
+    """Words of halos in the forward, for strips and for tiles: those of the busiest rank, and those of all ranks."""
     rows = []
     for ranks, grid in GRIDS.items():
         (strip, strips), (tile, tiles) = halos(conv, Mesh(h=ranks)), halos(conv, Mesh(h=grid[0], w=grid[1]))
@@ -64,7 +64,7 @@ def shapes(conv: Conv = PICTURE) -> Table:
 
 @cache
 def halos(conv: Conv, mesh: Mesh) -> tuple[int, int]:
-    """(words of the busiest rank, words of all) in the forward.
+    """(words of the busiest rank, words of all ranks) in the forward.
 
     >>> halos(PICTURE, Mesh(h=4)), halos(PICTURE, Mesh(h=2, w=2))
     ((131072, 393216), (65600, 262400))

@@ -1,4 +1,4 @@
-"""The broken program of notebook 21: two ranks train and do not agree. Symptoms, cause, check of a repair.
+"""The broken program of notebook 21: two ranks train and do not agree; symptoms, cause, check of a repair.
 
 A rank program returns (x, targets, weights): its rows, and its weights before the first step and after every step.
 """

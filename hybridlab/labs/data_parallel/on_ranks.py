@@ -32,7 +32,7 @@ class Step(NamedTuple):
     """One step of one rank as it was measured, in seconds on the clock of this machine.
 
     made  {parameter: when its gradient was made};  backward  its start and end
-    sums  (names, bytes, when it was posted, when it was over) for every all-reduce, in order
+    sums  (names, bytes, when it was posted, when it ended) for every all-reduce, in order
     """
 
     made: dict[str, float]

@@ -31,7 +31,7 @@ RATES = {f"{n} GB/s": 1e-9 / n for n in (1, 5, 10, 25, 50, 100, 200)}  # as beta
 
 
 class Model(NamedTuple):
-    """A model to predict: the layout of its parameters, and when its backward makes their gradients (seconds)."""
+    """A model to predict: the layout of its parameters, and when its backward makes their gradients, in seconds."""
 
     layout: Layout
     made: dict[str, float]
@@ -45,7 +45,7 @@ class Model(NamedTuple):
         return overlap(self.packed(first, other), self.made, link, early=early)
 
     def grouped(self, groups) -> Layout:
-        """The layout with packs given as lists of names, in the order in which they go.
+        """The layout with packs given as lists of names, in the order in which they are sent.
 
         raises  ValueError when a name is unknown, or a gradient is in no group or in several
         """
@@ -58,7 +58,7 @@ class Model(NamedTuple):
 
 
 def grouped(layout: Layout, groups) -> Layout:
-    """A layout with packs given as lists of names, in the order in which they go.
+    """A layout with packs given as lists of names, in the order in which they are sent.
 
     raises  ValueError in one sentence when a name is unknown, or a gradient is in no group or in several
 

@@ -34,7 +34,7 @@ def _drawn(place: int) -> tuple[nn.Parameter, nn.Parameter]:
 
 
 def microbatches(count: int) -> list[tuple[Tensor, Tensor]]:
-    """So many microbatches, each (x, target) of shape (ROWS, WIDTH).
+    """This number of microbatches, each (x, target) of shape (ROWS, WIDTH).
 
     >>> [tuple(x.shape) for x, target in microbatches(2)]
     [(4, 16), (4, 16)]
@@ -65,7 +65,7 @@ def one_device(stages: int, count: int, layers: int = LAYERS) -> list[nn.Sequent
 
 
 def difference(mine: nn.Module, number: int, stages: int, count: int) -> float:
-    """By how much the gradients of a stage differ from those of one device, at most.
+    """The largest difference between the gradients of a stage and those of one device.
 
     >>> first = one_device(stages=2, count=3)[0]
     >>> difference(first, number=0, stages=2, count=3)

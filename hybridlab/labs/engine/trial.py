@@ -30,7 +30,7 @@ NEAR = 1e-6  # the gradients are those of one device to the last bit; another or
 
 
 def pipeline(call: str, cases: tuple[tuple, ...], right: str) -> OnCases:
-    """A check of a function that plays a pipeline on every rank.
+    """A check of a function that runs a pipeline on every rank.
 
     call   its arguments: one of `rank.CALLS`
     cases  its runs, each (schedule, ranks, microbatches[, chunks]); those after the first are not in the question

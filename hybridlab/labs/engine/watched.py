@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 
 class Watch:
-    """The notes on the stages of one rank: `did`, [(kind, which forward of its stage, stage)], and `most` held at once.
+    """The records of one rank's stages: `did`, [(kind, which forward of its stage, stage)], and `most` held at once.
 
     unmarked   whether a stage after the first was called with an x for which autograd keeps no gradient
     overwrote  [(which forward, stage)] with an x that had changed before its backward
@@ -37,7 +37,7 @@ class Watch:
 
     @property
     def holds(self) -> int:
-        """How many forwards are held now."""
+        """The number of forwards held now."""
         return len(self._held)
 
     def hold(self, forward: object):

@@ -1,4 +1,4 @@
-"""Answers: checked at once, with the result and the next hint."""
+"""Answers: each is checked at once; the reply has the result and the next hint."""
 
 import ast
 import html
@@ -42,8 +42,8 @@ class Reply:
 
 
 def answer(task: str, value) -> Reply:
-    """The reply to one answer. Every wrong answer brings the next hint, first those about the mistake; the last stays.
-    The answer is stored (`record`).
+    """The reply to one answer. Every wrong answer brings the next hint, first the hints about the mistake; the last one
+    stays. The answer is stored (`record`).
 
     The reply to a right answer says so if the answer cannot be handed in. An empty answer (None, a function with ... in
     it, an unfinished game) does not count as a try and brings no hint; nor does a task's unchanged starter.
@@ -139,7 +139,7 @@ class Question(str):
 
 
 def question(task: str) -> Question:
-    """The question of a task, with this student's numbers if they vary."""
+    """The question of a task, with this student's own numbers if they vary."""
     return Question(asked(task).question)
 
 

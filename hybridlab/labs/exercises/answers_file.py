@@ -21,7 +21,7 @@ _told: set[str] = set()  # sentences that were said once
 
 
 def place() -> Path | None:
-    """The file, or None where nothing is kept."""
+    """The file, or None if nothing is stored."""
     named = os.environ.get("HYBRIDLAB_PROGRESS")
     if named == "off" or (named is None and "PYTEST_VERSION" in os.environ):
         return None

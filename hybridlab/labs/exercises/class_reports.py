@@ -1,4 +1,4 @@
-"""What a teacher takes from the rows of a class: a CSV, one page for each student, statistics of each exercise."""
+"""Reports for a teacher, from the rows of a class: a CSV, one page for each student, statistics of each exercise."""
 
 import csv
 import html
@@ -18,7 +18,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins so is run by sp
 
 
 def chosen(assignment: str | None) -> tuple[str, ...]:
-    """The exercises of an assignment: notebooks and exercises with commas; None: all.
+    """The exercises of an assignment: notebooks and exercises, separated by commas; None: all.
 
     assignment  as "11_gpipe", "gpipe, 1f1b" or "gpipe.engine"
 
@@ -34,7 +34,7 @@ def chosen(assignment: str | None) -> tuple[str, ...]:
     if unknown := [name for name, tasks in found.items() if not tasks]:
         books = dict.fromkeys(task.partition(".")[0] for task in TASKS)
         raise ValueError(
-            f"assignment={unknown[0]!r} is invalid: no exercise has this name. Choose of {', '.join(books)}, or one "
+            f"assignment={unknown[0]!r} is invalid: no exercise has this name. Choose from {', '.join(books)}, or one "
             f"exercise as {next(iter(TASKS))}."
         )
     wanted = {task for tasks in found.values() for task in tasks}
@@ -47,7 +47,7 @@ def _is_of(task: str, name: str) -> bool:
 
 
 def as_csv(rows: Sequence[Row], tasks: Sequence[str]) -> str:
-    """A line for each submission: file, student, how many are right, each exercise as 1, 0 or empty, its problem."""
+    """A line per submission: file, student, number of right answers, each exercise (1, 0 or empty), its problem."""
     out = io.StringIO()
     write = csv.writer(out, lineterminator="\n").writerow
     write(["file", "student", "right", "of", *tasks, "problem"])
@@ -108,7 +108,7 @@ def page(row: Row, tasks: Sequence[str]) -> str:
 
 
 def statistics(rows: Sequence[Row], tasks: Sequence[str]) -> dict[str, dict]:
-    """{exercise: how many answered it, how many are right, the most frequent wrong reply and how often it came}."""
+    """{exercise: number of answers, number of right ones, the most frequent reply to wrong ones and its count}."""
     return {task: _of_task(task, rows) for task in tasks}
 
 
@@ -121,7 +121,7 @@ def _of_task(task: str, rows: Sequence[Row]) -> dict:
 
 
 def told(found: dict[str, dict]) -> str:
-    """The statistics as lines, the exercise with the fewest right answers first; without those without an answer."""
+    """The statistics as lines, the exercise with the fewest right answers first; those with no answer are omitted."""
     asked = {task: one for task, one in found.items() if one["answered"]}
     wide = max(map(len, asked), default=0)
     order = sorted(asked, key=lambda task: asked[task]["right"] / asked[task]["answered"])

@@ -57,7 +57,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(room: str, grader: str) -> int:
-    """Check what comes in; returns the exit code, 128 and more for a signal."""
+    """Check the submission from the input; returns the exit code, 128 and more for a signal."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     signal.signal(signal.SIGTERM, lambda *_: (sweep(), os._exit(128 + signal.SIGTERM)))
@@ -117,7 +117,7 @@ def _inside(room: str, apart: bool, user: int) -> int:
 
 
 def sweep():
-    """End all that came from this process."""
+    """End all processes that this process has started."""
     while left := strays(set()):
         for pid in left:
             os.kill(pid, signal.SIGKILL)

@@ -38,7 +38,7 @@ def is_definition(value) -> bool:
 def definition_of(value) -> Definition:
     """The definition of a function or a class.
 
-    raises  ValueError where it is not known, or another thing than what runs
+    raises  ValueError if it is not known, or is not the code that runs
     """
     return _of_class(value) if isinstance(value, type) else _of_function(value)
 
@@ -206,7 +206,7 @@ def _moved(line: str, by: int) -> str:
 
 
 def replaced(text: str, pieces: list[tuple[ast.expr, str]]) -> str:
-    """A text with other words in the place of some of its expressions, none within another."""
+    """A text in which some expressions are replaced by other words; no expression is inside another one."""
     lines = text.split("\n")
     starts = [sum(len(line) + 1 for line in lines[:number]) for number in range(len(lines))]
     place = lambda line, column: starts[line - 1] + len(lines[line - 1].encode()[:column].decode())

@@ -1,7 +1,7 @@
 """Grading submissions: every answer is checked again, each file in a separate process, with a time limit.
 
-The files come from `labs.export`. No verdict in them is believed; there is none. A submission that crashes, hangs,
-prints without end or is damaged costs its own row.
+The files come from `labs.export`. They contain no verdicts. If a submission crashes, hangs, prints without
+end or is damaged, only its own row is lost.
 """
 
 import json
@@ -67,10 +67,10 @@ def grade(
 
     folder   of the submissions
     seconds  time limit for one of them
-    on_row   sees each as it is ready
-    jobs     how many are checked at the same time
+    on_row   is called with each row when it is ready
+    jobs     the number of submissions that are checked at the same time
     tasks    the exercises that count; None: all
-    again    whether those are checked again that were graded before (`graded_before`)
+    again    whether to check submissions again that were graded before (`graded_before`)
 
     raises  ValueError when there is no such folder, or no submission in it
     """

@@ -1,4 +1,4 @@
-"""Rows of submissions that were graded before: a late file does not make all others wait again.
+"""Rows of submissions that were graded before: if a late file arrives, the others are not graded again.
 
 A row is kept under the digest of everything that it follows from: the submission, the exercises that count, the time
 limit, the files of this package, and the versions of Python and torch. Rows with a problem are never kept, since time

@@ -17,7 +17,7 @@ class Progress(NamedTuple):
 
     @property
     def rows(self) -> list[tuple]:
-        """(notebook, how many are right, how many there are, minutes of the open ones, their names; ~ was tried)."""
+        """(notebook, number of right answers, number of exercises, minutes and names of open ones; ~ was tried)."""
         return [self._row(name, its) for name, its in by_notebook().items()]
 
     def _row(self, notebook, tasks):
@@ -64,7 +64,7 @@ def progress() -> Progress:
 
 
 def reset(task: str | None = None) -> None:
-    """Forget the answers to one task, or to all; hints begin again. The student stays the same.
+    """Delete the answers to one task, or to all tasks; hints begin again. The student stays the same.
 
     raises  ValueError when there is no such task
     """

@@ -40,9 +40,10 @@ def task(name: str) -> Task:
 
 
 def student(who: str | int) -> None:
-    """Say who you are, a name or a number; it is kept on this machine, and chooses the numbers of some exercises.
+    """Say who you are, with a name or a number; it chooses the numbers of some exercises, and is stored on
+    this machine.
 
-    0 stands for no student: the numbers of the notebooks. Exercises whose numbers change must be answered again.
+    0 means no student: the numbers of the notebooks. Exercises whose numbers change must be answered again.
 
     raises  ValueError for anything else
     """

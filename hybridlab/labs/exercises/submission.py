@@ -22,7 +22,7 @@ NO_JSON = "damaged, not JSON: export it again"
 
 
 def export(path: str | Path) -> Path:
-    """Write a submission with everything that was answered; a right answer goes before a later wrong one.
+    """Write a submission with everything that was answered; a right answer counts before a later wrong one.
 
     raises  ValueError when nothing was answered, or the file cannot be written
     """
@@ -45,9 +45,9 @@ def export(path: str | Path) -> Path:
 
 
 def load(path: Path) -> dict:
-    """A submission, looked over.
+    """A submission, read from a file and checked for its form.
 
-    raises  ValueError in one sentence for a file that is none
+    raises  ValueError in one sentence for a file that is not a submission
     """
     try:
         text = regular(path, most=LARGEST).read_text(encoding="utf-8-sig")  # some editors begin a file with a mark

@@ -15,7 +15,7 @@ Verdict = tuple[bool, str]
 
 @dataclass(frozen=True)
 class Task:
-    """One exercise: the question, the check of an answer, and three hints, the last nearly the answer.
+    """One exercise: the question, the check of an answer, and three hints; the last one is nearly the answer.
 
     objective   the skill after it, in one line
     difficulty  1 to 3; a notebook's heading shows as many stars

@@ -78,7 +78,7 @@ def has_code(written) -> bool:
 
 
 def unwritten(written) -> str:
-    """Why an answer could not be written down; "" where it was."""
+    """The reason why an answer could not be written down; "" if it was."""
     return written.get("unwritten", "") if isinstance(written, dict) else ""
 
 

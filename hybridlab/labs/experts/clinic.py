@@ -50,7 +50,7 @@ def average(comm, gradients):
 
 
 def play(comm, answer, case) -> dict:
-    """On a rank: {"loss", name of a parameter: the factor to one device}; nan if it is not a multiple."""
+    """On a rank: {"loss", name of a parameter: its factor relative to one device}; nan if it is not a multiple."""
     from hybridlab.modes.parts.dispatch import by_all_to_all
 
     whole, x, target = _given(case)
@@ -116,7 +116,7 @@ def _times(found, wanted) -> float:
 
 
 def symptoms(cases=CASES[:2]) -> list[tuple]:
-    """(name, and for each mesh the factor to one device), for a table."""
+    """(name, and for each mesh the factor relative to one device), for a table."""
     from hybridlab.world.processes.launch import ranks
 
     found = []

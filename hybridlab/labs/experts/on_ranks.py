@@ -34,7 +34,7 @@ class On(NamedTuple):
 
     @property
     def owned(self) -> list[int]:
-        """How many experts each rank has."""
+        """The number of experts of each rank."""
         return [end - begin for begin, end in even(self.experts, len(self.tokens))]
 
     def __str__(self):
@@ -55,7 +55,7 @@ CASE = On((6, 6), 4, 2)
 
 
 def whole(case: On):
-    """(tokens, choices, weights, what y's gradient is, all experts): of all ranks together, the same on each."""
+    """(tokens, choices, weights, y's gradient, all experts) of all ranks together, the same on each rank."""
     import torch
     from torch.nn import functional
 
@@ -104,7 +104,7 @@ def home(comm, case: On) -> Home:
 
 
 def right(comm, case: On) -> dict:
-    """{what: as one device has it}, this rank's part: y, and the gradients of x, of the weights and of its experts."""
+    """{name: value on one device}, this rank's part: y, and the gradients of x, of the weights and of its experts."""
     from hybridlab.modes.parts.token_order import dispatch
 
     x, chosen, weights, by_y, experts = whole(case)
@@ -118,7 +118,7 @@ def right(comm, case: On) -> dict:
 
 
 def gradients(mine: Home) -> dict:
-    """{what: the gradient that this rank has}; None where there is none."""
+    """{name: the gradient on this rank}; None if there is none."""
     its = {"x": mine.x.grad, "the weights": mine.weights.grad}
     return its | {f"experts' {name}": weight.grad for name, weight in mine.experts.named_parameters()}
 
@@ -137,7 +137,7 @@ def _span(lengths: Sequence[int], here: int) -> slice:
 
 
 def counts(pool, case: On = CASE) -> Table:
-    """How many rows each rank has for each expert: the numbers that ranks exchange first."""
+    """The number of rows that each rank has for each expert: ranks exchange these numbers first."""
     rows = [(f"{rank}", *map(str, home)) for rank, home in enumerate(pool.run(_counts, case))]
     owner = [rank for rank, owned in enumerate(case.owned) for _ in range(owned)]
     heads = [f"expert {expert} (on rank {rank})" for expert, rank in enumerate(owner)]
@@ -163,7 +163,7 @@ def beside(comm, move, case: On = CASE) -> float:
 
 
 def counted(pool, every: Sequence[int], tokens: int = 24, experts: int = 16, width: int = 8) -> Table:
-    """Bytes of one forward, the mean over ranks, for several numbers of choices: both ways, with their formulas."""
+    """Bytes of one forward, the mean over ranks, for several numbers of choices: both methods, with their formulas."""
     rows = []
     for chosen in every:
         case = On((tokens,) * pool.size, experts, chosen, width)
@@ -173,7 +173,7 @@ def counted(pool, every: Sequence[int], tokens: int = 24, experts: int = 16, wid
 
 
 def moved(case: On) -> list[int]:
-    """Bytes of the tensors of both ways' messages, forward, where all ranks have as many tokens."""
+    """Bytes of the messages' tensors for both methods, in the forward, if all ranks have the same number of tokens."""
     shape = Shape(width=case.width, heads=1, experts=case.experts, chosen=case.chosen)
     every = (exchanged(shape, case.tokens[0], len(case.tokens), way, "forward") for way in DISPATCH)
     return [WEIGHT * sum(numbers for *_, numbers in its) for its in every]
@@ -191,10 +191,10 @@ def _forward_bytes(comm, case):
 
 
 def stepped(pool, exponents: Sequence[float], choices: int = 2048, each: float = 3e-4, times: int = 5) -> dict:
-    """{loads: seconds of a layer's forward, predicted and measured}, for loads as Zipf has them.
+    """{loads: seconds of a layer's forward, predicted and measured}, for loads by Zipf's law.
 
-    Emulated work: an expert waits `each` seconds for every row. Routing, counts and both messages are real. Of several
-    tries the fastest counts, timed on its slowest rank.
+    Emulated work: an expert waits `each` seconds for every row. Routing, counts and both messages are real. The fastest
+    of several runs counts, timed on its slowest rank.
     """
     found = {}
     for exponent in exponents:

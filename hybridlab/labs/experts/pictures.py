@@ -26,7 +26,7 @@ DASHES = ("solid", "solid", "dash")  # of the three curves
 
 
 def bars(loads: Sequence[float], ranks: int, title: str, form: str = "{:.0f}") -> Still:
-    """A bar for each expert, neighbours on one rank; a dashed line is the mean; below, what comes to each rank.
+    """A bar for each expert, neighbours on one rank; a dashed line is the mean; the load of each rank is below.
 
     form  how to write a load
 
@@ -80,7 +80,7 @@ def _finished(out, bottom, title, told):
 
 
 def hot() -> Chooser:
-    """Shares as Zipf has them, for some exponents and numbers of ranks."""
+    """Loads by Zipf's law, for some exponents and numbers of ranks."""
     choices = {"exponent": ("exponent", list(EXPONENTS), "0.5"), "ranks": ("ranks", [2, 4, 8], 4)}
     return Chooser(hot_still, choices, [{}])
 

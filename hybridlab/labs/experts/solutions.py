@@ -164,11 +164,11 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "experts.further": Solution(
         'labs.answer("experts.further", math.floor(129_280 / (($stages - 1) * $tokens)) + 1)',
-        "The embedding of each microbatch crosses every border twice. The copy sends two vocabularies once per step.",
+        "The embedding of each microbatch crosses every boundary twice. The copy sends two vocabularies once per step.",
         (
             (129_280 / (7 * 512), "is an integer"),
             (36, "still sends more"),
-            (32, "Count the borders"),
+            (32, "Count the boundaries"),
             (73, "Gradients go back"),
             (19, "each sends"),
             (200, "Too large"),

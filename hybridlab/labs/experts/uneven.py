@@ -1,6 +1,6 @@
 """Notebook 32: the cost of one hot expert. The rank with the largest load decides when a layer is done.
 
-Here neighbouring experts are on one rank, also the hottest ones; `predict.bytes.experts` assigns them at random.
+Here neighbouring experts are on one rank, even the hottest ones; `predict.bytes.experts` assigns them at random.
 """
 
 import math
@@ -17,7 +17,7 @@ def by_rank(loads: Sequence[float], ranks: int) -> list[float]:
 
 
 def factor(loads: Sequence[float], ranks: int) -> float:
-    """The largest load of a rank over the mean: the factor to the time of the layer with even loads.
+    """The largest load of any rank divided by the mean: the layer takes longer by this factor than with even loads.
 
     >>> factor([2, 1, 1, 1, 1, 1, 1, 1], ranks=4)
     1.3333333333333333
@@ -49,7 +49,7 @@ def dropped(shares: Sequence[float], capacity: float) -> float:
 
 
 def capacities(shares: Sequence[float], ranks: int, every: Sequence[float]) -> list[tuple[str, str, str]]:
-    """(capacity, the factor to the time with even loads, the fraction of the choices that is dropped), for a table."""
+    """(capacity, the time relative to even loads, the fraction of the choices that is dropped), for a table."""
     rows = [("none", factor(shares, ranks), 0.0)]
     for capacity in every:
         kept = by_rank([min(share, capacity / len(shares)) for share in shares], ranks)

@@ -40,7 +40,7 @@ def speeds(real: dict[tuple[int, int], hl.Timeline]) -> Speeds:
 
 
 def formula() -> Speeds:
-    """The same without messages: n·m / (m+n-1), which knows of nothing but filling and emptying.
+    """The same without messages: n·m / (m+n-1), which includes only the filling and emptying of the pipeline.
 
     >>> formula()[4, 4]
     2.2857142857142856
@@ -71,7 +71,7 @@ def against_formula(mine: Speeds) -> Comparison:
 
 
 class Published:
-    """The formula, and what torchgpipe and GPipe's authors printed: throughput by microbatches and partitions."""
+    """The formula, and published values of torchgpipe and GPipe: throughput by microbatches and partitions."""
 
     @property
     def rows(self) -> list[tuple[str, ...]]:

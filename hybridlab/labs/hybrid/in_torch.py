@@ -18,7 +18,7 @@ def two_layers() -> nn.Sequential:
 
 
 def furthest(model: nn.Module, whole: nn.Module) -> float:
-    """The largest difference between gradients: of sharded parameters, put together, and of whole ones."""
+    """The largest difference between gradients: those of sharded parameters, put together, and those of full ones."""
     gaps = [
         (one.grad.full_tensor() - other.grad).abs().max() for one, other in zip(model.parameters(), whole.parameters())
     ]

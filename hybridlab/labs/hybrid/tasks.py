@@ -27,7 +27,7 @@ task = partial(Task, notebook="40_hybrid")
 
 
 def factorisations(ranks: int) -> int:
-    """In how many ways p · t · d = ranks.
+    """The number of ways to write ranks as p · t · d.
 
     >>> factorisations(8)
     10

@@ -26,7 +26,7 @@ def between_nodes(job, per_node: int) -> dict[str, float]:
 
 
 def counted(ledger, steps: int = 1) -> dict[tuple[str, str], float]:
-    """{(axis, operation): bytes of a step} of a training's ledger rows, without the messages of losses and clocks."""
+    """{(axis, operation): bytes of a step} from ledger rows of training, without the messages of losses and clocks."""
     from hybridlab.training.check import sent  # here, because it loads torch
 
     table = Counter()

@@ -58,7 +58,7 @@ def loses_from(chunks: int, step: float = 0.01) -> float:
 
 
 def speed_up(row: dict) -> float:
-    """The speed-up of a step of a published configuration by interleaving, from its printed durations.
+    """The speed-up of a step of a published configuration by interleaving, from its published durations.
 
     row  one of `published("zero_bubble_tables")`
     """

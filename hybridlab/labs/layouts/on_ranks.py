@@ -44,7 +44,7 @@ def every(pool, graph: Graph) -> Table:
 
 
 def some(pool, graph: Graph, count: int, seed: int = 0) -> Table:
-    """Strategies in which every operator's choice is drawn by itself, on the ranks of a pool."""
+    """Strategies in which every operator's choice is drawn separately, on the ranks of a pool."""
     legal = math.prod(len(choices(one, graph.sizes, pool.mesh)) for one in graph.operators)
     verdicts = [judged(found) for found in tried(pool, graph, drawn(graph, pool.mesh, count, seed))]
     rows = [(legal, count, verdict, verdicts.count(verdict)) for verdict in set(verdicts)]

@@ -26,7 +26,7 @@ NAMES = {
 
 
 def program(graph: Graph) -> Table:
-    """The operators of a program, in the order in which they are done."""
+    """The operators of a program, in the order of execution."""
     rows = [(one.name, one.signature, ", ".join(one.takes), one.whole) for one in graph.operators]
     return table("makes | dims | from | needs whole", rows)
 
@@ -73,7 +73,7 @@ def strategy_of(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Strategy:
 
 
 def compared(graph: Graph, named: dict[str, Rules | Strategy], mesh: Mesh) -> Table:
-    """Layouts by name: the words that a rank sends in a step, the weights that it holds, how often work is done.
+    """Layouts by name: the words that a rank sends in a step, the weights that it holds, and how often work is done.
 
     >>> from hybridlab.core.what.programs import mlp
     >>> compared(mlp(), {"data": {"B": "i"}, "Megatron": {"F": "i"}}, Mesh(i=2))

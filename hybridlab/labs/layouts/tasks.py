@@ -109,7 +109,7 @@ PAIR = Mesh(i=2)
 
 
 def repeated() -> set[str]:
-    """The operators of the block that every rank does whole under these rules."""
+    """The operators of the block that every rank does in full under these rules."""
     return {one.operator for one in work(block(), shared(block(), TWICE, PAIR), PAIR) if one.times > 1}
 
 

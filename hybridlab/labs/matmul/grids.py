@@ -61,7 +61,7 @@ def compared(side: int, ranks: int, names=("1D", "2D", "2.5D", "3D")) -> Table:
 
 
 def bounds(side: int, every_ranks: tuple[int, ...]) -> Table:
-    """Of 2D: the words that a rank sends and receives, and what no algorithm that holds so little can go below."""
+    """For 2D: the words that a rank sends and receives, and the lower bound for algorithms that hold as little."""
     rows = []
     for ranks in every_ranks:
         (way,) = (one for one in ways(side, ranks) if one.name == "2D")

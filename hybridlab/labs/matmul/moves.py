@@ -26,7 +26,7 @@ class Moment(NamedTuple):
     sends  the messages that the step begins with
     a, b   the span of k that each rank then holds of its rows of A, of its columns of B
     done   the spans of k that are summed in each rank's block of C, after the matmul of this step
-    flying whether the messages are under way during the matmul, for the next step
+    flying whether the messages are in flight during the matmul, for the next step
     """
 
     sends: tuple[Sends, ...]

@@ -1,6 +1,6 @@
 """Notebook 31: parallel matmuls on real ranks, compared with one device; every word is counted, and memory too.
 
-A *word* is one number of a matrix. The words of a collective are counted as in a ring.
+A *word* is one element of a matrix. The words of a collective are counted as in a ring.
 """
 
 import time
@@ -20,7 +20,7 @@ class Home(NamedTuple):
 
 
 def counted(pool, algorithm: str, sizes: tuple[int, int, int]) -> Table:
-    """A matmul and its backward on the ranks of a pool, rank for rank: counted and predicted words.
+    """A matmul and its backward on the ranks of a pool, rank by rank: counted and predicted words.
 
     algorithm  a name in `modes.products.matmul.PRODUCTS`;  sizes  (m, k, n)
     """

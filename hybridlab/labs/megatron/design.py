@@ -13,7 +13,7 @@ INSIDE, ACROSS = Link(10e-6, 1 / 300e9), Link(20e-6, 1 / 25e9)  # between GPUs o
 def planned(ways: int, sequence: bool) -> tuple[float, float]:
     """(GB on the first rank, seconds in which a microbatch's numbers are sent), for the model of the design task.
 
-    raises  ValueError when the model cannot be cut so
+    raises  ValueError if the model cannot be cut in this way
     """
     link = INSIDE if ways <= SERVER else ACROSS
     seconds = 2 * on_the_wire(PLANNED, SEQUENCES, ways, sequence) * link.beta

@@ -81,7 +81,7 @@ MISTAKES: dict[str, Callable[[Weights], Weights]] = {
 
 
 def gradients(mistake: str = "all gradients are right") -> Weights:
-    """The gradients as two ranks have them that make one of the `MISTAKES`."""
+    """The gradients on two ranks that make one of the `MISTAKES`."""
     return MISTAKES[mistake](_summed())
 
 

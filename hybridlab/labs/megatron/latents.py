@@ -41,7 +41,7 @@ def norm(latent: Tensor, scale: Tensor) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """What the heads find, side by side: (positions, heads · 4) in and out. A position sees itself and those before.
+    """The outputs of the heads, joined: (positions, heads · 4) in and out. A position sees itself and earlier ones.
 
     >>> attend(*(torch.ones(3, 8) for _ in range(3))).shape
     torch.Size([3, 8])

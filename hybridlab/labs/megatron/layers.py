@@ -60,7 +60,7 @@ def shard(name: str, tensor: Tensor, rank: int, ranks: int) -> Tensor:
 
 
 def try_layers(comm, answer, case) -> str:
-    """Column and row as classes, made from nn.Linear and comm, in the place of the two layers of an MLP."""
+    """Column and row as classes, made from nn.Linear and comm, instead of the two layers of an MLP."""
     (up, _, down), (x, gradient) = mlp(), given()
     its = nn.Sequential(answer[0](copy.deepcopy(up), comm), nn.GELU(), answer[1](copy.deepcopy(down), comm))
     if told := _held(its, mlp(), comm):

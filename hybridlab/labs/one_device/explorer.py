@@ -1,4 +1,4 @@
-"""Notebook 02, to choose from: a model of the catalog, its batch, dtypes, recomputation and cards; does it fit?"""
+"""Notebook 02: choose a model from the catalog, its batch, dtypes, recomputation and cards; does it fit?"""
 
 import math
 

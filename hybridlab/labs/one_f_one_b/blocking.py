@@ -1,4 +1,4 @@
-"""Exercise `1f1b.blocking`: an interpreter with blocking sends. GPipe's lists end, but two ranks of 1F1B hang."""
+"""Exercise `1f1b.blocking`: an interpreter with blocking sends. GPipe's lists complete, but 1F1B's two ranks hang."""
 
 from hybridlab.labs.engine.case import Case
 from hybridlab.labs.engine.trial import pipeline

@@ -1,6 +1,6 @@
 """Notebook 42: the figures of the evaluation as the performance model draws them, and the lecture's statement on each.
 
-The paper prints its figures as drawings without numbers. Values that could be read off them are drawn next to our
+The paper's figures are drawings without numbers. Values that could be read off them are drawn next to our
 curves, and are labelled so; the rest is a comparison of shapes: where a curve peaks, where it falls.
 """
 

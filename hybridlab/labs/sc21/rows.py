@@ -106,7 +106,7 @@ def with_size(label: str, b: int) -> Row:
 
 
 def unseen(name: str, gpus: int, p: int, batch: int, chunks: int = 1) -> Row:
-    """A row of table 2, which is not used for any fit: t = 8, b = 1; its v is not printed.
+    """A row of table 2, which is not used for any fit: t = 8, b = 1; its v is not published.
 
     >>> one = unseen("gpt3-175b", gpus=1536, p=12, batch=1536, chunks=4)
     >>> print(f"{one.predicted():.1f} predicted, {one.printed} printed")

@@ -1,4 +1,4 @@
-"""Exercises of notebook 42, on the published table: `sc21.*`. The package computes every number that is not printed."""
+"""Exercises of notebook 42, on the published table: `sc21.*`. The package computes all numbers that are unpublished."""
 
 from functools import cache, partial
 

@@ -61,7 +61,7 @@ SAME_LISTS = " All ranks of a row, and all of a column, must pass the same lists
 
 @dataclass(frozen=True)
 class OnMeshes(OnCases):
-    """Cases on meshes: of several failed ranks the first is reported; for a hang, also its probable cause."""
+    """Cases on meshes: if several ranks fail, the first one is reported; for a hang, its probable cause too."""
 
     def __call__(self, answer) -> Verdict:
         right, told = super().__call__(answer)

@@ -26,7 +26,7 @@ def job(zero: int, owners: int | None = None, active: int = 1, units: int = UNIT
 
 
 class Home(NamedTuple):
-    """The result of a training on one rank: its losses, the weights that it owns, and the counts of that rank.
+    """The result of training on one rank: its losses, the weights that it owns, and the counts of that rank.
 
     kept  bytes between steps;  whole  the most bytes of gathered weights at a time;  sent  ledger bytes of a step
     """

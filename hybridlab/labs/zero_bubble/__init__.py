@@ -1,5 +1,5 @@
-"""Notebook 14, zero-bubble pipelines: backwards in halves, run and sabotaged (`halves`); rates that a paper has
-`printed`; its `pictures`.
+"""Notebook 14, zero-bubble pipelines: backwards in halves, run and sabotaged (`halves`); rates from a paper
+(`printed`); its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`. Students build an engine `without_autograd`, which `trial`
 judges; `rank` is the program of one rank.

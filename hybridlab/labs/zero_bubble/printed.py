@@ -1,4 +1,4 @@
-"""Notebook 14: the bubble rates that the zero-bubble paper prints, and ours from the durations that it prints.
+"""Notebook 14: the bubble rates that the zero-bubble paper reports, and our rates from the durations that it reports.
 
 A row is one of `published("zero_bubble_tables")`: Qi et al. 2023, arXiv:2401.10241, Table 5. Rates are `bubble_span`.
 """
@@ -9,7 +9,7 @@ COLUMNS = {"1f1b": "rate_1F1B", "zb_h1": "rate_ZB_H1", "zb_h2": "rate_ZB_H2"}
 
 
 def rates(row: dict) -> tuple[float, ...]:
-    """Of each schedule of `COLUMNS`: our rate, and the printed one.
+    """For each schedule in `COLUMNS`: our rate, and the published one.
 
     >>> from hybridlab.predict.papers.published import published
     >>> [f"{rate:.4f}" for rate in rates(published("zero_bubble_tables")[0])]
@@ -20,7 +20,7 @@ def rates(row: dict) -> tuple[float, ...]:
 
 
 def interleaved_rates(row: dict) -> tuple[float, float, float]:
-    """Of interleaved 1F1B: our rate, the printed one, and ours in a step that is p hops shorter.
+    """For interleaved 1F1B: our rate, the published rate, and our rate in a step that is p hops shorter.
 
     >>> from hybridlab.predict.papers.published import published
     >>> [f"{rate:.4f}" for rate in interleaved_rates(published("zero_bubble_tables")[0])]

@@ -21,7 +21,7 @@ HOOKS = {  # attributes in which torch keeps them
 
 
 def refuse_more(module: nn.Module, layout, axis: str):
-    """Raise an error unless every layer with a weight that is cut along this axis does only the work of torch's layer.
+    """Raise an error unless each layer with a weight that is cut along this axis does only what torch's layer does.
 
     raises  ValueError with the layer's name and the part to remove
     """

@@ -3,8 +3,8 @@
 A tensor has one state where it is computed, and needs another state where it is used (`core.where.states`). The *way*
 from one to the other is the cheapest path of typed moves, each along one axis; gradients take it back by the conjugate
 moves. Nothing here knows a parallelism by name. Data parallelism: a weight is stored as the same everywhere, and is
-used for different work; the conjugate of I->R is the gradient's all-reduce. Megatron's f and g, gathers of sequence
-parallelism, two-dimensional matmuls result in the same way.
+used for different work; the conjugate of I->R is the gradient's all-reduce. Megatron's f and g, the gathers of sequence
+parallelism and two-dimensional matmuls result in the same way.
 
 A convolution also needs elements of neighbours, so its reshard ends with a halo: one window for each sharded dim.
 Messages go between neighbours, and gradients go back to the owners (`predict.bytes.halos`).
@@ -162,8 +162,8 @@ def _end(graph, value, its, mesh) -> State:
 
 
 def way(dims: str, lengths: tuple[int, ...], before: State, after: State, mesh: Mesh, learns: bool = True) -> tuple:
-    """The cheapest moves from one state of a tensor to another, and, if it learns, back. If several cost the same, the
-    fewest.
+    """The cheapest moves from one state of a tensor to another, and, if it learns, back. If several
+    paths cost the same, the one with the fewest moves.
 
     If several axes shard a dim, the earlier axis of the mesh shards it first: only the last sharding can be added or
     undone.

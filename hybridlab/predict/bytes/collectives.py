@@ -3,9 +3,9 @@
 `size` is always the bytes of the *full* tensor: the gathered one for all_gather, the unscattered one for
 reduce_scatter, everything that one rank sends for all_to_all. Ranks and sizes may be numpy arrays.
 
-Two families. A *ring* sends the minimum number of bytes for an all-reduce (Patarasuk and Yuan 2009), in a number of
-messages proportional to the ranks. A *tree* needs a number of messages proportional to log₂ of the ranks, and more
-bytes for some operations (`crossover`).
+There are two families. A *ring* sends the minimum number of bytes for an all-reduce (Patarasuk and Yuan 2009), in a
+number of messages proportional to the ranks. A *tree* needs a number of messages proportional to log₂ of the ranks, and
+more bytes for some operations (`crossover`).
 
 Source: Thakur, Rabenseifner, Gropp 2005, *Optimization of Collective Communication Operations in MPICH*; the tree of
 all_reduce: Sanders, Speck, Träff 2009, *Two-Tree Algorithms for Full Bandwidth Broadcast, Reduction and Scan*, as in
@@ -59,7 +59,7 @@ FORMULAS = {  # {operation: {algorithm: its cost for p ranks}}; the first algori
 
 
 def cost(op: str, ranks: Amount, size: Amount, algorithm: str | None = None) -> Cost:
-    """The cost of an operation for one of its ranks; for the broadcast, of the rank that sends most.
+    """The cost of an operation for one of its ranks; for the broadcast, the cost of the rank that sends the most.
 
     op         a collective, as "all_reduce"
     ranks      p, a number or an array

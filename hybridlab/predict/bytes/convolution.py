@@ -15,9 +15,9 @@ Y (`modes.products.channel_splits`).
 
 Sizes are in elements. Gathers and scatters use a ring, with parts padded to the longest; a halo is not padded.
 
-Which form sends least? "X stays" (only axis c) sends Y, so it is best for a small Y: fewer filters than channels, or a
-stride. "Y stays" (only f) sends X. "W stays" (both) sends a part of both, and with C = F it is best for four ranks or
-more.
+Which form sends the least? "X stays" (only axis c) sends Y, so it is best for a small Y: fewer filters than channels,
+or a stride. "Y stays" (only f) sends X. "W stays" (both) sends a part of both, and with C = F it is best for four ranks
+or more.
 
 Source: Dryden et al. 2019, SC, *Channel and Filter Parallelism for Large-Scale CNN Training*, doi
 10.1145/3295500.3356207. See also `modes.products.channel_splits`, `predict.bytes.spatial` (halos),
@@ -114,8 +114,8 @@ def sent_in_all(conv: Conv, mesh: Mesh) -> float:
 
 
 def ranked(conv: Conv, ranks: int, axes: tuple[str, ...] = ("c", "f")) -> list[tuple[float, Mesh]]:
-    """All grids of `ranks` ranks over some axes, with the elements of the busiest rank; the grid that sends least is
-    first.
+    """All grids of `ranks` ranks over some axes, with the elements of the busiest rank; the grid that sends the least
+    is first.
 
     raises  ValueError if there is none: no axis can have more ranks than elements
 
@@ -189,8 +189,8 @@ class Here:
         return Sent(0, cost("all_reduce", copies, block + bias).bytes)
 
     def held(self) -> dict[str, int]:
-        """The numbers that this rank convolves: of the gathered X without its halo, of W, and of Y before its partial
-        sums are scattered."""
+        """The elements that this rank convolves: those of the gathered X without its halo, of W, and of Y before its
+        partial sums are scattered."""
         pixels_in, pixels_out = self.pixels()
         return {
             "X": self.samples * self.channels_here * pixels_in,

@@ -57,8 +57,9 @@ def held(shape: Shape) -> tuple[int, int]:
 
 
 def between(counts: Sequence[Sequence[int]] | np.ndarray, ways: int) -> np.ndarray:
-    """[from, to]: how many pairs of a token and an expert each rank sends to each other rank. The results return in the
-    opposite direction. Pairs that stay on their rank count 0.
+    """[from, to]: the number of pairs of a token and an expert that each rank sends to every other rank.
+
+    The results return in the opposite direction. Pairs that stay on their rank count 0.
 
     counts  [rank, expert]: how often the tokens of each rank chose each expert; ranks have equal numbers of experts
 
@@ -137,8 +138,8 @@ def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
     chosen   experts of one token
     skew     the exponent of Zipf's law; 0: all are equally popular
 
-    In proportion to 1/i to the power of skew (Zipf), but a token chooses no expert twice: a value above 1 becomes 1,
-    and the excess is divided among the others.
+    It is proportional to 1/i to the power of skew (Zipf), but a token chooses no expert twice: a value above 1 becomes
+    1, and the excess is divided among the others.
 
     >>> [round(each, 2) for each in popular(4, 2, skew=1.0)]
     [0.96, 0.48, 0.32, 0.24]

@@ -2,7 +2,7 @@
 
 If a convolution is sharded along rows, a rank computes a strip of outputs and has the same strip of inputs. It also
 needs some rows around this strip. The fetch is a *window*: every rank has a span, and needs a longer one
-(`core.where.spans`). Dims are fetched one after the other, so corners come through a neighbour. Gradients use the same
+(`core.where.spans`). Dims are fetched one after another, so corners come through a neighbour. Gradients use the same
 messages in the opposite direction.
 
     x  V:Y ──moves──▶ V:Y ──window──▶ rows 3 to 9 of 4 to 8        forward: one message to each neighbour, or more
@@ -51,7 +51,7 @@ class Window(NamedTuple):
 
 @cache
 def halo(dims: str, lengths: tuple[int, ...], state: State, looks: tuple[Look, ...], mesh: Mesh) -> tuple[Window, ...]:
-    """The windows for a tensor in this state, one dim after the other; `looks` are along sharded dims.
+    """The windows for a tensor in this state, one dim after another; `looks` are along sharded dims.
 
     >>> from hybridlab.core.where.spans import Sight
     >>> rows = Look("Y", "Y", Sight(3, before=1, after=1))

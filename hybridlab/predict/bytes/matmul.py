@@ -34,7 +34,7 @@ from hybridlab.predict.bytes.collectives import cost
 
 
 class Moved(NamedTuple):
-    """The cost of a matmul for one rank, in elements; if ranks differ, the one with most.
+    """The cost of a matmul for one rank, in elements; if ranks differ, for the one with the most.
 
     sent    in the matmul; of a layer, in the forward
     back    sent in the backward of a layer; 0 for a single matmul

@@ -1,6 +1,6 @@
 """Compute the elements that layers with a halo send if images are sharded into strips or tiles.
 
-A rank needs some pixels around its own for its outputs. Dims are fetched one after the other, so a message is the
+A rank needs some pixels around its own for its outputs. Dims are fetched one after another, so a message is the
 intersection of two boxes: the pixels that the sender has by then, and the pixels that the receiver needs. The gradients
 of a halo use the same messages in the opposite direction.
 

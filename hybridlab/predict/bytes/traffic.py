@@ -20,9 +20,9 @@ LOSS_SUMS = (1, 2)  # numbers of a token in the loss's two sums along tp: the la
 
 @typed
 def traffic(schedule: Schedule, bytes: float | Sequence[float] = 1) -> dict[tuple[int, int], tuple[int, float]]:
-    """{(from rank, to rank): (messages, bytes)} of one step.
+    """The traffic of one step: {(from rank, to rank): (messages, bytes)}.
 
-    schedule  whose messages are counted
+    schedule  the schedule whose messages are counted
     bytes     of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
 
     >>> import hybridlab as hl
@@ -136,7 +136,7 @@ def along_head(shape: Shape, ways: Amount = 1) -> Along:
 
 
 def along(shape: Shape, tokens: int, ways: int = 1) -> float:
-    """Elements of all collectives along x for so many tokens, per rank, over all layers, forward and backward.
+    """Elements of all collectives along x for this number of tokens, per rank, over all layers, forward and backward.
 
     Source: the table in `modes.grid_parallel`. A ring sends about twice that, for each rank.
     """

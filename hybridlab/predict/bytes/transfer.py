@@ -42,7 +42,7 @@ class Transfer(NamedTuple):
         return self.between(1)
 
     def between(self, per_node: int) -> float:
-        """The bytes that leave a node of so many ranks; rings follow the rank order."""
+        """The bytes that leave a node with this number of ranks; rings follow the rank order."""
         way = [self.ranks] if self.op == "isend" else zip(self.ranks, self.ranks[1:] + self.ranks[:1])
         return self.sent * added(one // per_node != other // per_node for one, other in way)
 

@@ -1,7 +1,7 @@
-"""Bars: how far off the prediction of a plan may be, from the errors of similar published runs.
+"""Bars: the expected error of a plan's prediction, from the errors of similar published runs.
 
 Every error is that of a row whose own source was left out. Rows of one family of machines and one kind are a group.
-Where there are fewer than twenty, all rows of the kind and all of the family count too, and the largest figure is
+If there are fewer than twenty, all rows of the kind and all rows of the family count too, and the largest figure is
 taken.
 
 Relative: `predict.plans.trust`, where the planner reads what is found here.

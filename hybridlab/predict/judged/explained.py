@@ -22,7 +22,7 @@ REASONS = (  # (does it apply to a run?, why); the first that applies
         lambda run: run.note == "figure 15" and run.plan.t > 8,
         "tp across nodes: the host launches kernels while messages are sent, but we add both times",
     ),
-    (lambda run: run.note == "figure 15", "the step is short: it contains about 0.3 s that none of our terms has"),
+    (lambda run: run.note == "figure 15", "the step is short: it contains about 0.3 s that none of our terms covers"),
     (
         lambda run: run.note == "figure 17" and run.batch == 1,
         "one sequence in 16 stages; the figure shows 0.6 sequences per second, ±0.05",
@@ -33,8 +33,8 @@ REASONS = (  # (does it apply to a run?, why); the first that applies
     ),
     (
         lambda run: run.note == "release 26.02.01" and run.plan.v == 1 and run.plan.p > 1,
-        "the row prints no number of chunks; with five, as in the releases before and after it, our speed is 16 % "
-        "too low",
+        "the row does not give the number of chunks; with five, as in the releases before and after it, our speed is "
+        "16 % too low",
     ),
     (
         lambda run: run.model == "mpt-30b" and run.shape.context == 8192,

@@ -1,8 +1,8 @@
 """Read the published runs of Megatron-LM, NeMo, Megatron-Bridge and Meta's Llama 3.
 
-Their tables print p, t, cp, ep and v.
+Their tables give p, t, cp, ep and v.
 
-The programs' documented defaults replace settings that are not printed: ZeRO 1 (the distributed optimizer), sequence
+The programs' documented defaults replace settings that are not given: ZeRO 1 (the distributed optimizer), sequence
 parallelism together with tp, fused attention, zigzag order along cp.
 """
 
@@ -81,9 +81,9 @@ def left_out(row: dict) -> str:
     if row["kind"] == "LoRA":
         return "only adapters have weight gradients, so a step omits most of these matmuls"
     if row["kind"] == "SFT":
-        return "short documents are packed into sequences, and their lengths are not printed"
+        return "short documents are packed into sequences, and their lengths are not published"
     if "tokendrop" in row["model"]:
-        return "experts drop tokens, and their number is not printed"
+        return "experts drop tokens, and their number is not published"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Measurements on GPUs for each notebook of the course, with our predictions where a source prints the sizes.
+"""Measurements on GPUs for each notebook of the course, with our predictions if a source gives the sizes.
 
 A panel is one table of one source: points on a named machine, their date, and how we know them. The predictions are
 those of the public calls: `plan` for training runs, `simulate` for schedules, the formulas of `hl.bytes` for messages.
@@ -74,7 +74,7 @@ def panels(topic: str) -> tuple[Panel, ...]:
     """
     topic = topic.lstrip("0123456789").removeprefix("_") if topic not in topics() else topic
     if topic not in topics():
-        raise ValueError(f"topic={topic!r} is invalid: nothing is known of it. Choose one of {', '.join(topics())}.")
+        raise ValueError(f"topic={topic!r} is invalid: there are no data on it. Choose one of {', '.join(topics())}.")
     more = _MORE.get(topic, tuple)()
     return (*_printed(topic), *more, *(_of_runs(*one) for one in _RUNS.get(topic, ())))
 

@@ -38,7 +38,7 @@ class Point(NamedTuple):
 
 
 def unpredicted(rows: list[dict]) -> list[None]:
-    """No prediction: the source does not print its inputs."""
+    """No prediction: the source does not give its inputs."""
     return [None] * len(rows)
 
 
@@ -64,7 +64,7 @@ NAMES = {"1f1b": "1F1B", "interleaved": "v={v}", "zb_h1": "ZB-1p", "zb_h2": "ZB-
 
 
 def schedules(names: Iterable[str], rows: Iterable[dict]) -> Iterator[Point]:
-    """Sequences of one GPU in a second, from the printed durations of F, I, W and a message; nothing else counts.
+    """Sequences per second on one GPU, from the published durations of F, I, W and a message; nothing else counts.
 
     ZB-1p and ZB-2p, which a search finds, are as fast as the handmade ZB-H1 and ZB-H2 (a test compares).
     """

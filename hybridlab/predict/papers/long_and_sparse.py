@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
 
 def rate(shape: Shape, batch: int, plan: Plan, seconds: float) -> float:
-    """TFLOP/s of one device for a step of so many seconds; of attention only the unmasked half."""
+    """TFLOP/s of one device for a step with this number of seconds; only the unmasked half of attention counts."""
     work = flops(shape, batch)
     return (work.total - work.attention / 2) / seconds / plan.devices / 1e12
 

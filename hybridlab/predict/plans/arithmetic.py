@@ -1,4 +1,4 @@
-"""Compute the FLOPs of a step, the time of a training, and the roofline of a device.
+"""Compute the FLOPs of a step, the time of a training run, and the roofline of a device.
 
 A multiplication of m×k by k×n is 2 m k n operations. A backward has two matmuls for each one of the forward, and full
 recomputation repeats the forward: 4 forwards instead of 3. Attention counts in full, including entries that a causal
@@ -63,7 +63,7 @@ def flops(shape: Shape, batch: int = 1, recompute: str = "none") -> Flops:
 
 
 def utilisation(shape: Shape, batch: int, seconds: float, devices: int, peak: float, recompute: str = "none") -> float:
-    """The fraction of the peak that a step of so many seconds reaches: MFU, or HFU if recomputation counts too.
+    """The fraction of the peak reached by a step of this length in seconds: MFU, or HFU if recomputation counts too.
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> gpt = model("gpt-1t").shape
@@ -120,7 +120,7 @@ class Intensity(NamedTuple):
 
 
 def product(m: int, k: int, n: int, peak: float, bandwidth: float, width: int = 2) -> Intensity:
-    """An m×k matrix times a k×n one on the roofline: each is read once, the result is written once.
+    """An m×k matrix times a k×n matrix on the roofline: each is read once, and the result is written once.
 
     width  bytes of a number;  peak in FLOP/s, bandwidth in bytes/s
 

@@ -45,7 +45,7 @@ class Footprint(NamedTuple):
 
 
 def weights(shape: Shape, plan: Plan) -> float:
-    """The weights of the rank that holds most: its blocks, and the embedding or the head, the larger of the two.
+    """The weights of the rank that holds the most: its blocks, and the embedding or the head, the larger of the two.
 
     >>> bool(weights(Shape(), Plan()) == Shape().parameters)
     True
@@ -78,8 +78,10 @@ def alike(shape: Shape, plan: Plan) -> Amount:
 
 
 def states(parameters: Amount, stage: Amount = 0, ways: Amount = 1, widths: Widths = MIXED) -> Footprint:
-    """The bytes of `parameters` weights between steps if a stage of ZeRO shards them among so many copies: with 16-bit
-    weights and gradients and Adam in single precision 16, 4 + 12/d, 2 + 14/d, 16/d bytes for each.
+    """The bytes of `parameters` weights between steps if a stage of ZeRO shards them among some copies.
+
+    With 16-bit weights and gradients and Adam in single precision, that is 16, 4 + 12/d, 2 + 14/d or 16/d bytes for
+    each weight.
 
     >>> print(*(f"{states(7.5e9, stage, 64).total / 1e9:.1f} GB" for stage in range(4)))
     120.0 GB 31.4 GB 16.6 GB 1.9 GB
@@ -102,9 +104,9 @@ def live(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0) -> Amount:
 
 
 def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, place: Amount = 0) -> Amount:
-    """The most blocks whose activations one rank saves at a time, each for one microbatch.
+    """The largest number of blocks whose activations one rank saves at a time, each for one microbatch.
 
-    blocks  of the rank, in v chunks; if they are unequal, late chunks have one block more
+    blocks  of the rank, in v chunks; if they are unequal, late chunks have one extra block
     place   of the rank in the pipeline
 
     Groups of p microbatches pass through the chunks forwards, and backwards through the last chunk first. So most long
@@ -121,8 +123,10 @@ def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, place: Amount
 
 
 def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRON_2021) -> Footprint:
-    """Bytes on the device that holds most. Gradients have the width that the software uses; the largest of a block is
-    there a second time while it is added to its sum.
+    """Bytes on the device that holds the most.
+
+    Gradients have the width that the software uses; the largest gradient of a block is counted twice, since it exists
+    next to its sum while it is added.
 
     Activations are the maximum over three ranks: the first rank, the first rank with most blocks, and the last rank.
     They include all microbatches in flight and one recomputed block; on the last rank, also the scores of one
@@ -161,7 +165,7 @@ def largest(shape: Shape) -> int:
 
 
 def left_behind(shape: Shape, plan: Plan, software: Software) -> Amount:
-    """Bytes that a mean block saves of one microbatch: `recompute` applies to the fraction `redone` of the blocks."""
+    """Bytes that an average block saves for one microbatch; `recompute` is for the fraction `redone` of the blocks."""
     saved = saved_on(shape, plan, software)
     every, some = (stays(saved, entered(shape, plan), how)[0] for how in (NONE, plan.recompute))
     return plan.redone * some + (1 - plan.redone) * every
@@ -188,7 +192,7 @@ def _busiest(shape: Shape, plan: Plan) -> Amount:
 
 
 def kept_on(shape: Shape, plan: Plan) -> Kept:
-    """The bytes that a block saves of one microbatch on the busiest rank of a plan.
+    """The bytes that a block saves for one microbatch on the busiest rank of a plan.
 
     cp shards the sequence. Gathered keys and values are saved in full. A ring and a fused kernel save no scores.
     """
@@ -213,7 +217,7 @@ def memory(
     precision: str = "bf16",
     **sizes: Any,
 ) -> Footprint:
-    """Bytes on the device that needs most memory while a model trains with one plan.
+    """Bytes on the device that needs the most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
     software   the program: a name in SOFTWARE, or its terms; it decides the bytes of gradients
@@ -221,9 +225,10 @@ def memory(
 
     {arguments}
 
-    The largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between tensors need more.
+    This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
+    tensors need additional memory.
 
-    raises  ValueError if the catalog lacks the model, or the plan is not legal, or there is no such software
+    raises  ValueError if the catalog lacks the model, or the plan is not valid, or there is no such software
 
     >>> import hybridlab as hl
     >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")

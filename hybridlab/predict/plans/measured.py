@@ -52,9 +52,9 @@ def by_step(
     software   a name in SOFTWARE, or its terms; None: that of the machine's time
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
 
-    A share above 1 says that the run did less, or hid more, than this software is assumed to.
+    A fraction above 1 means that the run did less work, or hid more time, than we assume for this software.
 
-    raises  ValueError if no share does that: it reports the time of the step at full peak, or without any matmul
+    raises  ValueError if no fraction does that: it reports the time of the step at full peak, or without any matmul
 
     >>> row = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)  # of SC'21's table 1
     >>> round(by_step("gpt-145.6b", "a100", row, batch=2304, seconds=24.82).multiply, 3)
@@ -108,7 +108,7 @@ def by_sums(
     seconds: list[float],
     software: str | Software | None = None,
 ) -> Machine:
-    """The machine, with a link fitted to the times of all-reduces over so many neighbouring ranks.
+    """The machine, with a link fitted to the times of all-reduces over this number of neighbouring ranks.
 
     sizes  bytes of the tensors, from small to large: the small ones give the latency;  seconds  of each
 
@@ -137,8 +137,8 @@ def by_sums(
     left = [took - own.price(hierarchical(nodes, kind.node, size).inside) for size, took in zip(sizes, seconds)]
     if min(left) <= 0:
         raise ValueError(
-            "the all-reduces took no longer than their part inside a node should take: measure that link first, "
-            "with by_sums"
+            "the all-reduces took no longer than the predicted time inside a node: measure the link inside a node "
+            "first, with by_sums"
         )
     return _linked(
         kind, "across", Link.fit("all_reduce", nodes, [size / kind.node for size in sizes], left), runs.network

@@ -1,6 +1,6 @@
 """Cut a sequence of layers into stages so that the slowest stage is as fast as possible.
 
-`partition` is for different layers. `lengths` is for the equal blocks of a plan; some stages may have one block more.
+`partition` is for different layers. `lengths` is for the equal blocks of a plan; some stages may have one extra block.
 """
 
 import math
@@ -44,7 +44,7 @@ def lengths(blocks: int, ranks: Amount, chunks: Amount = 1) -> Lengths:
 
 
 def most_stages(blocks: int) -> int:
-    """The most stages of a pipeline: each has a block, the embedding or the head.
+    """The largest number of stages of a pipeline: each has a block, the embedding or the head.
 
     >>> most_stages(126)
     128

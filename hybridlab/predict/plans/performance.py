@@ -12,11 +12,11 @@ The time of one microbatch on one stage is the sum of
     experts    sending tokens to experts along ep and back (`predict.plans.time_of_context_and_experts` computes the
                overlap of both)
 
-The last stage also has the matmul with the vocabulary. A step consists of m of these times, p - 1 more (over v) to fill
-and drain the pipeline, the messages between stages, the all-reduce of gradients over the copies, and the optimizer
-step. As in the measured programs, nothing overlaps except ZeRO 3's all-gathers, one for each forward and each backward
-of a microbatch; they use all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`), so the
-predicted speed is an upper bound.
+The last stage also has the matmul with the vocabulary. A step takes m times this time, plus (p - 1)/v times this time
+to fill and drain the pipeline, plus the messages between stages, the all-reduce of gradients over the copies, and the
+optimizer step. As in the measured programs, nothing overlaps except ZeRO 3's all-gathers, one for each forward and each
+backward of a microbatch; they use all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`),
+so the predicted speed is an upper bound.
 
 Three numbers are fitted: the two fractions and the launch time. They are fitted only on the ten rows of table 1 of
 Narayanan et al. 2021, arXiv:2104.04473; every other prediction tests them.
@@ -294,7 +294,7 @@ def step(
 def throughput(
     shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
 ) -> Amount:
-    """FLOP/s of one device, recomputation included (as for HFU), as the paper prints them.
+    """FLOP/s of one device, recomputation included (as for HFU), as in the paper.
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> one = Plan(p=64, t=8, d=6, b=1, recompute=FULL, scatter=True)

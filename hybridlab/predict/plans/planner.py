@@ -1,4 +1,4 @@
-"""Find the best plan for n devices among all legal plans, and say why another plan is not the best.
+"""Find the best plan for n devices among all valid plans, and say why another plan is not the best.
 
     plan("gpt3-175b", "a100", gpus=1024, batch=1536).best
 
@@ -113,7 +113,7 @@ class Planned:
         return self.choice(self.one(quickest[self.bytes[quickest].argmin()]))
 
     def top(self, count: int = 20) -> list[Choice]:
-        """The fastest plans that fit, each (p, t, x, cp, ep, d, b, v) once."""
+        """The fastest plans that fit, with each (p, t, x, cp, ep, d, b, v) once."""
         found = {}
         for place in self.order:
             one = self.one(place)
@@ -130,11 +130,11 @@ class Planned:
 
     @property
     def ties(self) -> list[Choice]:
-        """The top plans that are not distinguishable from the best."""
+        """The top plans that cannot be distinguished from the best."""
         return [one for one in self.top() if self.as_good(one.step.total)]
 
     def as_good(self, seconds: float) -> bool:
-        """Whether a step of so many seconds differs from the best plan's by no more than the usual error."""
+        """Whether this step time, in seconds, differs from the best plan's by no more than the usual error."""
         return bool(seconds <= self.best.step.total * (1 + self.error.median))
 
     @cached_property
@@ -202,7 +202,7 @@ class Planned:
         return self.kept(np.broadcast_to(having(self.every, sizes), shape).ravel()[self.places])
 
     def again(self, every: Plan, legal: np.ndarray) -> "Planned":
-        """The same question with the legal plans of another grid."""
+        """The same request with the legal plans of another grid."""
         found = [self._totals(*slab) for slab in slabs(every, legal)]
         seconds, bytes_ = map(np.concatenate, zip(*found))
         return replace(self, every=every, places=np.flatnonzero(legal), seconds=seconds, bytes=bytes_)
@@ -244,7 +244,7 @@ def plan(
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
     stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
 
-    Fields of a plan that are given are fixed; the others are searched:
+    Fields of a plan that you give are fixed; the others are searched:
 
     {arguments}
 
@@ -280,7 +280,7 @@ def plan(
 
 
 def days(choice: Choice, shape: Shape, batch: int, tokens: float) -> float:
-    """The days of a training on `tokens` tokens, with one step for every batch.
+    """The number of days to train on `tokens` tokens, with one step for every batch.
 
     choice  one of the plans found by `hl.plan`
     shape   of the model

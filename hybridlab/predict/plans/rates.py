@@ -65,7 +65,7 @@ class Rates(NamedTuple):
         return Near(*(plan.near(axes, size) for size in (self.node, self.pod)))
 
     def ring(self, ways: Amount, near: Near, rings: Amount = 1) -> Link:
-        """The link to other nodes, for so many rings through all nodes of a group.
+        """The link to other nodes, for this number of rings through all nodes of a group.
 
         Each ring leaves a pod once, with any number of nodes in it. So do all groups, and they share the pod's uplinks.
 
@@ -78,7 +78,7 @@ class Rates(NamedTuple):
         return self.across._replace(beta=self.across.beta * longer)
 
     def sum(self, ways: Amount, near: Near, size: Amount) -> Amount:
-        """The seconds of an all-reduce over so many ranks."""
+        """The seconds of an all-reduce over this number of ranks."""
         if self.flat:
             here, away = (link.seconds("all_reduce", ways, size) for link in (self.inside, self.ring(ways, near)))
             return np.where(ways > near.node, away, here)

@@ -90,7 +90,7 @@ def _usual(planned, name: str) -> bool:
 
 
 def factors(sizes: Collection[str]) -> list[str]:
-    """The sizes whose product is the number of devices: p, t and d, and of the others those that were given."""
+    """The sizes whose product is the number of devices: p, t and d, and any others that were given."""
     return [name for name in FACTORS if name in ("p", "t", "d") or name in sizes]
 
 

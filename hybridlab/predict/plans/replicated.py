@@ -58,7 +58,7 @@ def replicated(layers: Sequence[Layer], *levels: tuple[int, float]) -> Plan:
     levels  of the network from the inside out: (number of parts of the level below in one, bytes per second between
             them); a single level, (machines, bandwidth), if all machines are equal
 
-    The fewest seconds A(j, m) for the first j layers on m machines are those of one stage, T(0, j, m), or the least,
+    The shortest time A(j, m) for the first j layers on m machines is that of one stage, T(0, j, m), or the minimum,
     over all cuts i and replicas r of the last stage, of
 
         max(A(i, m - r), 2·output of layer i - 1 / bandwidth, T(i, j, r))

@@ -1,4 +1,4 @@
-"""Slicing: the lengths of the token slices of a row, equal, or such that all cost the same.
+"""Slicing: the lengths of the token slices of a row: equal lengths, or lengths for equal costs.
 
 Matrices cost every token the same; attention costs more at a later position. With α FLOPs of matrices for a token, and
 β of attention for each position that it sees, tokens 0 to x cost αx + βx²/2 in a layer. So with equal lengths the last
@@ -55,7 +55,7 @@ def lengths(shape: Shape, slices: int, slicing: str = "equal") -> tuple[int, ...
     (11132, 8407, 7044, 6185)
     """
     if slicing not in SLICING:
-        raise ValueError(f"slicing={slicing!r} is invalid: it is not a known cut. Choose one of {', '.join(SLICING)}")
+        raise ValueError(f"slicing={slicing!r} is invalid: it is not a known way. Choose one of {', '.join(SLICING)}")
     if slicing == "equal":
         found = [high - low for low, high in even(shape.context, slices)]
     else:
@@ -63,7 +63,7 @@ def lengths(shape: Shape, slices: int, slicing: str = "equal") -> tuple[int, ...
         found = [high - low for low, high in zip(ends, ends[1:])]
     if min(found) < 1:
         raise ValueError(
-            f"slices={slices} is invalid: a row of {shape.context} tokens leaves a slice without any. Give fewer slices"
+            f"slices={slices} is invalid: a row of {shape.context} tokens leaves a slice empty. Give fewer slices"
         )
     return tuple(found)
 

@@ -45,7 +45,7 @@ def grid(
     grids  also AxoNN's grids: x shards the width, and ZeRO 3 shards among only z of the copies
     contexts  also cp, with all methods of attention;  experts  also ep, with both methods of dispatch
     stages  also p·v that does not divide the layers, so that some stages have an extra block
-    given  fields that have one value: of the sizes, no other is listed
+    given  fields that are fixed: no other value of these sizes is listed
     found  fields that are not searched: `plan.CONDITIONS`
     """
     sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages, given or {})
@@ -116,7 +116,7 @@ def _if(asked: bool, column: np.ndarray) -> Amount:
 
 def space(shape: Shape, devices: int, batch: int) -> Plan:
     """All plans with p·t·d devices that `check_plan` accepts, with every effective choice of recomputation, ZeRO,
-    sequence parallelism and scatter/gather: the legal plans of a `grid`, one after the other.
+    sequence parallelism and scatter/gather: the legal plans of a `grid`, one after another.
 
     >>> few = space(Shape(layers=4, heads=4), devices=2, batch=2)
     >>> len(few.p), str(few.one(0))
@@ -162,7 +162,7 @@ def _picked(field: np.ndarray, where: tuple[np.ndarray, ...], length: int) -> Am
 
 
 def having(every: Plan, sizes: dict) -> np.ndarray:
-    """For each plan, whether its fields have these values; named ones by name, or by index in their lists.
+    """For each plan, whether its fields have these values; named values are given by name, or by index in their lists.
 
     raises  ValueError if a plan has no such field
 

@@ -1,7 +1,7 @@
 """Trust: the usual error of a prediction, by machine and kind of run.
 
-The errors are from the scoreboard (docs/predictor.md): published runs, predicted without their source. People chose to
-run these plans. For plans that no one runs, the error is unknown.
+The errors are from the scoreboard (docs/predictor.md): published runs, predicted without their source. These are plans
+that people chose to run. For other plans, the error is unknown.
 """
 
 from typing import NamedTuple
@@ -62,7 +62,7 @@ def kind_of(shape: Shape, plan: Plan, software: Software) -> str:
 
 
 def error_of(machine: Machine, kind: str, software: Software, calibrated: bool = False) -> Error:
-    """The error of predictions for a machine and a kind of run; without published runs the largest of all.
+    """The error of predictions for a machine and a kind of run; without published runs, the largest of all errors.
 
     calibrated  with numbers that were measured on the machine itself
 

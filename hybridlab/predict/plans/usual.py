@@ -1,7 +1,7 @@
-"""Usual: the assumptions about a machine: the programs of its time, and the share of its peak that its GEMMs reach.
+"""Usual: the assumptions about a machine: the programs of its time, and the fraction of its peak that its GEMMs reach.
 
-A published run names its software and its kernels; a plan for a machine does not. For three machines enough runs are
-published to know both. Each other machine takes the numbers of the nearest of these three in peak.
+A published run names its software and its kernels; a plan for a machine does not. For three machines, enough runs are
+published to know both. Every other machine uses the numbers of the machine with the nearest peak among these three.
 
 Relatives: `predict.plans.trust`, the errors of predictions with these numbers; `predict.plans.measured`, numbers that
 are measured on a machine.
@@ -34,7 +34,7 @@ USUAL = {
 
 
 def family(machine: Machine) -> str:
-    """The machine of `USUAL` that is nearest in peak.
+    """The machine in `USUAL` with the nearest peak.
 
     >>> [family(catalog.machine(name)) for name in ("v100", "h200", "gb300")]
     ['a100', 'h100', 'b200']

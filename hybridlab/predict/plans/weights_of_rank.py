@@ -77,6 +77,6 @@ def of_embedding(shape: Shape, t: Amount = 1, x: Amount = 1) -> Held:
 
 
 def of_head(shape: Shape, t: Amount = 1, x: Amount = 1, apart: Amount = True) -> Held:
-    """The last norm and the scores;  apart  whether tied scores are a copy on another stage than the embedding's."""
+    """The last norm and the scores. apart: tied scores are a copy, on a different stage from the embedding."""
     norm = (1 + (shape.style == "gpt")) * shape.width / x
     return Held(-(-shape.vocabulary // t) * shape.width / x * where(apart, 1, not shape.tied), norm)

@@ -29,7 +29,7 @@ class WhatIf:
     """A plan with other sizes, and the plan that it was made from.
 
     asked   {field: its new value}
-    missing  bytes that it would need with fewer changes, if so many do not fit; else 0
+    missing  bytes that it would need with fewer changes, if these do not fit; else 0
     room    bytes that it may use
     """
 
@@ -41,8 +41,8 @@ class WhatIf:
 
     @property
     def changed(self) -> dict[str, tuple]:
-        """{field: (old value, new value)} of all fields that differ and were not asked for, by name where they have
-        one."""
+        """{field: (old value, new value)} for all fields that differ and were not asked for, by name if they
+        have one."""
         return {name: pair for name, pair in self._pairs.items() if name not in self.asked}
 
     @property
@@ -80,8 +80,8 @@ def _speed(one: Choice, other: Choice) -> str:
 
 
 def what_if(planned: "Planned", sizes: dict) -> WhatIf:
-    """The plan nearest to the best one among all that have these sizes and fit: the fewest other fields change, d not
-    counted; of equally near ones the fastest.
+    """The plan nearest to the best one among all that have these sizes and fit: the fewest other fields change, not
+    counting d; among equally near plans, the fastest.
 
     raises  ValueError if no size is asked for, no plan has them, or none fits; it says why
     """

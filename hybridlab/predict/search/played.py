@@ -1,8 +1,8 @@
 """Simulate a strategy as a schedule: one rank's step, whose stages are the operators.
 
 A forward includes the collectives that it waits for; a backward includes those that its operands' gradients wait for.
-The reductions of the gradients of given tensors, mainly weights, are REDUCE_GRAD: they overlap with the backward, one
-after the other, because only the update waits for them. So the simulator of pipelines shows which of them are hidden.
+The reductions of the gradients of given tensors, mainly weights, are REDUCE_GRAD: they overlap with the backward,
+one after another, because only the update waits for them. So the simulator of pipelines shows which of them are hidden.
 
 FlexFlow's simulator does the same with a task graph of all devices. Here all ranks do the same, so one rank is enough.
 

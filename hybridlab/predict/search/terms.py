@@ -1,7 +1,8 @@
 """Terms: the cost of a bulk-synchronous step as a sum in which each term depends on the choices of a few neighbours.
 
-Of an operator's work on its own choice; of an arrow's price on the choice where the value is made and on the choices of
-its users, because users that need it alike share one arrow. A given value has the layout that its first user needs.
+The time of an operator's work depends on its own choice; the price of an arrow depends on the choice where the value is
+made and on the choices of its users, because users that need it alike share one arrow. A given value has the layout
+that its first user needs.
 
 The searches by parts, `chain` and `elimination`, need this; `Problem` adds up the same terms by itself.
 """
@@ -30,11 +31,11 @@ class Term(NamedTuple):
 def terms(problem: Problem) -> list[Term]:
     """All terms. Their sum at a strategy's choices is what the strategy takes and holds.
 
-    raises  ValueError where sums of gradients overlap: then a step is not a sum of terms
+    raises  ValueError if all-reduces of gradients overlap: then the step time is not a sum of terms
     """
     if problem.overlap:
         raise ValueError(
-            "with overlap, the step time is not a sum of terms: search with overlap=False, or by mcmc or exhaustive"
+            "with overlap, the step time is not a sum of terms: set overlap=False, or search by mcmc or exhaustive"
         )
     graph = problem.graph
     found = [_of_operator(problem, one) for one in graph.operators]

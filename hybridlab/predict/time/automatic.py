@@ -51,12 +51,12 @@ FEWEST = 100  # swaps; for a schedule so large that only fewer are possible, the
 def automatic(
     ranks: int, microbatches: int, costs: Costs | None = None, limit: float | None = None, until_w: float = 1.0
 ) -> Schedule:
-    """The best schedule found with one stage per rank: the longest span of any rank is as short as possible.
+    """The best schedule found with one stage per rank: the one whose longest span of any rank is shortest.
 
     ranks         p, with one stage each
     microbatches  m
     costs         F, I, W per stage and latency; None: `Costs()`
-    limit         memory of a rank, in activations of one microbatch; None: p, as for 1F1B
+    limit         the memory of a rank, in activations of one microbatch; None: p, as for 1F1B
     until_w       the fraction of an activation that is held until W; I frees the rest
 
     raises  ValueError if the limit is below 1, or until_w is not between 0 and 1

@@ -5,7 +5,7 @@ waits until the backward has ended and sends every gradient alone. `each` sends 
 ready. `buckets` sends the packs of the layout. The records of the layout, which the ranks use too, define the packs and
 their order.
 
-Assumptions: reductions run one after the other on the same links. α and β determine the time of each. Computing and
+Assumptions: reductions run one after another on the same links. α and β determine the time of each. Computing and
 sending do not slow each other down. On one machine they do, and a measurement shows by how much.
 
 Source: Li et al. 2020, arXiv:2006.15704. See also `predict.bytes.collectives` (the cost of one reduction),

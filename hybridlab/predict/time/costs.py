@@ -22,7 +22,7 @@ LONGEST = 15  # digits of a cost in ticks: simulated times stay 64-bit integers
 
 @dataclass(frozen=True)
 class Costs:
-    """Durations of actions in any unit; each a number, or one number per stage.
+    """Durations of actions in any unit; each is one number, or one number per stage.
 
     F, B         forward, full backward
     I, W         input half and weight half of the backward, if a schedule splits it. Missing values of B, I and W
@@ -30,7 +30,7 @@ class Costs:
     fused        a fused forward and backward pair; F + B unless given
     recompute    R, the repeated forward; F unless given
     optimizer    OPT;  reduce  REDUCE_GRAD;  gather  UNSHARD;  swap  SWAP_OUT, and SWAP_IN
-    latency      of a message between ranks, to which bytes / bandwidth is added
+    latency      the latency of a message between ranks, to which bytes / bandwidth is added
     bandwidth    of a link, in bytes per unit; None: bytes take no time
     post         time that a rank takes to post one SEND or RECV of a lowered schedule (the o of LogP)
     bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1, the last one out)

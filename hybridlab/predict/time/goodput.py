@@ -96,8 +96,9 @@ def daly(save: float, between: float) -> float:
 
 @cache
 def slowest(ranks: int, jitter: float) -> float:
-    """The mean step of the slowest of so many ranks, relative to an undisturbed step, if steps are independent and
-    normal.
+    """The mean step time of the slowest of some ranks, relative to an undisturbed step.
+
+    Steps are independent and normal.
 
     It integrates the distribution of the maximum; about 1 + jitter·√(2 ln ranks).
 

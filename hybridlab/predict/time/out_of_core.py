@@ -1,7 +1,7 @@
 """Search for the best choice for the activations of every forward: keep, swap to the host, or recompute.
 
-Each choice has another cost: memory, time of the copy engines, or time of the rank. The simulator computes the cost of
-a mixture. The search begins with simple strategies: swap everything; recompute everything; keep as many short-lived
+Each choice has a different cost: memory, time of the copy engines, or time of the rank. The simulator computes the cost
+of a mixture. The search begins with simple strategies: swap everything; recompute everything; keep as many short-lived
 activations as fit, and swap or recompute the rest. It then changes one forward at a time, or two of a rank, as long as
 the step becomes shorter. So it is never worse than a simple strategy. With few forwards, it continues until no
 remaining mixture can be better.
@@ -47,8 +47,8 @@ class Mixture(NamedTuple):
 def fitted(schedule: Schedule, room: Room, costs: Costs | None = None) -> Schedule:
     """The same step within a device's memory: the best mixture found of keeping, swapping and recomputing.
 
-    schedule  of one step
-    room      what each device may hold
+    schedule  the schedule of one step
+    room      the memory capacity of each device
     costs     the times of actions and swaps; None: `Costs()`
 
     raises  ValueError if nothing fits, not even with everything recomputed

@@ -1,4 +1,4 @@
-"""Predict the times of a rank's matmuls and messages, one after the other, or with messages during matmuls.
+"""Predict the times of a rank's matmuls and messages, one after another, or with messages during matmuls.
 
 A rank computes on one track and sends on another. Each track runs one piece after another, and the tracks do not slow
 each other down. On cores that send as well as compute, they do; a measurement shows by how much. All ranks are assumed

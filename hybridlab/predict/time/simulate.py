@@ -10,8 +10,8 @@ when it needs it. Links differ in the number of messages that they carry at a ti
     "rank"      one in or out of each rank
     "compute"   none during compute: both ranks stop for it, as with blocking send and receive
 
-In a schedule without SEND and RECV, each edge between ranks costs its message time. Ties go to the message that was
-ready first, then to the lower rank.
+In a schedule without SEND and RECV, each edge between ranks costs its message time. If several messages can
+start, the one that was ready first starts first, then the one of the lower rank.
 """
 
 import heapq
@@ -55,7 +55,7 @@ def simulate(
 ) -> Timeline:
     """The predicted timeline of a schedule.
 
-    schedule    to simulate
+    schedule    the schedule to simulate
     costs       the times of actions and messages; None: `Costs()`
     link        the number of messages at a time: "directed", one in each direction between two ranks; "pair", one
                 between two ranks; "rank", one in or out of a rank; "compute", none during compute

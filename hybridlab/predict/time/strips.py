@@ -129,7 +129,7 @@ def played(forward: Strip, backward: Strip, overlapped: bool) -> list[Piece]:
 
 
 class Step(NamedTuple):
-    """Seconds of a layer on so many strips: forward and backward, and the all-reduce of dW, which may come later."""
+    """Seconds of a layer on this number of strips: forward, backward, and the all-reduce of dW, which may be later."""
 
     strips: int
     layer: float
@@ -154,7 +154,7 @@ def steps(conv: Conv, machine: Machine, most: int, overlapped: bool = True, **mo
 
 
 def step(conv: Conv, strips: int, its: Speed, overlapped: bool = True) -> Step:
-    """A layer on so many strips, with the time of the slowest one."""
+    """A layer on this number of strips, with the time of the slowest one."""
     both = lambda here: (strip(conv, strips, here, its, 1), strip(conv, strips, here, its, 2))
     layer = max(length(played(*both(here), overlapped)) for here in range(strips))
     size = conv.numbers("W") * its.width

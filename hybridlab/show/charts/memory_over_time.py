@@ -1,7 +1,7 @@
 """Memory over time: the memory of one rank during a step, stacked by kind, with the lane of the rank below.
 
-The width of an action is its predicted duration, its height the most memory in use during it. Between actions the
-height is the memory that the last action left in use. After the schedule come the reductions and the update, not to
+The width of an action is its predicted duration, and its height is the largest memory in use during it. Between actions
+the height is the memory that the last action left in use. After the schedule come the reductions and the update, not to
 scale.
 """
 

@@ -1,4 +1,4 @@
-"""Measurements on GPUs as points, one row each: others' hollow, our predictions filled, with their bars.
+"""Measurements on GPUs as points, one per row: others' are hollow; our predictions are filled, with bars.
 
 A panel has its own axis, which is logarithmic where its values differ by more than a factor of twelve.
 """

@@ -32,7 +32,7 @@ class Slice(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """A matrix of so many rows and columns, cut in slices; with `piled`, every rank has a partial sum of all of it.
+    """A matrix of rows and columns, cut into slices; with `piled`, every rank has a partial sum of the full matrix.
 
     kind   "weight"; for activations "forward", for gradients "backward"
     lines  columns at which a tick is drawn: the boundaries of heads

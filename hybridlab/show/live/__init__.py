@@ -1,7 +1,7 @@
 """Live: interactive pictures in a notebook or a browser; all JavaScript and CSS.
 
 `explorer` (timelines with sliders), `game` (you are the scheduler), `chooser` (a picture with buttons), `stepper`
-(pictures in turn), `pressed` (a picture with parts to press), `replay` (parts that appear one after the other),
+(pictures in turn), `pressed` (a picture with parts to press), `replay` (parts that appear one after another),
 `rank_box` (a rank highlights its groups). `attempt` shows a run on real ranks while it goes on, `typed_text` reads a
 schedule that a student types, `module` joins the JavaScript. `page` and `report` write files that need no server.
 """

@@ -1,4 +1,4 @@
-"""A replay: a picture whose parts appear one after the other, with controls to animate, step and scrub.
+"""A replay: a picture whose parts appear one after another, with controls to animate, step and scrub.
 
 A part with data-at="7" appears at step 7; with data-until="9" it disappears at step 9. The static twin, for a reader
 without a kernel, is the complete picture.

@@ -1,4 +1,4 @@
-"""A schedule typed by a student, with the place of an error in the text.
+"""A schedule typed by a student, with the location of an error in the text.
 
 `Schedule.from_csv` and `validate` find the error; this file finds its place and does not parse the text again.
 """
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 def parsed(text: str, name: str = "mine") -> tuple[Schedule | None, dict]:
     """(the schedule, {}), or (None, its fault): {"text": one sentence, "begin", "end": the characters at fault}.
 
-    If the place is unknown, begin and end are 0. A text without any action is not an error: (None, {}).
+    If the location is unknown, begin and end are 0. A text without any action is not an error: (None, {}).
 
     >>> parsed("0F0 0B0\\n1F0 1Q0")[1]
     {'text': "line 2, cell 2: '1Q0' is not an action: ...", 'begin': 12, 'end': 15}

@@ -1,7 +1,7 @@
 """Boxes: the geometry of a picture, for one timeline or several on one time axis; every renderer reads it.
 
 x is time. y counts lane heights from the top: each rank has a lane of height 1 for its compute actions, idle time
-included, and where there are messages half a lane under it; copies to the host and back have half a lane each below
+included, and, if there are messages, half a lane under it; copies to the host and back have half a lane each below
 that. Timelines of one program share their ranks' rows, predicted above measured; other timelines are below each
 other, or in columns, each with its own axis.
 """

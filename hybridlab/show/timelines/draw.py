@@ -45,15 +45,15 @@ def draw(
     """The picture of a timeline, of a prediction above its measurement, of several timelines, of a layout or of a dry
     run.
 
-    Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. Of several steps,
-    the step of median length is drawn. Measured times are in milliseconds. For a layout, draw(layout,
+    Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. If there are
+    several steps, the step of median length is drawn. Measured times are in milliseconds. For a layout, draw(layout,
     "blocks.0.mlp.up.weight") shows the slice of this parameter on each rank; for a dry run, the picture shows its
     memory.
 
     timelines  timelines, or a layout and the name of a parameter, or a dry run
-    title      above the picture; None: none
-    numbers    whether the caption shows length, idle time and activations, and notes show their lengths; False hides
-               them where they are the answer to a question
+    title      the title above the picture; None: no title
+    numbers    whether the caption shows length, idle time and activations, and notes show their lengths; False
+               hides them if they are the answer to a question
     notes      braces and outlines, each for one of the timelines (see `hybridlab.show.timelines.notes`)
     columns    columns of small pictures with numbers in their headings, so that four fit on a screen; 0: full size
     titles     headings of several timelines, instead of their schedules' names

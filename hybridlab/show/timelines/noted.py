@@ -19,7 +19,7 @@ class Placed(NamedTuple):
 
     lines    its text
     outline  the corners of the line around its slots; empty for a brace
-    axis     the beginning of its column's time axis;  room  the most height that it may have, in lane heights
+    axis     the beginning of its column's time axis;  room  the largest height that it may have, in lane heights
     """
 
     x0: float

@@ -20,8 +20,8 @@ HEADING, COMPUTE, SENT, AFTER = 32, 32, 20, 20  # heights in pixels
 class Telling(NamedTuple):
     """The kinds of work on a picture's tracks, with their looks and names.
 
-    kinds   {the beginning of a piece's name: its look};  legend  (look, its name), above the rows
-    lane    the name of the compute lane;  bare  words for the time in which the rank does not compute
+    kinds   {prefix of a piece's name: its look};  legend  pairs (look, name), shown above the rows
+    lane    the name of the compute lane;  bare  the name for the time in which the rank does not compute
     """
 
     kinds: dict[str, str]
@@ -56,9 +56,9 @@ class Row(NamedTuple):
 
 
 def tracks(*rows: Row, title: str = "Matmuls and messages of a rank", telling: Telling = PRODUCTS) -> Still:
-    """The picture of rows, one below the other, on one time axis in milliseconds.
+    """The picture of rows, one below another, on one time axis in milliseconds.
 
-    rows     one below the other
+    rows     from top to bottom
     title    above the picture
     telling  colours and words for each kind of piece
 

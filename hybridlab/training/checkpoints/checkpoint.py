@@ -43,11 +43,11 @@ def save(comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 
             each
             the flat shard that `layout.share` gives it, or a tensor without a dim, such as Adam's "step"
     notes   values that JSON can store, with the "step" among them: the task, the position in the data, the random state
-    keep    how many checkpoints stay: this one and those of the steps before it
+    keep    the number of checkpoints that stay: this one and those of the steps before it
 
     raises  ValueError if a checkpoint of that step exists, or a tensor is not this rank's shard; OSError if it cannot
             be
-            written. The earlier checkpoints stay complete in any case.
+            written. The earlier checkpoints always stay complete.
     """
     return Writing(comm, folder, layout, pieces, notes, keep).finish()
 
@@ -56,7 +56,7 @@ class Writing:
     """A checkpoint that is being written; the arguments and errors are those of `save`. All ranks create it together,
     and finish it together: then it appears.
 
-    aside  whether the training continues while a thread writes: each rank first copies its pieces
+    aside  whether training continues while a thread writes: each rank first copies its pieces
     """
 
     def __init__(self, comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 2, aside: bool = False):
@@ -254,7 +254,7 @@ def _slice(opened, file, name, kind):
         return opened.get_slice(f"{name}/{kind}")
     except SafetensorError:
         raise ValueError(
-            f"{file} has no {kind} of {name}, but its index lists it: the checkpoint is damaged, load another one"
+            f"{file} has no {kind} of {name}, but its index lists it: the checkpoint is damaged; load another one"
         ) from None
 
 

@@ -34,7 +34,7 @@ def export(
     weights  a module, such as `train(…)["model"]`; a state dict; or a folder that `hl.weights` reads
     folder   to write, which must be new or empty; it appears complete or not at all
     form     "safetensors": model.safetensors, or several files and their index above 5 GB; for a module with a
-             `config`, as models of Hugging Face have, also config.json, so that `from_pretrained` reads the folder.
+             `config`, as Hugging Face models have, also config.json, so that `from_pretrained` reads the folder.
              "dcp": a checkpoint of torch.distributed.checkpoint
 
     raises   ValueError in one sentence for a folder that is not empty, and for weights that cannot be read

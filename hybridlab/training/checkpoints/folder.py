@@ -37,8 +37,8 @@ def before(folder, step: int | str) -> list[Path]:
 def retire(folder, step, keep):
     """Delete the oldest checkpoints before this step. Each is renamed first, so that no program sees a part of it.
 
-    The checkpoints of runs that this one continues count among them: they are one training, and a hundred runs would
-    otherwise leave two hundred. Other files, and checkpoints renamed by hand, stay.
+    The checkpoints of runs that this one continues count among them: they are one training run, and a hundred runs
+    would otherwise leave two hundred. Other files, and checkpoints renamed by hand, stay.
     """
     every = [path for path in before(folder, step) if is_file(path / index.NAME)]
     for path in every[keep - 1 :]:

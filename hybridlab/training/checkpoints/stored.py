@@ -7,7 +7,7 @@ state dict in memory is read in the same way.
 Our checkpoints and safetensors contain only numbers and text, and nothing is unpickled. PyTorch unpickles DCP's
 metadata (`.metadata`): read such a folder only if you would also run a program from its author.
 
-Relatives: `training.checkpoints.export`, which writes them; `training.first_weights`, which starts a training from
+Relatives: `training.checkpoints.export`, which writes them; `training.first_weights`, which starts training from
 them.
 """
 
@@ -42,7 +42,7 @@ class Stored(NamedTuple):
 
 @typed
 def weights(folder: str | Path) -> dict[str, torch.Tensor]:
-    """The full weights of a trained model by name: its state dict, from a training under any layout.
+    """The full weights of a trained model by name: its state dict, from training under any layout.
 
     folder  the `checkpoint` of `train`, of which the newest checkpoint is read; or one checkpoint in it, such as
             "run/step-000012". Or weights of other programs: a folder or a file of safetensors, as from Hugging Face, or

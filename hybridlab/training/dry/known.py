@@ -1,4 +1,4 @@
-"""The numbers that a dry run knows: whole numbers and flags that follow from the batch alone.
+"""The numbers that a dry run knows: integers and flags that follow from the batch alone.
 
 A forward may ask for a number: is there padding in this mask? Tensors on torch's meta device have none. But a batch is
 real, and its integers and booleans are cheap to compute. So each operation on them is done twice, on the meta device
@@ -113,7 +113,7 @@ def _asks(function, args, kwargs) -> bool:
 def _refuse(function):
     name = function.__name__.partition(".")[0]
     raise ValueError(
-        f"the model reads numbers of a tensor ({name}) that a dry run does not know: it knows whole numbers and flags "
+        f"the model reads numbers of a tensor ({name}) that a dry run does not know: it knows integers and flags "
         "that follow from the batch alone. Make its forward independent of others, or use hl.run"
     )
 

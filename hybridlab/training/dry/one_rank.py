@@ -1,7 +1,7 @@
 """A trainer for one rank without the other ranks, on torch's meta device, which computes nothing.
 
 Code that would read a number (losses, norms, comparisons of ranks) is skipped; the rest is the real training code.
-A model may read whole numbers that follow from its batch (`known`).
+A model may read integers that follow from its batch (`known`).
 """
 
 from hybridlab.training.dry.alive import Alive

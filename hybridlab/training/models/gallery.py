@@ -94,7 +94,7 @@ def model_of(model, loss=None, data=None, **more) -> Model:
 
 
 def named(name: str) -> Model:
-    """A reference model by its name, or a model of a file: "FILE.py:name", where the name is a `Model`, or a
+    """A reference model by its name, or a model from a file: "FILE.py:name", where the name is a `Model`, or a
     config.json of Hugging Face.
 
     raises  ValueError in one sentence that lists the valid names
@@ -110,7 +110,7 @@ def named(name: str) -> Model:
     if not file.endswith(".py") or not inside:
         raise ValueError(
             f"there is no model {name!r}: choose one of {', '.join(GALLERY)}, one of the catalog "
-            f"({', '.join(MODELS)}), or give FILE.py:name, or a config.json of Hugging Face"
+            f"({', '.join(MODELS)}), or give FILE.py:name, or a Hugging Face config.json"
         )
     made = getattr(_loaded(file), inside, None)
     if made is None:

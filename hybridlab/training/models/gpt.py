@@ -142,7 +142,8 @@ def heads(x_BTF, width: int):
 
 def attend(q_BNTH, k_BKSH, v_BKSH, documents=(), causal=True):
     """For every position, the values of itself and of earlier positions in its document, weighted by the match of
-    queries and keys. Not causal: of later positions too. Fewer queries than keys are those of the last positions.
+    queries and keys. If it is not causal, later positions count too. Fewer queries than keys are those of the last
+    positions.
 
     >>> q, k, v = torch.randn(3, 1, 2, 5, 4)
     >>> first, second = (attend(q[:, :, its], k[:, :, its], v[:, :, its]) for its in (slice(3), slice(3, 5)))

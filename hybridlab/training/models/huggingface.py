@@ -1,4 +1,4 @@
-"""A model of Hugging Face, read from the plans of its class; this file names no architecture.
+"""A Hugging Face model, built from the plans of its class; this file names no architecture.
 
 Its pipeline plan (`_pp_plan`) lists the children of the base model in sequence, and one of them is a list of blocks.
 
@@ -136,7 +136,7 @@ def _with_masks_always(whole, example) -> tuple:
     and from block to block the same tensors travel for every microbatch."""
     if whole is example:
         raise ValueError(
-            f"attention {example.config._attn_implementation!r} leaves out the mask of a batch without padding, and "
+            f"attention {example.config._attn_implementation!r} drops the mask of a batch without padding, and "
             f'stages exchange the same tensors for every microbatch: call model.set_attn_implementation("{EAGER}")'
         )
     whole = partial(whole, attention=EAGER)

@@ -87,7 +87,7 @@ class Model:
     def from_hf(
         cls, config, loss: Callable | None = None, data=None, *, tokens: int | None = None, terms: int | None = None
     ) -> "Model":
-        """A language model of Hugging Face, read from the plans of its class.
+        """A language model from Hugging Face, built from the plans of its class.
 
         config  of transformers, or the path of a config.json: weights are drawn from the seed, and nothing is
                 downloaded. Or a model: its weights are used
@@ -117,7 +117,8 @@ class Model:
 
         Each rank traces the module itself. Tensor parallelism needs layers, which a graph no longer has.
 
-        raises  ValueError in one sentence if torch cannot trace it for any number of rows, or for cuts that do not fit
+        raises  ValueError in one sentence if torch cannot trace it for an arbitrary number of rows, or for cuts that do
+                not fit
 
         >>> import hybridlab as hl
         >>> net = nn.Sequential(nn.Linear(2, 4), nn.Sequential(nn.GELU(), nn.Linear(4, 1)))
@@ -130,7 +131,7 @@ class Model:
         return cls(**traced.told(module, loss, data, cuts), terms=terms)
 
     def refuse(self):
-        """Raise ValueError in one sentence if it cannot be trained on its data."""
+        """Raise ValueError in one sentence if the model cannot be trained on its data."""
 
     def dims_of(self, parameters) -> dict[str, str]:
         """{parameter: the names of its dims, or ""} of these `parameters`.
@@ -155,7 +156,7 @@ class Model:
 
     @property
     def by_place(self) -> bool:
-        """Whether its initial numbers are drawn by place, so that a rank can create only its own part."""
+        """Whether the initial numbers are drawn by place, so that a rank can create only its own part."""
         kind = self.whole.func if isinstance(self.whole, partial) else self.whole
         return isinstance(kind, type) and issubclass(kind, ByPlace)
 

@@ -1,4 +1,4 @@
-"""The layers of a model of Hugging Face: an opening, its blocks, a closing.
+"""The layers of a Hugging Face model: an opening, its blocks, a closing.
 
 The base model's own forward is run twice, with replacements for its blocks:
 

@@ -1,4 +1,4 @@
-"""Sampling text from a model of bytes, one byte after the other.
+"""Sampling text from a model of bytes, one byte after another.
 
 Relatives: `gpt` (the model), `training.data.text` (its training bytes).
 """
@@ -13,7 +13,7 @@ from hybridlab.training.models.gpt import GPT
 def sample(module: GPT, prompt: str, length: int = 200, temperature: float = 0.7, seed: int = 0) -> str:
     """Text sampled from a model of bytes after a prompt.
 
-    module       the model, for example with the `hl.weights` of a training
+    module       the model, for example with the `hl.weights` of a training run
     prompt       its first input;  length  number of bytes to sample
     temperature  logits are divided by it: near 0 gives always the most likely byte, 1 the model's probabilities
     seed         of the draws

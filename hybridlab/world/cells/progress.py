@@ -50,7 +50,7 @@ class Bar(contextlib.AbstractContextManager):
 
 
 class Steps(contextlib.AbstractContextManager):
-    """One line on stderr for a training, from its first step on: the number of steps done, and the last loss."""
+    """One line on stderr for a training run, from its first step on: the number of steps done, and the last loss."""
 
     def __init__(self, steps: int):
         self._steps, self._bar = steps, None

@@ -37,7 +37,7 @@ def _cell(shell, file: str) -> str | None:
 
 
 def code(file: str, line: int, columns: str = "") -> str:
-    """The source text of this place, between two columns ("4-21") or the full line; if unreadable, the place."""
+    """The source text of this place, between two columns ("4-21") or the full line; if unreadable, the location."""
     begin, _, end = columns.partition("-")
     written = (
         linecache.getline(file, line).encode()[int(begin or 0) : int(end) if end else None].decode(errors="replace")

@@ -168,7 +168,7 @@ class Standing:
         self._hang_s, self._stopped = hang_s, Counter()
 
     def still(self, pids: dict[int, int], seconds: float) -> list[int]:
-        """The ranks that have been stopped for `hang_s` of observed time; this call adds so many seconds."""
+        """The ranks that have been stopped for `hang_s` of observed time; this call adds its seconds."""
         stopped = [rank for rank, pid in pids.items() if _is_stopped(pid)]
         self._stopped = Counter({rank: self._stopped[rank] + seconds for rank in stopped})
         return [rank for rank in stopped if self._stopped[rank] > self._hang_s]
@@ -221,7 +221,7 @@ def error_of(finding: Finding) -> RankError:
 
 
 def silence(pids: dict[int, int], folder: str, unfinished: list[int], seconds: float) -> RankError:
-    """The RankError of ranks that gave no sign in time, with the place of each of them."""
+    """The RankError of ranks that reported nothing in time, with the location of each of them."""
     places: dict[str, list[int]] = {}
     stacks = stacks_of({rank: pids[rank] for rank in unfinished if rank in pids}, folder)
     for rank in unfinished:

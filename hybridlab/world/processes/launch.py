@@ -41,11 +41,11 @@ def ranks(
     start: str = "kept",
     placement: Placement | None = None,
 ) -> "Ranks":
-    """A pool of real ranks, for use in a `with`.
+    """A pool of real ranks, for use in a `with` statement.
 
     n_or_mesh  a mesh, or a number n, which means Mesh(world=n)
     timeout    seconds in which at least one rank must report something (operation, event, output, result); otherwise
-               the run ends. Ten seconds more for each GPU that is initialised and each connection that NCCL makes
+               the run ends. It is ten seconds longer for each GPU that is initialised and each NCCL connection
     hang_s     seconds that a rank may wait in one operation for a rank that has not reached it; None: 10, and more if
                more than 4 ranks share a core; under torchrun the timeout
     on_event   called as on_event(rank, event) for every `comm.emit(…)`, while the ranks run
