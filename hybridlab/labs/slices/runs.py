@@ -6,8 +6,8 @@ import hybridlab as hl
 
 RANKS, ROWS, WIDTH, HEADS = 4, 8, 4096, 32
 TOKENS = 32_768  # in a row
-UNIT = 0.16  # seconds that the forward of a row takes on a rank; a slice of 4 takes a quarter of it
-LATENCY = 0.1  # units: forwards of a row
+UNIT = 0.1  # seconds that the forward of a row takes on a rank; a slice of 4 takes a quarter of it
+FEW, LATENCY = 3, 0.2  # rows, and units (forwards of a row) of a message, of the runs with slow messages
 
 
 def _shape(tokens: int) -> hl.Shape:
@@ -49,20 +49,22 @@ def idle(cut: Sequence[int] | int, latency: float = 0.0, ranks: int = RANKS, row
     (0.375, 0.09375)
     """
     n = cut if isinstance(cut, int) else len(cut)
-    schedule = hl.schedule("seq1f1b", ranks=ranks, microbatches=rows, slices=n)
-    return hl.simulate(schedule, costs(cut, ranks=ranks, latency=latency)).bubble_overhead
+    waits = costs(cut, ranks=ranks, latency=latency)
+    return hl.simulate(hl.lower(_schedule(n, rows, ranks)), waits).bubble_overhead
 
 
-def of_n(slices: int, latency: float = LATENCY, rows: int = 4) -> hl.Timeline:
-    """The predicted step of slices of equal cost under a latency, in seconds."""
-    schedule = hl.schedule("seq1f1b", ranks=RANKS, microbatches=rows, slices=slices)
-    return hl.simulate(schedule, costs(slices, UNIT, latency=latency))
+def of_n(slices: int, latency: float = LATENCY, rows: int = FEW) -> hl.Timeline:
+    """The predicted step of slices of equal cost when messages are slow, in seconds."""
+    return hl.simulate(hl.lower(_schedule(slices, rows)), costs(slices, UNIT, latency=latency))
 
 
-def run(slices: int, latency: float = LATENCY, rows: int = 4) -> hl.Timeline:
+def run(slices: int, latency: float = LATENCY, rows: int = FEW) -> hl.Timeline:
     """The same step on four real ranks with emulated work; every message takes at least `latency` units."""
-    schedule = hl.schedule("seq1f1b", ranks=RANKS, microbatches=rows, slices=slices)
-    return hl.run(schedule, costs=costs(slices, UNIT), latency=latency * UNIT, steps=1)
+    return hl.run(_schedule(slices, rows), costs=costs(slices, UNIT), latency=latency * UNIT, steps=1)
+
+
+def _schedule(slices: int, rows: int, ranks: int = RANKS) -> hl.Schedule:
+    return hl.schedule("seq1f1b", ranks=ranks, microbatches=rows, slices=slices)
 
 
 def drop_the_caches_gradient():

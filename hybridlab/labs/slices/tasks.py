@@ -177,7 +177,8 @@ def _peak(ranks, slices):
 
 
 ABOUT_THE_ORDER = {  # {words of a reply: the hint about the mistake that it reports}
-    "waits for the gradient of stage": "Slice 1 has read the keys of slice 0, so its backward comes first. In each row the backwards begin with the last slice.",
+    "waits for the gradient of stage": "Slice 1 has read the keys of slice 0, so its backward comes first. In each row "
+    "the backwards begin with the last slice.",
     "are enough. Where": "A rank begins with its forwards, also those of the next row, until the first gradient can "
     "arrive. From then on it alternates F and B.",
 }
