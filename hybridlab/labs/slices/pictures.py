@@ -28,7 +28,15 @@ def triangle(tokens: int = TOKENS, slices: int = 4) -> Still:
         out.append(words(left + SIDE / 2, 30, f"equal {_noun(how)}", PX["axis"], "middle", **{"font-weight": "600"}))
         out += _areas(shape, cuts[how], costs[how], left)
     foot = TOP + TALL + 62
-    out.append(words(LEFT, foot, "across: position in the row; up: FLOPs of the token", PX["smallest"], fill=MUTED))
+    out.append(
+        words(
+            LEFT,
+            foot,
+            "across: position in the row; up: FLOPs of the token, below the line of matrices, above it of attention",
+            PX["smallest"],
+            fill=MUTED,
+        )
+    )
     return Still(sheet(WIDE, foot + 14, "The cost of a row, in slices", told, out), told)
 
 
@@ -41,6 +49,7 @@ def _areas(shape: Shape, cut: tuple[int, ...], costs: list[str], left: int) -> l
     alpha, beta = per_token(shape)
     across = SIDE / shape.context
     up = lambda tokens: TOP + TALL - TALL * (alpha + beta * tokens) / (alpha + beta * shape.context)
+    up_of_matrices = up(0)
     out, begin = [], 0
     for number, (length, cost) in enumerate(zip(cut, costs)):
         end = begin + length
@@ -50,4 +59,5 @@ def _areas(shape: Shape, cut: tuple[int, ...], costs: list[str], left: int) -> l
         out.append(words((x + far) / 2, foot + 20, f"{length:,}", PX["smallest"], "middle", fill=MUTED))
         out.append(words((x + far) / 2, foot + 40, cost, PX["smallest"], "middle"))
         begin = end
-    return out
+    line = f"M {left} {up_of_matrices:.1f} h {SIDE}"
+    return [*out, f'<path d="{line}" stroke="{PAPER}" stroke-dasharray="4 3"/>']

@@ -1,4 +1,4 @@
-"""A student's cache of keys and values on real ranks, beside one device that never cuts a row, in double precision.
+"""A student's cache of keys and values on real ranks, next to one device that never cuts a row, in double precision.
 
 The messages and their order are the package's; the student's two functions compute each slice. The verdict of a rank
 is a sentence that continues "Rank 0"; it is empty if all is right.

@@ -87,7 +87,7 @@ SOLUTIONS: dict[str, Solution] = {
             (CUT.but("return [high - low", "return [low - high"), "add up to -32,768"),
             (CUT.but("return [high - low for low, high in zip(ends, ends[1:])]", "return ends[1:]"), "the differences"),
             (CUT.but("ends[1:])]", "ends[1:])][::-1]"), "the order is reversed"),
-            (CUT.but("[round(", "[("), "whole numbers"),
+            (CUT.but("[round(", "[("), "not all integers"),
             (CUT.but("range(slices + 1)", "range(slices)"), "return a list of 4 lengths"),
             (CUT.but("beta * i / slices * whole", "beta * i * whole"), "add up to"),
             (4, "your function itself"),

@@ -104,7 +104,7 @@ def _judged_cut(call: Gave, alpha, beta, tokens, slices) -> str:
     if not isinstance(found, list | tuple) or len(found) != size:
         return f"it returns {repr(found)[:40]}; return a list of {size} lengths."
     if not all(isinstance(one, int) and not isinstance(one, bool) for one in found):
-        return "the lengths are not all whole numbers: a token cannot be cut. Use round(…)."
+        return "the lengths are not all integers: a token cannot be cut. Use round(…)."
     ends = _ends(alpha, beta, tokens, slices)
     if sum(found) != tokens and all(abs(mine - end) <= 1 for mine, end in zip(found, ends[1:])):
         return "these are the positions at which the slices end. Return the lengths, the differences between them."
@@ -210,11 +210,11 @@ TASKS: dict[str, Task] = {
     ),
     "slices.cut": task(
         "Write my_lengths(alpha, beta, tokens, slices): the lengths of slices of equal cost, in order. A token "
-        "costs alpha for its matrices and beta for each position before it. The lengths are whole numbers that add up "
+        "costs alpha for its matrices and beta for each position before it. The lengths are integers that add up "
         "to tokens; a slice may end one token too early or too late.",
         Function(CUTS, _cut, "Answer with your function itself: my_lengths, without parentheses."),
         (
-            "Tokens 0 to x cost αx + βx²/2. Which part of the row's cost lies before the end of slice i?",
+            "Tokens 0 to x cost αx + βx²/2. Which part of the row's cost is before the end of slice i?",
             "Solve βx²/2 + αx = c for x, with c = (i/n)(αT + βT²/2). The positive root is (√(α² + 2βc) - α)/β.",
             "ends = [round((math.sqrt(alpha**2 + 2 * beta * c) - alpha) / beta) for each c], from c = 0 on; return the "
             "differences of neighbours.",
