@@ -61,7 +61,7 @@ SOLUTIONS: dict[str, Solution] = {
         ORDER,
         "Rank r begins with p-1-r + n-1 forwards, and the backwards of a row begin with its last slice.",
         (
-            (_lists("0F0,1F0,0F1,0B0,1F1,1B0,0B1,1B1", "2F0,3F0,2B0,2F1,3B0,3F1,2B1,3B1"), "0B0 waits"),
+            (_lists("0F0,1F0,0F1,0B0,1F1,1B0,0B1,1B1", "2F0,3F0,2B0,2F1,3B0,3F1,2B1,3B1"), "order cannot be run: "),
             (_lists("0F0,1F0,0F1,1F1,1B0,0B0,1B1,0B1", "2F0,3F0,2F1,3F1,3B0,2B0,3B1,2B1"), "3 and 2"),
             (_lists("0F0,1F0,1B0,0B0,0F1,1F1,1B1,0B1", "2F0,3F0,3B0,2B0,2F1,3F1,3B1,2B1"), "are enough. Where"),
             (_lists("0F0,1F0,1B0,0B0", "2F0,3F0,3B0,2B0"), "2 lines for 2 rows"),

@@ -36,9 +36,9 @@ def _ordered(answer) -> Verdict:
     try:
         schedule, told = typed(hl.orders.on_slices(hl.Schedule.from_csv(answer), n))
     except (ValueError, OSError) as error:
-        return False, str(error)
+        return False, f"No such step can be run: {error}"
     if told:
-        return False, told
+        return False, f"This order cannot be run: {told}"
     right = hl.schedule("seq1f1b", **ORDER)
     if (schedule.place, schedule.microbatches) != (right.place, rows):
         return False, f"Give {ranks} lines for {rows} rows: stages 0 and 1 on rank 0, stages 2 and 3 on rank 1."
@@ -177,7 +177,7 @@ def _peak(ranks, slices):
 
 
 ABOUT_THE_ORDER = {  # {words of a reply: the hint about the mistake that it reports}
-    "waits for the gradient of stage": "Slice 1 has read the keys of slice 0, so its backward comes first. In each row "
+    "order cannot be run": "Slice 1 has read the keys of slice 0, so its backward comes first. In each row "
     "the backwards begin with the last slice.",
     "are enough. Where": "A rank begins with its forwards, also those of the next row, until the first gradient can "
     "arrive. From then on it alternates F and B.",
