@@ -32,6 +32,7 @@ from hybridlab.labs.out_of_core.on_ranks import UNIT as OUT_OF_CORE_UNIT
 from hybridlab.labs.sc21 import figures as sc21_figures
 from hybridlab.labs.search import sizes as searched
 from hybridlab.labs.search import tables as search_tables
+from hybridlab.labs.slices import runs as token_slices
 from hybridlab.labs.zero import plan as zero_plan
 from hybridlab.labs.zero_bubble import halves as zero_bubble
 from hybridlab.predict.bytes.collectives import cost
@@ -532,6 +533,14 @@ COMPUTED = [
     ("14_zero_bubble", "6 units per microbatch", lambda: f"{2 + 3 + 1} units per microbatch"),
     ("14_zero_bubble", "split backwards: 30 units", lambda: f"split backwards: {cut_only():g} units"),
     ("15_pipedream", "ln 256 = 5.5 nats", lambda: f"ln 256 = {math.log(256):.1f} nats"),
+    ("16_slices", "which is 37.5 %", lambda: f"which is {share(token_slices.idle(1))}"),
+    (
+        "16_slices",
+        "idle for 38.4 % of",
+        lambda: f"idle for {share(token_slices.idle(token_slices.lengths(4, 'equal')))} of",
+    ),
+    ("16_slices", "which leave 37.5 %", lambda: f"which leave {share(token_slices.idle(1))}"),
+    ("16_slices", "cost leave 9.4 %", lambda: f"cost leave {share(token_slices.idle(token_slices.lengths(4)))}"),
     ("20_collectives", "4.55 GB", lambda: collecting()[0]),
     ("20_collectives", "8.4 s", lambda: collecting()[1]),
     ("20_collectives", "takes 24.8 s", lambda: f"takes {collecting()[2]}"),
@@ -693,6 +702,11 @@ SET = [
     ("14_zero_bubble", "take 3 units, and then 2", "for fused in (3, 2)"),
     ("15_pipedream", "40 ms for F, 80 ms for B", TIMES),
     ("15_pipedream", "links of 10 MB/s", "(4, 1e7)"),
+    ("16_slices", "100 ms for the forward of a whole row, 200 ms for its backward", "unit=0.1"),
+    ("16_slices", "a forward of a row takes 1 unit", "labs/slices/runs.py: unit: float = 1.0"),
+    ("16_slices", "at least 0.2 units", "labs/slices/runs.py: FEW, LATENCY = 3, 0.2"),
+    ("16_slices", "a unit is 100 ms", "labs/slices/runs.py: UNIT = 0.1"),
+    ("16_slices", "I and W take 1 unit each", "I=1 / 4"),
     ("20_collectives", "holds 12 MB of gradients", "3_000_000"),
     ("20_collectives", "Now 12 MB, three million numbers", "3_000_000"),
     ("20_collectives", "all-reduce of 12 MB", "3_000_000"),
@@ -765,6 +779,7 @@ TOLD = [
     ("02_one_device", "the 80 GB of a card", "the slide's"),
     ("02_one_device", "8 cards of 80 GB", "the slide's"),
     ("15_pipedream", "up to 5.3 times as fast", "PipeDream's abstract: Narayanan et al. 2019, SOSP"),
+    ("16_slices", "1.14 times", "Seq1F1B's abstract, arXiv:2406.03488"),
     ("11_gpipe", "The sweep takes about a quarter of a minute", "a measurement, to say how long to wait"),
     ("20_collectives", "carries 25 GB/s", "eight links of 200 Gb/s in a node of eight GPUs: SC'21, section 5"),
     ("20_collectives", "α = 10 µs and 1/β = 25 GB/s", "an example"),

@@ -5,6 +5,7 @@ from hybridlab.training.models.batch_norm import BatchNorm
 from hybridlab.training.models.experts import Experts, Router
 from hybridlab.training.models.gpt import GPT, Dropout, token_loss
 from hybridlab.training.models.sampling import sample
+from hybridlab.training.models.slices import Memory
 from hybridlab.training.stages import cut, parameters_of_layers, profiled
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Dropout",
     "Experts",
     "GPT",
+    "Memory",
     "Router",
     "Text",
     "cut",

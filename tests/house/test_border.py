@@ -65,7 +65,7 @@ def test_every_namespace_is_a_file_of_front_and_has_the_names_that_it_tells():
 
 
 def test_much_is_read():
-    assert len(NOTEBOOKS) == 25 and PROGRAMS
+    assert len(NOTEBOOKS) == 26 and PROGRAMS
     assert sum("import" in block for file in NOTEBOOKS for block in blocks(file)) > 25
     assert any("hybridlab" in block for block in blocks(HOUSE / "README.md"))
 

@@ -25,7 +25,7 @@ ENGINE += [
     "megatron.loss",
 ]
 ENGINE += ["megatron.pair", "experts.dispatch", "context.joined", "context.ring"]
-ENGINE += ["convolution.halo", "convolution.layer", "convolution.split"]
+ENGINE += ["convolution.halo", "convolution.layer", "convolution.split", "slices.backward"]
 
 
 @pytest.mark.parametrize("task", ENGINE)

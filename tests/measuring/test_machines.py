@@ -101,7 +101,7 @@ TIMED = {  # what a notebook hands to labs.machines: timelines say their device,
     "device": {"02_one_device", "31_matmul", "32_experts", "33_context", "34_convolution", "35_layouts", "36_axonn"},
     "ranks": {"20_collectives", "21_data_parallel", "30_megatron", "41_choosing", "42_sc21", "43_search"},
     "": {"01_tour", "10_naive", "11_gpipe", "12_1f1b", "13_interleaved", "14_zero_bubble", "15_pipedream"}
-    | {"22_zero_fsdp", "23_out_of_core", "40_hybrid", "50_capstone"},
+    | {"16_slices", "22_zero_fsdp", "23_out_of_core", "40_hybrid", "50_capstone"},
 }
 
 

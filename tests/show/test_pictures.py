@@ -25,6 +25,7 @@ from hybridlab.labs.megatron import pictures as megatron
 from hybridlab.labs.one_device import pictures as one_device
 from hybridlab.labs.out_of_core import pictures as out_of_core
 from hybridlab.labs.sc21 import rows as sc21
+from hybridlab.labs.slices import pictures as slices
 from hybridlab.labs.zero import pictures as zero
 from hybridlab.labs.zero.plan import Plan as ZeroPlan
 from hybridlab.show.layouts.box_of_ranks import box_still
@@ -57,6 +58,7 @@ PICTURES = {
     "spans of a convolution": partial(convolution.spans_still, 5, 1),
     "who depends on whom": context.dependence,
     "packed documents": context.packed,
+    "costs of slices": slices.triangle,
     "homes of a product": partial(matmul.home_still, "3D 2×2×2"),
     "words per rank": matmul.falling,
     "a grid of ranks": lambda: grid.picture(grid.mesh_of("pp dp tp", pp=2, dp=2, tp=2), 4, grid.PARAMETERS[0], 1),

@@ -10,6 +10,7 @@ from importlib import import_module
 from hybridlab.labs.exercises.task import Task
 
 ROOMS = ("start", "one_device", "naive", "gpipe", "one_f_one_b", "interleaved", "zero_bubble", "asynchronous")
+ROOMS += ("slices",)
 ROOMS += ("collectives", "data_parallel", "zero", "out_of_core")
 ROOMS += ("megatron", "matmul", "experts", "context", "convolution", "axonn", "layouts")
 ROOMS += ("hybrid", "choosing", "sc21", "search", "capstone")
