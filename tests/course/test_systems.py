@@ -40,13 +40,8 @@ def asked(typed):
     """What a line of flags asks of `hl.check`, as the command line reads it."""
     parser = Parser()
     COMMANDS["check"][2](parser)
-    chosen = parser.parse_args(typed.split())
-    return flags.read_mesh(chosen), {
-        "schedule": chosen.schedule,
-        "microbatches": chosen.microbatches,
-        "batch": chosen.batch,
-        **flags.read_learning(chosen),
-    }
+    job = flags.read_learning(parser.parse_args(typed.split()))
+    return job.pop("mesh"), job
 
 
 @pytest.mark.long
