@@ -236,7 +236,7 @@ from tools import first_hour
 from tools.steps import Step
 
 child = "import os; print('begun', os.getpid()); import time; time.sleep(60)"
-first_hour.equality = lambda: [Step("slow", "whether", ("-c", child), lambda found: [])]
+first_hour.equality = lambda jobs: [Step("slow", "whether", ("-c", child), lambda found: [])]
 first_hour.main(["--emulated", "--results", sys.argv[1]])
 """
 
