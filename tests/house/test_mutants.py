@@ -137,7 +137,7 @@ def test_each_mistake_in_meaning(tmp_path, code, operator, after):
     assert sorted(mistakes(tmp_path, code, ("meaning",))[operator]) == after
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_mistake_in_meaning_can_be_made_somewhere():
     found = {
         one.operator

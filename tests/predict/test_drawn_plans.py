@@ -96,7 +96,7 @@ def test_uneven_stages_are_those_of_the_plan():
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name, plan", marked(QUICK + SMALL_PLANS))
+@pytest.mark.parametrize("name, plan", marked(QUICK + SMALL_PLANS, QUICK[:2]))
 def test_ranks_do_it_as_one_device_does(bench, name, plan):
     job = job_of_plan(plan, SMALL[name], FEW if (name, plan) in QUICK else BATCH)
     report = bench.asked(job.pop("mesh"), **job | {"dtype": "float64", "optimizer": "sgd"})
