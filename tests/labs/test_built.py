@@ -4,6 +4,7 @@ import linecache
 
 import pytest
 import torch
+from few import one_in
 
 import hybridlab as hl
 from hybridlab.labs.data_parallel import build_solutions as data_parallel
@@ -72,7 +73,7 @@ def made(cell):
     return names[answer.rpartition(", ")[2].rstrip(")\n")]
 
 
-@pytest.mark.parametrize("task", BUILT)
+@pytest.mark.parametrize("task", one_in(4, BUILT))
 def test_what_is_built_is_right_when_it_comes_back_from_a_submission(task):
     again = read(write(made(SOLUTIONS[task].cell)))
     assert TASKS[task].check(again)[0], TASKS[task].check(again)

@@ -317,7 +317,7 @@ def across_borders():
 
 @pytest.mark.parametrize(
     "way, mutant, more",
-    one_in(
+    few.one_in(
         4,
         [
             ("gather", begins_at_zero, {}),

@@ -77,8 +77,13 @@ def test_there_are_enough_of_them():
         assert len({getattr(plan, field) for plan in plans}) > 1, f"all have the same {field}"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.soak if place % 6 else pytest.mark.long)
+        for place, name in enumerate(MODELS)
+    ],
+)
 def test_plans_of_the_catalog_are_jobs(name):
     shape = MODELS[name].shape
     for plan in drawn(shape, OF_CATALOG, devices=(64, 256, 1024), batch=1024):

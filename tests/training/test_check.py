@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from few import first, one_in
 
 import hybridlab as hl
 from hybridlab.modes.parts.replicated import Replicated, Sums
@@ -24,7 +25,7 @@ SMALL = hl.Shape(layers=4, width=16, heads=2, context=8)
 TRY = dict(shape=SMALL, microbatches=3)
 
 
-@pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b"])
+@pytest.mark.parametrize("name", first(1, ["naive", "gpipe", "1f1b"]))
 def test_a_pipeline_is_one_device_bit_for_bit(bench, name):
     assert bench.asked(PP4, schedule=name, **TRY).largest_gap == 0
 
@@ -33,13 +34,14 @@ def test_fewer_microbatches_than_stages(bench):
     assert bench.asked(PP4, microbatches=1, shape=SMALL).largest_gap == 0
 
 
-@pytest.mark.parametrize("mesh", [DP2, BOTH, hl.Mesh(dp=3, pp=2), hl.Mesh(pp=2, dp=3)])
+@pytest.mark.parametrize("mesh", one_in(3, [DP2, BOTH, hl.Mesh(dp=3, pp=2), hl.Mesh(pp=2, dp=3)]))
 def test_data_parallel_copies_are_one_device(bench, mesh):
     report = bench.asked(mesh, **TRY)
     assert report.ok and report.largest_gap < 1e-11, report
     assert "all-reduces d·Ψ" in report.bytes
 
 
+@pytest.mark.long
 def test_bytes_are_compared_axis_by_axis_too(bench):
     report = bench.asked(hl.Mesh(dp=2, tp=2), shape=SMALL, sequence=True)
     assert report.ok and {what for what, _, _ in report.axes} == {"sums", "inside"}
