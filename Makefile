@@ -104,8 +104,8 @@ test: $(READY)  ## what a change must pass, in some ten minutes: style, types, f
 	$(PYTEST) $(QUICK) $(SHARED) -m "$(FAST)"
 	@echo "== 3 of 4: slow tests, and those that start processes"
 	$(PYTEST) $(SHARED) --slow -m "slow or not ($(FAST))" tests $(EXAMPLES)
-	@echo "== 4 of 4: the core of every notebook, against its stored output"
-	$(PY) -m tools.against_stored --core
+	@echo "== 4 of 4: the cores of some notebooks of every part of the course, against their stored outputs"
+	$(PY) -m tools.against_stored --core --few
 
 test-fast: $(READY)  ## only the tests that start no process and run no notebook
 	$(PYTEST) $(QUICK) $(SHARED) -m "$(FAST)" $(ARGS)

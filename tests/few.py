@@ -25,5 +25,5 @@ def one_in(number: int, cases: Iterable) -> list:
 def _marked(case, soon: bool):
     if isinstance(case, type(pytest.param())):  # which may have marks already
         return case if soon else pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.long])
-    values = case if isinstance(case, tuple) else (case,)
+    values = case if type(case) is tuple else (case,)  # a named one is an argument
     return pytest.param(*values, marks=() if soon else pytest.mark.long)
