@@ -39,6 +39,7 @@ def buckets(comm):
     return told
 
 
+@pytest.mark.long
 def test_ddp_makes_one_sum_in_its_first_backward_and_more_when_it_has_rebuilt_its_buckets(pair):
     first, *_, last = pair.run(buckets)[0]
     assert first == TASKS["data_parallel.reducer"].check.right and last > 1

@@ -59,7 +59,7 @@ def test_the_rubric_is_of_ten_points():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", one_in(6, MODELS))
+@pytest.mark.parametrize("name", one_in(12, MODELS))
 def test_every_plan_is_scaled(name):
     """By a seed: what is scaled is legal, and uses the axes and choices of the plan."""
     shape, random = MODELS[name].shape, np.random.default_rng(0)

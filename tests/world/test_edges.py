@@ -151,6 +151,7 @@ STRUCK = """
 """As `zygote.main`, but killed when the folder is made, the ranks are there, and nobody has been told."""
 
 
+@pytest.mark.long
 @with_ranks
 def test_a_parent_killed_before_it_says_who_the_ranks_are_leaves_no_folder(tmp_path, monkeypatch):
     from hybridlab.world.processes import handle
@@ -219,6 +220,7 @@ def test_a_rank_that_goes_on_in_time_is_left_alone():
         assert pool.run(rest) == [0]
 
 
+@pytest.mark.long
 @with_ranks
 def test_a_parent_of_ranks_leaves_while_it_imports_when_its_kernel_has_ended(monkeypatch, capfd):
     """What the parent is busy with keeps it from nothing: it ends its ranks and goes, eight seconds before it is ready.
@@ -540,6 +542,7 @@ SURROUNDINGS = {
 }
 
 
+@pytest.mark.long
 @with_ranks
 @pytest.mark.parametrize(
     "which", [pytest.param(one, marks=() if one == "-OO" else pytest.mark.long) for one in SURROUNDINGS]
