@@ -54,7 +54,7 @@ def test_a_bare_argument_is_found():
     assert bare(source) == ["f.c", "f.b", "f.return", "g.d"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_public_surface_has_no_error_and_mistakes_are_reported(tmp_path):
     wrong = tmp_path / "wrong.py"
     wrong.write_text(WRONG, encoding="utf-8")
