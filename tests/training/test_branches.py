@@ -230,6 +230,7 @@ def mixed(takes):
     return hl.Model(net, loss, data, takes={there: its for there, its in takes.items() if there})
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 @given(graphs(), st.integers(1, 3))
 @settings(max_examples=8, deadline=None)
@@ -422,7 +423,7 @@ def test_parallel_blocks_are_the_sum_of_both_on_one_input():
 # --- when it pays
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 5), st.integers(0, 5))
 def test_speedup_is_what_the_simulator_says(times, stem, join):
     ways = compared(times, stem, join)

@@ -199,13 +199,14 @@ def first_state_for_ever(patch):
     patch.setattr(versions, "_succeeded", forgetful)
 
 
-@pytest.mark.parametrize("schedule", ["pipedream", "pipedream_2bw"])
+@pytest.mark.parametrize("schedule", first(1, ["pipedream", "pipedream_2bw"]))
 def test_every_version_is_made_with_adams_state_of_the_one_before(bench, schedule):
     about = TRY | {"schedule": schedule, "microbatches": 4, "optimizer": "adamw", "rate": 1e-2}
     assert bench.right(PP4, **about)
     assert not bench.asked(PP4, sabotage=first_state_for_ever, **about).ok
 
 
+@pytest.mark.long
 def test_without_stashing_a_gradient_belongs_to_no_function(bench):
     """The replay uses for each microbatch the weights of its forward: it notices that the backward found others."""
     job = TRY | {"schedule": "pipedream"}

@@ -162,7 +162,7 @@ def test_on_one_rank_nothing_is_in_flight_and_all_data_stays_data():
     assert held["data"].min() == held["data"].max() > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_was_needed_to_make_the_trainer_is_not_held(monkeypatch):
     """Even where it refers to itself, so that only the collector takes it away."""
     small, works = {"model": Shape(layers=2, width=16, heads=2)}, Counted.works

@@ -137,7 +137,7 @@ def test_the_last_shard_is_looked_at_too():
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("mesh, more", [(hl.Mesh(tp=2), {}), (hl.Mesh(pp=2, tp=2), {"schedule": "1f1b"})])
+@pytest.mark.parametrize("mesh, more", first(1, [(hl.Mesh(tp=2), {}), (hl.Mesh(pp=2, tp=2), {"schedule": "1f1b"})]))
 def test_attention_that_reads_its_heads_from_the_tensor_is_equal(mesh, more):
     report = hl.check(mesh, model=model_of(Attention), batch=4, **more)
     assert report.ok, report

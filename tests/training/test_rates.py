@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from few import one_in
+from few import first, one_in
 
 import hybridlab as hl
 from hybridlab.training import loop, rates
@@ -75,7 +75,7 @@ def test_ranks_that_keep_the_rate_of_the_first_step_are_seen(bench):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", PACED)
+@pytest.mark.parametrize("name", first(1, PACED))
 def test_a_run_goes_on_with_the_rate_of_its_step_under_another_layout(kept, tmp_path, name):
     about = dict(microbatches=2, batch=8, shape=SHAPE, dtype="float64", progress=False, steps=6, **PACED[name])
     whole = train(hl.Mesh(pp=1), **about)["losses"]

@@ -68,7 +68,7 @@ def test_another_layout_goes_on_with_the_same_losses(stopped, kept, tmp_path, na
     assert went_on == pytest.approx(losses[3:], rel=1e-10) and len(went_on) == 3
 
 
-@pytest.mark.parametrize("mesh, more", [(hl.Mesh(dp=2, pp=2), {"zero": 3}), (hl.Mesh(tp=2), {})], ids=str)
+@pytest.mark.parametrize("mesh, more", first(1, [(hl.Mesh(dp=2, pp=2), {"zero": 3}), (hl.Mesh(tp=2), {})]), ids=str)
 def test_weights_of_any_layout_are_those_of_one_process(mesh, more, kept, tmp_path):
     """And a module takes them, with its own names."""
     found = {}
@@ -222,7 +222,7 @@ def test_another_name_of_a_checkpoint_and_a_record_that_may_not_be_read_are_told
 
 
 @pytest.mark.parametrize("schedule", first(1, ["pipedream", "pipedream_2bw"]))
-@pytest.mark.parametrize("stash", [True, False])
+@pytest.mark.parametrize("stash", first(1, [True, False]))
 def test_a_schedule_without_a_flush_is_saved_and_goes_on_bit_for_bit(kept, tmp_path, schedule, stash):
     """With the state of every stage's own optimizer."""
     about = dict(schedule=schedule, microbatches=4, batch=8, stash=stash, clip=None)
