@@ -24,7 +24,7 @@ LONG = (  # these first, the longest of them at once: so two at a time end toget
     "40_hybrid", "11_gpipe", "14_zero_bubble", "13_interleaved", "15_pipedream", "12_1f1b", "10_naive", "22_zero_fsdp",
     "21_data_parallel", "30_megatron",
 )  # fmt: skip
-FEW = ("12_1f1b", "30_megatron", "41_choosing", "00_start", "20_collectives", "23_out_of_core", "35_layouts", "42_sc21")
+FEW = ("12_1f1b", "30_megatron", "41_choosing", "00_start", "20_collectives", "35_layouts", "42_sc21")
 
 
 class Differing:

@@ -63,7 +63,7 @@ def test_it_stands_inside_a_pipeline(schedule, chunks):
         pytest.param({"width": 40}, {"sequence": True}, id="sequence", marks=pytest.mark.long),
         pytest.param({"style": "llama"}, {}, id="modern", marks=pytest.mark.long),
         pytest.param({}, {"dtype": "bfloat16"}, id="bfloat16", marks=pytest.mark.long),
-        pytest.param({"style": "llama"}, {"dtype": "bfloat16"}, id="modern in bfloat16"),
+        pytest.param({"style": "llama"}, {"dtype": "bfloat16"}, id="modern in bfloat16", marks=pytest.mark.long),
     ],
 )
 def test_it_goes_together_with_the_rest(changes, more):

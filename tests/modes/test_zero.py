@@ -140,7 +140,7 @@ def held(comm, one):
     return max(most), len(open_now())
 
 
-@pytest.mark.parametrize("active", [1, 2, 3])
+@pytest.mark.parametrize("active", first(1, [1, 2, 3]))
 def test_stage_three_holds_so_many_whole_stages_and_none_at_rest(bench, active):
     assert bench.pool(TWO).run(held, job(TWO, zero=3, active=active)) == [(active, 0)] * 2
 
