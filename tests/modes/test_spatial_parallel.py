@@ -69,7 +69,7 @@ def pools(seed):
 
 ODD = Model(pools, label_loss, pictures, enters="B C Y X")
 CASES = [
-    pytest.param(net, mesh, more, marks=() if (net, number) in (("unet", 0), ("conv", 6)) else pytest.mark.long)
+    pytest.param(net, mesh, more, marks=() if (net, number) == ("unet", 0) else pytest.mark.long)
     for number, (mesh, more) in enumerate(MESHES)
     for net in NETS
 ]
