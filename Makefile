@@ -99,18 +99,18 @@ site: $(READY)  ## build/site: the course as static pages, for any host; nothing
 test: $(READY)  ## what a change must pass, in some ten minutes: style, types, fast tests, processes, notebooks
 	@echo "== 1 of 4: style"
 	$(PY) -m ruff check .
-	$(PY) -m basedpyright
+	$(PY) -m basedpyright --threads 2
 	@echo "== 2 of 4: fast tests and doctests"
 	$(PYTEST) $(QUICK) $(SHARED) -m "$(FAST)"
 	@echo "== 3 of 4: slow tests, and those that start processes"
 	$(PYTEST) $(SHARED) --slow -m "slow or not ($(FAST))" tests $(EXAMPLES)
-	@echo "== 4 of 4: the core of every notebook, against its stored output"
-	$(PY) -m tools.against_stored --core
+	@echo "== 4 of 4: the cores of some notebooks of every part of the course, against their stored outputs"
+	$(PY) -m tools.against_stored --core --few
 
 test-fast: $(READY)  ## only the tests that start no process and run no notebook
 	$(PYTEST) $(QUICK) $(SHARED) -m "$(FAST)" $(ARGS)
 
-test-long: $(READY)  ## the other tests: mutants of every mode, pairs of modes, many cases; some twenty minutes more
+test-long: $(READY)  ## the other tests: mutants of every mode, pairs of modes, all cases of each test; some fifty minutes more
 	$(PYTEST) $(SHARED) --slow --long -m long tests $(ARGS)
 
 test-notebooks: $(READY)  ## every cell of every notebook, against its stored output
@@ -156,7 +156,7 @@ mutants: $(READY)  ## 200 one-line mistakes, and which of them no test notices; 
 
 lint: $(READY)  ## style and types only
 	$(PY) -m ruff check .
-	$(PY) -m basedpyright
+	$(PY) -m basedpyright --threads 2
 
 notebooks: $(READY)  ## run the notebooks again and store their outputs (ARGS="notebooks/10_naive.ipynb" for one)
 	$(PY) tools/notebooks.py $(ARGS)

@@ -1,7 +1,8 @@
 """Run every cell of every notebook, and compare it with its stored output.
 
     python -m tools.against_stored                          all notebooks, two at a time
-    python -m tools.against_stored --core                   without the parts under Further, as `make test` does
+    python -m tools.against_stored --core                   without the parts under Further
+    python -m tools.against_stored --core --few             of a few of every part of the course, as `make test` does
     python -m tools.against_stored notebooks/01_tour.ipynb  this one
 
 Two notebooks at a time disturb each other's measurements. A notebook that differs is run a second time, alone; a list
@@ -23,6 +24,7 @@ LONG = (  # these first, the longest of them at once: so two at a time end toget
     "40_hybrid", "11_gpipe", "14_zero_bubble", "13_interleaved", "15_pipedream", "12_1f1b", "10_naive", "22_zero_fsdp",
     "21_data_parallel", "30_megatron",
 )  # fmt: skip
+FEW = ("12_1f1b", "30_megatron", "41_choosing", "00_start", "20_collectives", "35_layouts", "42_sc21")
 
 
 class Differing:
@@ -70,9 +72,11 @@ def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="*", type=pathlib.Path, help="default: every notebook in notebooks/")
     parser.add_argument("--core", action="store_true", help="only the cells of their cores")
+    parser.add_argument("--few", action="store_true", help="only some notebooks of every part of the course")
     asked = parser.parse_args(arguments)
     options = ("-p", "tools.core_cells") if asked.core else ()
-    return compare(in_order(asked.notebooks or sorted(FOLDER.glob("*.ipynb"))), *options)
+    every = [FOLDER / f"{name}.ipynb" for name in FEW] if asked.few else in_order(sorted(FOLDER.glob("*.ipynb")))
+    return compare(in_order(asked.notebooks) or every, *options)
 
 
 if __name__ == "__main__":

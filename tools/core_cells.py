@@ -1,4 +1,4 @@
-"""A pytest plugin for `tools.against_stored --core`: run only the cells of the core of every notebook.
+"""A pytest plugin for `tools.against_stored --core`: run only the cells of the cores of notebooks.
 
 The cells under *Further* depend on the core, but the core does not depend on them, so they can be omitted.
 """

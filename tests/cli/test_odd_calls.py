@@ -11,6 +11,7 @@ import time
 import pytest
 
 from hybridlab.cli.main import main
+from hybridlab.training import make_job
 
 EMPTY = [
     "simulate --from",
@@ -61,7 +62,10 @@ NOT_DONE = {
 }
 
 
-@pytest.mark.parametrize("words", NOT_DONE)
+MANY = "dry-run --layers 1000 --microbatches 10000"  # whose actions are made before they are counted: ten seconds
+
+
+@pytest.mark.parametrize("words", [pytest.param(one, marks=[pytest.mark.long] * (one == MANY)) for one in NOT_DONE])
 def test_what_cannot_be_done_is_said_at_once(words, tmp_path, capsys):
     (tmp_path / "list.json").write_text("[1, 2]")
     (tmp_path / "text.json").write_text('{"model_type": "llama", "hidden_size": "64"}')
@@ -77,9 +81,13 @@ def test_what_cannot_be_done_is_said_at_once(words, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_schedule_that_takes_minutes_to_make_is_refused(capsys):
-    assert main("check --microbatches 1000000".split()) == 2
-    assert "8e+06 actions take" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "microbatches, longest", [(10_000, 0.3), pytest.param(1_000_000, None, marks=pytest.mark.long)], ids=str
+)
+def test_a_schedule_that_takes_long_to_make_is_refused(microbatches, longest, monkeypatch, capsys):
+    monkeypatch.setattr(make_job, "PREPARED", longest or make_job.PREPARED)
+    assert main(f"check --microbatches {microbatches}".split()) == 2
+    assert f"{8.0 * microbatches:.3g} actions take" in capsys.readouterr().err
 
 
 def test_a_flag_that_there_is_not_is_an_object_too(capsys):

@@ -31,6 +31,12 @@ def test_the_order_names_notebooks_that_exist():
     assert tuple(path.stem for path in ordered)[: len(against_stored.LONG)] == against_stored.LONG
 
 
+def test_a_few_are_of_every_part_of_the_course():
+    names = {path.stem for path in FOLDER.glob("*.ipynb")}
+    parts = [{name[0] for name in some} for some in (names - {"50_capstone"}, against_stored.FEW)]
+    assert set(against_stored.FEW) <= names and parts[0] == parts[1]
+
+
 @pytest.mark.notebooks
 def test_what_differs_is_run_again_and_named(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(against_stored, "TWO", ())  # one process is enough for three cells

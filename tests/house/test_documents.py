@@ -118,8 +118,9 @@ BLOCKS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.ranks
-@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/python.md", marks=pytest.mark.long)])
+@pytest.mark.parametrize("page", BLOCKS)
 def test_what_a_page_shows_in_python_runs(page, capsys):
     for block in BLOCKS[page]:
         if "hl.dry_run(" not in block:

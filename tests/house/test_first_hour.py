@@ -160,13 +160,22 @@ def test_builds_of_torch_are_told_apart_and_what_is_not_here_is_not_named(monkey
     assert first_hour._build("").keys() == {"torch"}
 
 
-def test_a_job_is_chosen_by_its_whole_name():
+def test_a_job_is_chosen_by_its_whole_name(monkeypatch):
     """The names of some begin as those of others: "mode dp" and "mode dp each"."""
-    from accelerator.matrix import chosen_by  # here, as it makes all pairs
+    from accelerator import matrix  # here, as it imports all models
 
+    jobs = {f"mode {name}": job for name, job in matrix.MODES.items()} | matrix.MODELS  # pairs take seconds to make
+    monkeypatch.setattr(matrix, "jobs", lambda: jobs)
+    chosen_by = matrix.chosen_by
     assert chosen_by(["mode dp", "model conv"]) == ["mode dp", "model conv"] and chosen_by(["dp each"]) == [
         "mode dp each"
     ]
+
+
+@pytest.mark.long
+def test_a_step_has_the_jobs_that_its_word_chooses():
+    from accelerator.matrix import chosen_by
+
     assert first_hour._jobs("model ") == chosen_by(["model "])
 
 

@@ -64,7 +64,7 @@ def test_the_table_says_where_modules_are():
     assert now("hybridlab.core.afford") is None and now("numpy") is None and now("train.check") is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_old_name_is_the_module_of_today_in_a_fresh_process():
     names = MOVED | IN_PACKAGES
     assert len(names) > 120

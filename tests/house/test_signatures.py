@@ -5,6 +5,7 @@ import inspect
 import re
 
 import pytest
+from few import one_in
 
 import hybridlab as hl
 from hybridlab.modes import registry
@@ -69,7 +70,7 @@ def test_what_belongs_to_a_model_is_no_argument_of_emulated_work():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SPELLED)
+@pytest.mark.parametrize("name", one_in(2, SPELLED))
 def test_the_examples_of_a_verb_hold(name):
     verb = getattr(hl, name)
     names = {**inspect.getmodule(inspect.unwrap(verb)).__dict__}

@@ -251,6 +251,7 @@ first_hour.main(["--emulated", "--results", sys.argv[1]])
 """
 
 
+@pytest.mark.long
 def test_whoever_is_ended_from_outside_ends_the_step_that_runs(tmp_path):
     """As a batch system does at its limit: what went on alone would write into the same record as the next call."""
     hour = subprocess.Popen([sys.executable, "-c", ENDED, str(tmp_path)], cwd=HOUSE, stdout=subprocess.PIPE, text=True)

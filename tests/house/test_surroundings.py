@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from few import one_in
 
 from hybridlab import __version__
 from hybridlab.cli.main import main
@@ -30,6 +31,7 @@ def said(folder, variable, **more):
     return make(folder, f"--eval=show: ; @echo $${variable}", "show", **more)[0].strip()
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_without_a_network_one_sentence_says_so_at_once(tmp_path):
     nobody = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": "",
@@ -100,7 +102,7 @@ WITHOUT = {  # a package, what a user calls, and the extra that has it
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", WITHOUT)
+@pytest.mark.parametrize("call", one_in(2, WITHOUT))
 def test_a_missing_package_is_named_with_its_extra(call):
     package, extra = WITHOUT[call]
     program = f"import sys; sys.modules[{package!r}] = None\nimport hybridlab as hl\n{call}"
@@ -112,13 +114,16 @@ def test_a_missing_package_is_named_with_its_extra(call):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words, package",
-    [
-        ("check --pp 2", "torch"),
-        ("check --pp 2", "cloudpickle"),
-        ("train --help", "torch"),
-        ("demo", "plotly"),
-        ("demo", "tqdm"),
-    ],
+    one_in(
+        3,
+        [
+            ("check --pp 2", "torch"),
+            ("check --pp 2", "cloudpickle"),
+            ("train --help", "torch"),
+            ("demo", "plotly"),
+            ("demo", "tqdm"),
+        ],
+    ),
 )
 def test_a_command_says_so_too_and_shows_no_traceback(words, package):
     program = f"import sys; sys.modules[{package!r}] = None\nfrom hybridlab.cli.main import main\nsys.exit(main())"

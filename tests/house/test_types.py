@@ -54,7 +54,7 @@ def test_a_bare_argument_is_found():
     assert bare(source) == ["f.c", "f.b", "f.return", "g.d"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_public_surface_has_no_error_and_mistakes_are_reported(tmp_path):
     wrong = tmp_path / "wrong.py"
     wrong.write_text(WRONG, encoding="utf-8")
@@ -127,12 +127,12 @@ def editor():
     one.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_editor_completes_the_public_names(editor):
     assert editor.completed("import hybridlab as hl\nhl.") >= set(hybridlab.__all__) - {"__version__"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "call, names",
     [
@@ -146,6 +146,6 @@ def test_an_editor_completes_the_arguments_of_a_verb(editor, call, names):
     assert editor.completed(f"import hybridlab as hl\n{call}") >= names
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_editor_offers_no_argument_that_a_verb_lacks(editor):
     assert "microbatchs=" not in editor.completed("import hybridlab as hl\nhl.check(hl.Mesh(pp=2), ")

@@ -113,6 +113,7 @@ def test_the_command_prints_the_table_and_says_what_it_is_not(tmp_path, capsys):
     assert found["students"][0]["right"] == 1 and "not tamper-proof" in found["note"]
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_what_a_teacher_should_know_beside_the_table_is_told_in_a_line_each(tmp_path, capsys):
     submit(tmp_path, "ada", {}, "Ada")

@@ -4,6 +4,7 @@ import math
 from itertools import product
 
 import pytest
+from few import one_in
 
 import hybridlab as hl
 from hybridlab.core.where.mesh import Mesh
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.slow
 # --- who holds what -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("grid, way", list(product(pictures.GRIDS, pictures.WAYS)))
+@pytest.mark.parametrize("grid, way", one_in(4, list(product(pictures.GRIDS, pictures.WAYS))))
 def test_a_rank_holds_in_the_picture_what_the_layer_gives_it(grid, way):
     import torch
 
@@ -34,7 +35,7 @@ def test_a_rank_holds_in_the_picture_what_the_layer_gives_it(grid, way):
         assert held == {name: (int(one[0]), int(one[-1]) + 1) for name, one in right.items()}
 
 
-@pytest.mark.parametrize("grid", pictures.GRIDS)
+@pytest.mark.parametrize("grid", one_in(2, pictures.GRIDS))
 def test_what_one_layer_leaves_lies_as_the_next_one_takes_it(grid):
     mesh = Mesh(**dict(zip("xyz", map(int, grid.split("×")))))
     for rank in range(mesh.size):

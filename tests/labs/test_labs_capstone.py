@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from few import one_in
 
 from hybridlab.core.what.catalog import MODELS
 from hybridlab.labs import capstone
@@ -58,7 +59,7 @@ def test_the_rubric_is_of_ten_points():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", one_in(12, MODELS))
 def test_every_plan_is_scaled(name):
     """By a seed: what is scaled is legal, and uses the axes and choices of the plan."""
     shape, random = MODELS[name].shape, np.random.default_rng(0)
@@ -79,14 +80,19 @@ def test_every_plan_is_scaled(name):
 # ---- what takes a while
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_the_dry_run_says_what_the_notebook_tells():
     one = capstone.chosen(None)
     told = capstone.played(one)
     assert told.peak["gradients"] / 1e9 - one.memory.gradients / 1e9 == pytest.approx(gap_of_gradients(), rel=1e-3)
     quickest = capstone.played(PLANS.best)
     assert round(quickest.peak_bytes / 1e9) == 113 and not quickest.fits
-    assert all(one.foreseen for one in capstone.agreement(one))
+
+
+@pytest.mark.long
+def test_bytes_of_a_dry_run_agree_with_the_plan():
+    agreed = capstone.agreement(capstone.chosen(None))
+    assert {row.verdict.partition(" ")[0] for row in agreed} == {"within"}
 
 
 @pytest.mark.long

@@ -60,7 +60,7 @@ def test_walks_are_told_line_by_line():
     assert rows[1][2:] == rows[3][2:] and rows[0][2] != rows[2][2] == "0%"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_only_walks_that_nobody_calls_back_leave_the_valley():
     ways = {"called": (400, True, 3), "never": (400, False, 3)}
     rows = [("1 per ms", "0 of 3", "0 of 3"), ("20 per start", "0 of 3", "1 of 3")]

@@ -59,6 +59,7 @@ def test_what_is_done_many_times_between_two_looks_at_the_clock_is_told_of_one(m
     assert one_device._least(lambda: done.append(1), torch.device("cpu"), repeat=2, times=4) == 0.25
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_this_machine_has_rates_and_plans_run_on_it():
     kind, fit, software = here(SHAPE, count=2)

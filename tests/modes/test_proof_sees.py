@@ -5,6 +5,7 @@ Each mutant here passed a check whose text was English and whose biases began at
 
 import pytest
 import torch
+from few import one_in
 
 import hybridlab as hl
 from hybridlab.cli import main as cli
@@ -56,7 +57,7 @@ MUTANTS = {
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", one_in(2, MUTANTS))
 def test_what_english_text_and_biases_of_zero_hid_is_noticed(bench, name):
     sabotage, steps = MUTANTS[name]
     about = dict(shape=SMALL, microbatches=3, steps=steps)

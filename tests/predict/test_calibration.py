@@ -4,6 +4,7 @@ import statistics
 from dataclasses import replace
 
 import pytest
+from few import first
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,7 +44,7 @@ OTHERS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("read, kind, middle, nine_of_ten", OTHERS)
+@pytest.mark.parametrize("read, kind, middle, nine_of_ten", first(2, OTHERS))
 def test_one_row_of_a_source_predicts_the_others(read, kind, middle, nine_of_ten):
     runs = [run for run in read() if run.machine == kind and run.kind in ("dense", "context")]
     fits = [of(run, run.seconds) for run in runs]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from few import first
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_line import change
@@ -92,7 +93,7 @@ def test_bytes_along_ep_are_what_the_mode_says(dispatch, mesh, style, shared):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("way", ATTEND)
+@pytest.mark.parametrize("way", first(1, ATTEND))
 def test_ledgers_have_what_the_closed_formula_of_cp_says(bench, way):
     """Three steps of two microbatches of 4 sequences on two ranks, in float64."""
     shape = hl.Shape(layers=2, width=16, heads=4, kv_heads=2, context=8)
@@ -102,7 +103,7 @@ def test_ledgers_have_what_the_closed_formula_of_cp_says(bench, way):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("dispatch", experts.DISPATCH)
+@pytest.mark.parametrize("dispatch", first(1, experts.DISPATCH))
 def test_ledgers_have_what_the_closed_formula_of_ep_says(bench, dispatch):
     """Counts and choices are 8 bytes wide, and so is all else in float64. 2 sequences on each rank."""
     shape = hl.Shape(layers=2, width=16, heads=4, context=8, experts=4, chosen=2)

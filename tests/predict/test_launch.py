@@ -356,7 +356,7 @@ def refused_by_torchtitan(ways, world):
     return ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_line_of_torchtitan_keeps_to_its_rules_of_degrees():
     shape = replace(SHAPE, experts=8, chosen=2)
     found, written = plan(shape, "h100", gpus=32, batch=64, contexts=True, experts=True, fused=True), 0

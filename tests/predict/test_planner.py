@@ -530,7 +530,7 @@ def test_the_command_plans_on_grids(capsys):
     assert fixed["x"] == 2 and fixed["z"] == 4 and fixed["p"] * fixed["t"] * fixed["x"] * fixed["d"] == 32
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_plans_along_the_sequence_and_with_experts(capsys):
     line = "--model llama3-8b --machine h100 --gpus 64 --batch 8 --context 65536 --fused"
     best = {}

@@ -123,7 +123,7 @@ def test_every_row_as_seen_is_close():
     assert max(map(abs, found.seen)) < 0.035
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_that_were_left_out_are_within_2_percent_on_average():
     """1.6 % on average, 3.8 % at worst (39.1B). One rate for all rows, the baseline, is off by 6.8 %."""
     found = the_errors()

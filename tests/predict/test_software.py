@@ -4,6 +4,7 @@ import json
 import math
 import statistics
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -216,12 +217,18 @@ def activations_may_wait_on_the_host():
     assert math.isclose(slow, 16 * TINY.layers * float(sum(kept / 1e6 - work for work in passes)), rel_tol=1e-9)
 
 
+@cache
+def sent_inside(one):
+    """The operations of one rank in a step, in order: from its ledger, which no mutant of a prediction changes."""
+    ledger = played(job_of(**job_of_plan(one, replace(TINY, vocabulary=256), 4)), 0)[0].comm.ledger
+    return [row["op"] for row in ledger.rows() if row["purpose"] == "inside"]
+
+
 def sums_outside_of_blocks_may_count():
     """As many as a rank sends: where a sum of two takes two seconds, a gather or a scatter one, all else nothing."""
     slow = replace(NODE, peak=1e30, bandwidth=1e30, inside=1e30, latency=(1.0, 1.0))
     for one in (Plan(t=2), Plan(t=2, b=2, recompute=FULL), Plan(t=2, b=2, sequence=True)):
-        ledger = played(job_of(**job_of_plan(one, replace(TINY, vocabulary=256), 4)), 0)[0].comm.ledger
-        sent = [row["op"] for row in ledger.rows() if row["purpose"] == "inside"]
+        sent = sent_inside(one)
         took, without = (float(step(one, slow, batch=4, ends=ends).total) for ends in (True, False))
         assert math.isclose(took, sum(2 if op == "all_reduce" else 1 for op in sent), rel_tol=1e-6)
         assert math.isclose(took - without, one.microbatches(4) * (9 if one.sequence else 8), rel_tol=1e-6)

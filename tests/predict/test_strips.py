@@ -238,6 +238,7 @@ class Done:
         return self.x
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_strips_take_as_long_as_is_foretold_and_hide_their_halos():
     with ranks(Mesh(h=2)) as pool:

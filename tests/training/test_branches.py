@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from few import one_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -229,6 +230,7 @@ def mixed(takes):
     return hl.Model(net, loss, data, takes={there: its for there, its in takes.items() if there})
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 @given(graphs(), st.integers(1, 3))
 @settings(max_examples=8, deadline=None)
@@ -268,7 +270,7 @@ CASES = {
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", one_in(4, CASES))
 def test_branches_are_one_device_and_every_byte_is_claimed(bench, case):
     mesh, job = CASES[case]
     report = bench.asked(mesh, **job)
@@ -327,12 +329,13 @@ MUTANTS = [
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("mutant, mesh, job", MUTANTS, ids=[mutant.__name__ for mutant, *_ in MUTANTS])
+@pytest.mark.parametrize("mutant, mesh, job", one_in(3, MUTANTS), ids=[mutant.__name__ for mutant, *_ in MUTANTS])
 def test_mutants_of_branches_are_noticed(bench, mutant, mesh, job):
     assert bench.right(mesh, **job)
     assert not bench.asked(mesh, sabotage=mutant, **job).ok
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_a_run_waits_for_the_longest_branch(kept):
     forward = (0.02, 0.08, 0.05, 0.02)
@@ -420,7 +423,7 @@ def test_parallel_blocks_are_the_sum_of_both_on_one_input():
 # --- when it pays
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 5), st.integers(0, 5))
 def test_speedup_is_what_the_simulator_says(times, stem, join):
     ways = compared(times, stem, join)

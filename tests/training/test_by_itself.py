@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from few import one_in
 
 import hybridlab as hl
 from hybridlab.training import replay
@@ -92,7 +93,7 @@ PACED = {  # (what is asked for, the rate of each of three steps)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HOW)
+@pytest.mark.parametrize("name", one_in(2, HOW))
 def test_the_reference_trains_as_one_written_by_hand(name):
     job = job_of(hl.Mesh(pp=1), **LEARN, **HOW[name])
     losses, weights, first = trained(job, **HOW[name])
@@ -170,7 +171,7 @@ def test_an_evaluation_is_on_data_held_back_without_dropout_which_comes_back_aft
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", GALLERY)
+@pytest.mark.parametrize("name", one_in(3, GALLERY))
 def test_what_is_held_back_is_never_learned_from(name):
     """Every row that an evaluation sees is none of those that all training steps could draw."""
     data = job_of(hl.Mesh(pp=1), model=name).model.data

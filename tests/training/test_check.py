@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from few import first, one_in
 
 import hybridlab as hl
 from hybridlab.modes.parts.replicated import Replicated, Sums
@@ -24,7 +25,7 @@ SMALL = hl.Shape(layers=4, width=16, heads=2, context=8)
 TRY = dict(shape=SMALL, microbatches=3)
 
 
-@pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b"])
+@pytest.mark.parametrize("name", first(1, ["naive", "gpipe", "1f1b"]))
 def test_a_pipeline_is_one_device_bit_for_bit(bench, name):
     assert bench.asked(PP4, schedule=name, **TRY).largest_gap == 0
 
@@ -33,13 +34,14 @@ def test_fewer_microbatches_than_stages(bench):
     assert bench.asked(PP4, microbatches=1, shape=SMALL).largest_gap == 0
 
 
-@pytest.mark.parametrize("mesh", [DP2, BOTH, hl.Mesh(dp=3, pp=2), hl.Mesh(pp=2, dp=3)])
+@pytest.mark.parametrize("mesh", one_in(3, [DP2, BOTH, hl.Mesh(dp=3, pp=2), hl.Mesh(pp=2, dp=3)]))
 def test_data_parallel_copies_are_one_device(bench, mesh):
     report = bench.asked(mesh, **TRY)
     assert report.ok and report.largest_gap < 1e-11, report
     assert "all-reduces d·Ψ" in report.bytes
 
 
+@pytest.mark.long
 def test_bytes_are_compared_axis_by_axis_too(bench):
     report = bench.asked(hl.Mesh(dp=2, tp=2), shape=SMALL, sequence=True)
     assert report.ok and {what for what, _, _ in report.axes} == {"sums", "inside"}
@@ -197,13 +199,14 @@ def first_state_for_ever(patch):
     patch.setattr(versions, "_succeeded", forgetful)
 
 
-@pytest.mark.parametrize("schedule", ["pipedream", "pipedream_2bw"])
+@pytest.mark.parametrize("schedule", first(1, ["pipedream", "pipedream_2bw"]))
 def test_every_version_is_made_with_adams_state_of_the_one_before(bench, schedule):
     about = TRY | {"schedule": schedule, "microbatches": 4, "optimizer": "adamw", "rate": 1e-2}
     assert bench.right(PP4, **about)
     assert not bench.asked(PP4, sabotage=first_state_for_ever, **about).ok
 
 
+@pytest.mark.long
 def test_without_stashing_a_gradient_belongs_to_no_function(bench):
     """The replay uses for each microbatch the weights of its forward: it notices that the backward found others."""
     job = TRY | {"schedule": "pipedream"}

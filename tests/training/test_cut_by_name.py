@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from few import first
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -125,13 +126,14 @@ def test_sizes_do_not_travel(model):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("how", [{"pp": 2, "schedule": "zb_h1"}, {"dp": 2, "zero": 3}])
+@pytest.mark.parametrize("how", first(1, [{"pp": 2, "schedule": "zb_h1"}, {"dp": 2, "zero": 3}]))
 def test_it_trains_as_the_module_does(model, how):
     axes = {name: how[name] for name in how if name in ("pp", "dp")}
     report = hl.check(hl.Mesh(**axes), model=model, batch=8, **{k: v for k, v in how.items() if k not in axes})
     assert report.ok
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_the_page_on_own_models_is_right():
     page = (pathlib.Path(__file__).parents[2] / "docs" / "own-model.md").read_text()

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from few import one_in
 from torch import nn
 
 import hybridlab as hl
@@ -94,7 +95,9 @@ CASES = [
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("shape, mesh, more", CASES, ids=lambda one: str(one) if isinstance(one, (Mesh, dict)) else "")
+@pytest.mark.parametrize(
+    "shape, mesh, more", one_in(4, CASES), ids=lambda one: str(one) if isinstance(one, (Mesh, dict)) else ""
+)
 def test_ranks_train_it_as_one_device_does(bench, shape, mesh, more):
     report = bench.asked(mesh, model=shape, microbatches=2, optimizer="adamw", clip=0.05, **more)
     assert report.ok, report

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from few import one_in
 from torch import nn
 from torch.nn import functional
 
@@ -105,7 +106,7 @@ def test_the_gradient_is_the_slope_of_the_loss(make):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [modern, *NETS])
+@pytest.mark.parametrize("make", one_in(3, [modern, *NETS]))
 def test_training_on_real_data_lowers_the_loss(make):
     model, losses = make(dtype=torch.float32), []
     weights = list(model.parameters())

@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from few import one_in
 
 import hybridlab as hl
 from hybridlab.cli.main import main as cli
@@ -48,7 +49,7 @@ HELD = {  # bytes for each weight, of float64, on all ranks together
 }
 
 
-@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("name", one_in(3, HELD))
 def test_the_bytes_on_each_rank_are_weights_gradients_and_adams_two_numbers(kept, name):
     mesh, how, copies = HELD[name]
     memory = train(mesh, steps=1, dtype="float64", **ABOUT | how)["memory"]

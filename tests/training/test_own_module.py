@@ -9,6 +9,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from few import one_in
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.nn.utils.weight_norm import WeightNorm
@@ -198,7 +199,7 @@ REFUSED = {  # a model, and what is said of it
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", one_in(3, REFUSED))
 def test_what_is_not_what_its_owner_runs_is_refused_before_a_rank_starts(case):
     model, why = REFUSED[case]
     for verb in (hl.check, hl.dry_run):
@@ -330,7 +331,7 @@ class Quiet(nn.Sequential):
 
 @pytest.mark.ranks
 @pytest.mark.parametrize(
-    "mesh, more", [(PP2, {}), (DP2, {"zero": 1}), (DP2, {"zero": 3}), (PP2, {"schedule": "zb_h1"})]
+    "mesh, more", one_in(2, [(PP2, {}), (DP2, {"zero": 1}), (DP2, {"zero": 3}), (PP2, {"schedule": "zb_h1"})])
 )
 def test_a_weight_without_dims_is_trained_and_proved(mesh, more):
     report = hl.check(mesh, model=net(Loud(8, 8)), loss=squares, data=data, **more)

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from few import first, one_in
 
 import hybridlab as hl
 from hybridlab.training.checkpoints import index
@@ -67,7 +68,7 @@ def test_another_layout_goes_on_with_the_same_losses(stopped, kept, tmp_path, na
     assert went_on == pytest.approx(losses[3:], rel=1e-10) and len(went_on) == 3
 
 
-@pytest.mark.parametrize("mesh, more", [(hl.Mesh(dp=2, pp=2), {"zero": 3}), (hl.Mesh(tp=2), {})], ids=str)
+@pytest.mark.parametrize("mesh, more", first(1, [(hl.Mesh(dp=2, pp=2), {"zero": 3}), (hl.Mesh(tp=2), {})]), ids=str)
 def test_weights_of_any_layout_are_those_of_one_process(mesh, more, kept, tmp_path):
     """And a module takes them, with its own names."""
     found = {}
@@ -96,20 +97,23 @@ def test_without_the_optimizers_state_the_losses_differ(stopped, kept, tmp_path)
 
 @pytest.mark.parametrize(
     "more, says",
-    [
-        ({"seed": 1}, "seed=0, but this run has seed=1"),
-        ({"optimizer": "sgd"}, "optimizer=adamw"),
-        ({"dtype": "bfloat16"}, "dtype=float64, but this run has dtype=bfloat16"),
-        ({"dtype": "float32"}, "dtype=float64, but this run has dtype=float32"),
-        ({"batch": 32}, "batch=16, but this run has batch=32"),
-        ({"data": __file__}, "data=[0-9a-f]{16}, but this run has data=[0-9a-f]{16}: make them equal"),
-        ({"master_dtype": "float32"}, "master_dtype=float64, but this run has master_dtype=float32"),
-        (
-            {"shape": replace(SHAPE, dropout=0.2)},
-            r"saved with dropout=0.1, but this run has dropout=0.2: make them equal$",
-        ),
-        ({"shape": hl.Shape(layers=5, width=16, heads=4, context=8)}, "it has no parameter blocks.4"),
-    ],
+    one_in(
+        4,
+        [
+            ({"seed": 1}, "seed=0, but this run has seed=1"),
+            ({"optimizer": "sgd"}, "optimizer=adamw"),
+            ({"dtype": "bfloat16"}, "dtype=float64, but this run has dtype=bfloat16"),
+            ({"dtype": "float32"}, "dtype=float64, but this run has dtype=float32"),
+            ({"batch": 32}, "batch=16, but this run has batch=32"),
+            ({"data": __file__}, "data=[0-9a-f]{16}, but this run has data=[0-9a-f]{16}: make them equal"),
+            ({"master_dtype": "float32"}, "master_dtype=float64, but this run has master_dtype=float32"),
+            (
+                {"shape": replace(SHAPE, dropout=0.2)},
+                r"saved with dropout=0.1, but this run has dropout=0.2: make them equal$",
+            ),
+            ({"shape": hl.Shape(layers=5, width=16, heads=4, context=8)}, "it has no parameter blocks.4"),
+        ],
+    ),
 )
 def test_another_run_is_refused(stopped, kept, tmp_path, more, says):
     with pytest.raises(ValueError, match=says):  # before a rank is started
@@ -217,8 +221,8 @@ def test_another_name_of_a_checkpoint_and_a_record_that_may_not_be_read_are_told
         learn(hl.Mesh(pp=1), 6, tmp_path, resume=True)
 
 
-@pytest.mark.parametrize("schedule", ["pipedream", "pipedream_2bw"])
-@pytest.mark.parametrize("stash", [True, False])
+@pytest.mark.parametrize("schedule", first(1, ["pipedream", "pipedream_2bw"]))
+@pytest.mark.parametrize("stash", first(1, [True, False]))
 def test_a_schedule_without_a_flush_is_saved_and_goes_on_bit_for_bit(kept, tmp_path, schedule, stash):
     """With the state of every stage's own optimizer."""
     about = dict(schedule=schedule, microbatches=4, batch=8, stash=stash, clip=None)
@@ -233,11 +237,12 @@ def test_a_schedule_without_a_flush_is_saved_and_goes_on_bit_for_bit(kept, tmp_p
     assert sum(memory) == copies * 8 * weights
 
 
-def test_an_asynchronous_save_is_the_same_checkpoint(kept, tmp_path):
+@pytest.mark.parametrize("mesh", first(1, [hl.Mesh(dp=2, pp=2), CUBE]), ids=str)
+def test_an_asynchronous_save_is_the_same_checkpoint(mesh, kept, tmp_path):
     for name, how in (("plain", {}), ("aside", {"async_save": True})):
-        learn(CUBE, 5, tmp_path / name, every=1, zero=1, **how)
-        assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["step-000004", "step-000005"]
-    for one in ("step-000004", "step-000005"):
+        learn(mesh, 4, tmp_path / name, every=1, zero=1, **how)
+        assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["step-000003", "step-000004"]
+    for one in ("step-000003", "step-000004"):
         plain, aside = (
             {f.name: f.read_bytes() for f in (tmp_path / name / one).iterdir()} for name in ("plain", "aside")
         )

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from few import first, one_in
 from safetensors.torch import save_file
 from torch import nn
 from torch.distributed import checkpoint as dcp
@@ -68,7 +69,7 @@ def alike(one, other, by=0.0):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", one_in(3, LAYOUTS))
 def test_the_model_that_comes_back_is_the_one_that_plain_pytorch_trains(kept, name):
     mesh, more = LAYOUTS[name]
     given = net()
@@ -112,7 +113,7 @@ FORMS = {
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", first(1, FORMS))
 def test_a_training_goes_on_from_what_was_written_for_others(kept, tmp_path, monkeypatch, form):
     """And begins with just those numbers: its first loss is that of the module by itself."""
     form, most, has = FORMS[form]

@@ -20,6 +20,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from faults.suffer import alive
+from few import first
 
 from hybridlab.world.processes import frames, gang
 from hybridlab.world.processes.home import FLOOD, Lines
@@ -73,6 +74,7 @@ def test_who_ends_a_gang_waits_until_every_rank_has_hung_up():
         end.close()
 
 
+@pytest.mark.long
 @with_ranks
 def test_what_is_foreseen_their_parent_imports_for_all_ranks_before_they_start(monkeypatch):
     from hybridlab.world.processes import handle, launch
@@ -149,6 +151,7 @@ STRUCK = """
 """As `zygote.main`, but killed when the folder is made, the ranks are there, and nobody has been told."""
 
 
+@pytest.mark.long
 @with_ranks
 def test_a_parent_killed_before_it_says_who_the_ranks_are_leaves_no_folder(tmp_path, monkeypatch):
     from hybridlab.world.processes import handle
@@ -217,6 +220,7 @@ def test_a_rank_that_goes_on_in_time_is_left_alone():
         assert pool.run(rest) == [0]
 
 
+@pytest.mark.long
 @with_ranks
 def test_a_parent_of_ranks_leaves_while_it_imports_when_its_kernel_has_ended(monkeypatch, capfd):
     """What the parent is busy with keeps it from nothing: it ends its ranks and goes, eight seconds before it is ready.
@@ -235,7 +239,7 @@ def test_a_parent_of_ranks_leaves_while_it_imports_when_its_kernel_has_ended(mon
     assert took < 3 and not any(map(alive, pids)) and not capfd.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @with_ranks
 def test_a_parent_that_may_not_write_where_torch_compiles_to_lives_on(monkeypatch):
     """Importing what optimizers need makes that folder; the parent of ranks does so when nothing is asked of it."""
@@ -538,6 +542,7 @@ SURROUNDINGS = {
 }
 
 
+@pytest.mark.long
 @with_ranks
 @pytest.mark.parametrize(
     "which", [pytest.param(one, marks=() if one == "-OO" else pytest.mark.long) for one in SURROUNDINGS]
@@ -594,7 +599,7 @@ def raw_batch(comm):
 
 
 @with_ranks
-@pytest.mark.parametrize("work", [raw_all_reduce, raw_ddp, raw_batch])
+@pytest.mark.parametrize("work", first(1, [raw_all_reduce, raw_ddp, raw_batch]))
 def test_who_died_in_plain_torch_is_named_with_its_place(two, work):
     with pytest.raises(RankError, match="^rank 1 was killed by SIGKILL before giving a result") as caught:
         two.run(work)

@@ -38,8 +38,8 @@ CASES = [
     pytest.param(row.outcome, work, id=f"{row.number} {row.fault}{f' in {work}' if work else ''}", marks=marks)
     for row in ROWS
     if isinstance(row.outcome, Run)
-    for marks in [[pytest.mark.ranks, *([pytest.mark.soak] if row.soak else [])]]
-    for work in row.outcome.works or (None,)
+    for place, work in enumerate(row.outcome.works or (None,))
+    for marks in [[pytest.mark.ranks, *[pytest.mark.long] * (place > 0), *[pytest.mark.soak] * row.soak]]
 ]
 with_ranks = pytest.mark.ranks
 
@@ -521,6 +521,7 @@ def test_without_a_network(driver):
 # ---- rows 78 to 82: output and time
 
 
+@pytest.mark.long
 @with_ranks
 def test_a_flood_is_cut(pools, capsys):
     def flood(comm):

@@ -1,0 +1,24 @@
+"""Of many cases a few run with `make test`, and none is lost."""
+
+import pytest
+from few import first, one_in
+
+CASES = [1, (2, "b"), pytest.param(3, id="three", marks=pytest.mark.ranks), 4, 5]
+
+
+def seen(cases):
+    return [(one.values, one.id, {mark.name for mark in one.marks}) for one in cases]
+
+
+def test_the_first_are_as_they_were_and_the_others_are_long():
+    assert seen(first(1, CASES)) == [
+        ((1,), None, set()),
+        ((2, "b"), None, {"long"}),
+        ((3,), "three", {"ranks", "long"}),
+        ((4,), None, {"long"}),
+        ((5,), None, {"long"}),
+    ]
+
+
+def test_one_in_so_many_begins_with_the_first():
+    assert [marks for *_, marks in seen(one_in(2, CASES))] == [set(), {"long"}, {"ranks"}, {"long"}, set()]
