@@ -10,12 +10,14 @@ import sys
 
 import numpy as np
 
-from hybridlab.predict.judged import bars, megatron, peaks, scores
+from hybridlab.core.what.catalog import machine
+from hybridlab.predict.judged import bars, blocks, megatron, peaks, scores
 from hybridlab.predict.judged.calibrated import shares
 from hybridlab.predict.judged.explained import PEERS, why
 from hybridlab.predict.papers import sc21
 from hybridlab.predict.papers.published import SOURCES, published
-from hybridlab.predict.plans.software import REASONS
+from hybridlab.predict.plans.software import REASONS, SOFTWARE
+from hybridlab.predict.plans.usual import usual
 from tools.course import HOUSE
 
 RECORD, PAGE = HOUSE / "results" / "predictor.json", HOUSE / "docs" / "predictor.md"
@@ -204,12 +206,34 @@ def page(record: dict) -> str:
         _table(("machine", "source", "fraction"), [
             (one["machine"], one["source"], f"{one['share']:.3f}") for one in record["shares"]
         ]),
+        "## Your machine",
+        "`python -m hybridlab measure --suite machine` measures three matmuls, a block, a copy, and an all-reduce of "
+        "two ranks. It writes a TOML file, which `hl.plan(model, \"machine.toml\", …)` and `plan --machine machine.toml` "
+        'read. You can also write such a file: `like = "h200"`, and the numbers that differ. Its `share` is the share '
+        "of the peak that every answer prints.",
+        _measured_blocks(),
         "## Not predicted",
         _table(("source", "what", "rows", "why"), [tuple(map(str, one.values())) for one in record["left_out"]]),
         "## Every row",
         *[part for source in dict.fromkeys(row["source"] for row in rows) for part in _source(rows, source)],
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
+
+
+def _measured_blocks() -> str:
+    """How the share of measured blocks differs from that of training."""
+    kind, large = machine(blocks.GPU), [one for one in published(blocks.TABLE) if (one["t"], one["b"]) == (1, 1)]
+    large = [one for one in large if one["width"] >= 4096]
+    seconds = lambda row: (row["forward_ms"] + row["backward_ms"]) / 1e3
+    shape = lambda row: blocks.shard(row["width"], row["heads"], row["t"])
+    shares = [blocks.share_of(seconds(one), shape(one), one["b"], kind) for one in large]
+    its = usual(kind)
+    trained = its.fit.multiply * SOFTWARE[its.software].library
+    return (
+        f"The share is that of one block. On one H200, the blocks of widths {large[0]['width']:,} to "
+        f"{large[-1]['width']:,} reach {min(shares):.0%} to {max(shares):.0%}, and published training on H100s reaches "
+        f"{trained:.0%}. So such a file predicts the best that a program can reach."
+    )
 
 
 def _table(head, rows) -> str:
