@@ -208,7 +208,7 @@ def page(record: dict) -> str:
         ]),
         "## Your machine",
         "`python -m hybridlab measure --suite machine` measures three matmuls, a block, a copy, and an all-reduce of "
-        "two ranks. It writes a TOML file, which `hl.plan(model, \"machine.toml\", …)` and `plan --machine machine.toml` "
+        'two ranks. It writes a TOML file, which `hl.plan(model, "machine.toml", …)` and `plan --machine machine.toml` '
         'read. You can also write such a file: `like = "h200"`, and the numbers that differ. Its `share` is the share '
         "of the peak that every answer prints.",
         _measured_blocks(),
