@@ -54,16 +54,16 @@ def read(file: str | Path) -> Machine:
     for key, value in given.items():
         if why := _refused(key, value):
             raise wrong(f"{key} = {value!r} {why}.")
-    name = {"name": Path(file).stem, "label": given.get("name", Path(file).stem)}
     said = {key: str(file) for key in given if key != "sources"} | given.pop("sources", {})
-    given = name | given | ({"latency": tuple(given["latency"])} if "latency" in given else {})
+    own: dict[str, Any] = {"name": Path(file).stem, "label": given.get("name", Path(file).stem)} | given
+    if "latency" in own:
+        own["latency"] = tuple(own["latency"])
     if like:
-        base = MACHINES[like]
-        return replace(base, **given, sources=base.sources | said)
-    given = {"across": given.get("inside"), "latency": (0.0, 0.0), "sources": said} | given
-    if missing := [one.name for one in fields(Machine) if one.default is MISSING and given.get(one.name) is None]:
+        return replace(MACHINES[like], **own, sources=MACHINES[like].sources | said)
+    own = {"across": own.get("inside"), "latency": (0.0, 0.0), "sources": said} | own
+    if missing := [one.name for one in fields(Machine) if one.default is MISSING and own.get(one.name) is None]:
         raise wrong(f"it lacks {' and '.join(missing)}. Add them, or like = a machine of the catalog.")
-    return Machine(**given)
+    return Machine(**own)
 
 
 def written(fields: Mapping[str, Any], like: str = "", sources: Mapping[str, str] | None = None) -> str:

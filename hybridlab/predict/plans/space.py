@@ -147,12 +147,16 @@ def slabs(every: Plan, legal: np.ndarray) -> Iterator[tuple[Plan, np.ndarray]]:
     >>> [one.p.ravel().tolist() for one, _ in slabs(many, np.ones((5, 2 * SLAB // 5), bool))]
     [[1, 2], [3, 4], [5]]
     """
-    length, deep = len(legal), legal.ndim
-    rows = max(1, SLAB * length // max(legal.size, 1))
-    varies = lambda field: np.ndim(field) == deep and len(field) == length > 1
-    for begin in range(0, length, rows):
+    rows = max(1, SLAB * len(legal) // max(legal.size, 1))
+    for begin in range(0, len(legal), rows):
         part = slice(begin, begin + rows)
-        yield Plan(*(field[part] if varies(field) else field for field in every)), legal[part]
+        yield Plan(*(_rows(field, part, legal) for field in every)), legal[part]
+
+
+def _rows(field: Any, part: slice, legal: np.ndarray) -> Any:
+    """These sizes of a field of a grid; a field that does not vary with the sizes is returned unchanged."""
+    varies = np.ndim(field) == legal.ndim and len(field) == len(legal) > 1
+    return field[part] if varies else field
 
 
 def _picked(field: np.ndarray, where: tuple[np.ndarray, ...], length: int) -> Amount:
