@@ -7,7 +7,7 @@ import torch
 
 import hybridlab as hl
 from hybridlab.core.what.catalog import machine
-from hybridlab.measuring import one_device
+from hybridlab.measuring import timed
 from hybridlab.measuring.here import FEW, MANY, OURS, _microbatch, calibrated, here, hidden, in_turns
 from hybridlab.predict.plans.performance import pieces, step
 from hybridlab.predict.plans.plan import Plan
@@ -55,8 +55,8 @@ def test_a_microbatch_has_so_many_sequences_of_the_models_length():
 
 def test_what_is_done_many_times_between_two_looks_at_the_clock_is_told_of_one(monkeypatch):
     done, clock = [], lambda device: lambda: 0.25 * len(done)
-    monkeypatch.setattr(one_device, "own_clock", clock)
-    assert one_device._least(lambda: done.append(1), torch.device("cpu"), repeat=2, times=4) == 0.25
+    monkeypatch.setattr(timed, "own_clock", clock)
+    assert timed.least(lambda: done.append(1), torch.device("cpu"), repeat=2, times=4) == 0.25
 
 
 @pytest.mark.long

@@ -155,7 +155,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(mon
 @pytest.mark.parametrize(
     "suite, sentence",
     [
-        ("tpu", "choose cpu, gpu or course"),
+        ("tpu", "choose cpu, gpu, machine or course"),
         ("gpu", "needs a GPU that torch can use"),
         ("course", "start it in the folder"),
     ],

@@ -19,6 +19,7 @@ from hybridlab.training.costs import costs_of
 from hybridlab.training.dry.one_rank import Dry, played
 from hybridlab.training.job import Job
 from hybridlab.training.make_job import job_of
+from hybridlab.training.models.gallery import model_of
 
 AS_ON_GPUS = {"dtype": "bfloat16", "optimizer": "adamw"}  # defaults
 A_RANK, A_PASS = 3e-3, 4e-3  # minimum seconds: for each rank of the mesh, for a layer's forward and backward
@@ -66,6 +67,7 @@ def _refuse_sizes(given: dict):
     of = {name: one.usual for name, one in asked.OWN.items()} | {name: x for name, x in given.items() if x is not None}
     shape = of["model"] if isinstance(of["model"], Shape) else of["shape"]
     if isinstance(shape, Shape) and of["microbatches"]:
+        model_of(shape, of["loss"], of["data"]).refuse()  # its reasons come first
         _refuse_passes(shape.layers + ENDS, of["microbatches"] * of["accumulate"])
 
 
