@@ -139,7 +139,7 @@ def _memory(x) -> int:
 def room_of(text: str | float) -> float:
     """A capacity: bytes, or a fraction of the memory that a run in core needs. The text or number comes from the user.
 
-    raises  ValueError that says which values are valid
+    raises  a ValueError that says which values are valid
 
     >>> room_of("64KiB"), room_of("2e6"), room_of(0.5)
     (65536.0, 2000000.0, 0.5)

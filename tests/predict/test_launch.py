@@ -402,5 +402,5 @@ def test_a_script_asks_for_as_many_nodes_as_are_needed():
     assert "#SBATCH --nodes=4\n" in text and "#SBATCH --time=01:30:00\n" in text and "--nproc-per-node=8" in text
     line = text.splitlines()[-1].split("pretrain_gpt.py ")[1]
     assert parsed(shlex.split(line))["pipeline_model_parallel_size"] == "4"
-    with pytest.raises(ValueError, match="do not fill nodes of 8"):
+    with pytest.raises(ValueError, match="do not fill whole nodes of 8"):
         slurm(Plan(d=12), 8, "training.py", [])

@@ -358,7 +358,7 @@ def test_a_forward_may_ask_for_numbers_that_follow_from_its_batch():
 
 @pytest.mark.slow
 def test_a_forward_that_asks_for_a_weights_number_is_told_so():
-    with pytest.raises(ValueError, match="reads numbers of a tensor .* does not know.* or use hl.run"):
+    with pytest.raises(ValueError, match="reads values of a tensor .* does not know.* or use hl.run"):
         dry_run(Mesh(pp=3), model=masked(Choosing()), batch=8, microbatches=2, rank=2)
 
 

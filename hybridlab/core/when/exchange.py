@@ -216,7 +216,8 @@ def _rows(lines):
             raise ValueError(f"line {number} differs from the others: write 'rank {rank}:' on every line, or on none")
         if name and int(name[1]) != rank:
             raise ValueError(
-                f"line {number} is labelled rank {int(name[1])}: label it rank {rank}, each rank once and in order"
+                f"line {number} is labelled rank {int(name[1])}: label it rank {rank}, and list each "
+                "rank once, in order"
             )
         yield from itertools.repeat((), idle)
         yield _cells(number, line[name.end() :] if name else line)

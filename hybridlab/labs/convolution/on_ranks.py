@@ -1,7 +1,7 @@
 """Notebook 34 on real ranks: halos counted word by word, statistics of a batch norm, and a step of a strip, timed.
 
 A *word* is one number. In `timed` rows and the link are emulated: a rank waits instead of computing an output row, and
-messages arrive with a delay. The layers, the messages and the waiting for them are real.
+messages arrive with a delay. The layers, the messages and the waits for them are real.
 """
 
 import time

@@ -71,7 +71,7 @@ def captioned(
 
 
 def sheet(width: float, height: float, title: str, summary: str, body: list[str]) -> str:
-    """A complete SVG: a light ground, a title, a description in words, and the drawing.
+    """A complete SVG: a light background, a title, a description in words, and the drawing.
 
     It is as wide as its column, up to `width`: at a fixed width, a narrow page would cut it off.
     """

@@ -96,7 +96,7 @@ class Writing:
         return self.thread is None or not self.thread.is_alive()
 
     def finish(self) -> Path:
-        """Wait for the files of all ranks, and rename the checkpoint to its final name; returns its folder."""
+        """Wait for the files of all ranks, rename the checkpoint to its final name, and return its folder."""
         if self.thread:
             self.thread.join()
         if self.error:
