@@ -389,7 +389,7 @@ def test_an_index_by_numbers_asks_for_none_and_one_by_unknown_flags_does():
     x = torch.zeros(4, 2, device="meta")
     with Known():
         assert x[torch.zeros(3, device="meta").argsort()].shape == (3, 2)
-        with pytest.raises(ValueError, match="numbers of a tensor \\(index\\)"):
+        with pytest.raises(ValueError, match="values of a tensor \\(index\\)"):
             x[torch.zeros(4, device="meta") > 0]
 
 

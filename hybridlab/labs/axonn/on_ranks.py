@@ -16,7 +16,7 @@ AXES = ("x", "y", "z")
 
 
 class Home(NamedTuple):
-    """The result of one rank: the largest gap to one device, and the words that it sent."""
+    """The result of one rank: the largest difference from one device, and the words that it sent."""
 
     gap: float
     forward: int

@@ -256,7 +256,7 @@ TASKS: dict[str, Task] = {
             "(b). Add experts' gradients over dp, all others over dp and ep; divide all of them by "
             'comm.mesh["dp"] * comm.mesh["ep"].',
         ),
-        objective="Say over which ranks a gradient is all-reduced, and by which number it is divided.",
+        objective="Say over which ranks a gradient is all-reduced, and by what number it is divided.",
         difficulty=2,
         minutes=7,
     ),

@@ -112,8 +112,8 @@ def by_sums(
 
     sizes  bytes of the tensors, from small to large: the small ones give the latency;  seconds  of each
 
-    Ranks on one node measure the link inside the node. All ranks of several nodes measure the link between nodes, if the
-    link inside is known.
+    Ranks on one node measure the link inside the node. All ranks of several nodes measure the link between nodes, if
+    the link inside is known.
 
     raises  ValueError if the times do not determine a link
 

@@ -244,7 +244,7 @@ class Explorer(anywidget.AnyWidget):
                 self._tell_running(on=False, text=text)
 
     def _measured(self, real):
-        """Show the measurement under its prediction with the costs of the run; returns the caption."""
+        """Show the measurement under its prediction with the costs of the run, and return the caption."""
         calibrated = predicted_for(real)
         self._show([calibrated, *self._ahead[1:], real])
         gap = abs(real.bubble_fraction - calibrated.bubble_fraction)

@@ -85,7 +85,7 @@ class Door:
         self._send("send", x, to, tag).wait()
 
     def recv(self, x, source, tag=0):
-        """Receive into x the tensor that rank `source` sends with this tag; returns x."""
+        """Receive into x the tensor that rank `source` sends with this tag, and return x."""
         return self._recv("recv", x, source, tag).wait()
 
     def isend(self, x, to, tag=0) -> Message:
