@@ -91,7 +91,7 @@ class KeepingWork(ModelWork):
 class Keeping:
     """The tensors that autograd saves in one forward.
 
-    arena    that counts the memory on the device
+    arena    the arena that counts the memory on the device
     there    tensors that always stay on the device: weights, the batch
     entered  the stage's input, which stays on the device;  saved  all other tensors, which a swap moves
     """

@@ -33,7 +33,7 @@ from hybridlab.world.talk.nans import UNWATCHED
 class Trainer:
     """One rank's part of a job: its stages, its player, its optimizer.
 
-    layout   of all parameters;  weights  those of this rank, see `modes`
+    layout   the layout of all parameters;  weights  those of this rank, see `modes`
     watch    as in `Player`
 
     raises  ValueError if the ranks belong to another mesh, or one of them has another layout or other initial weights

@@ -174,7 +174,7 @@ def _track(track: str) -> str:
 class Held:
     """A rank's comm with a slow link: a message arrives after at least `seconds`; each message is recorded.
 
-    note  note(track, name, begin, end), in ns;  name  of the messages that begin now
+    note  note(track, name, begin, end), in ns;  name  the name of the messages that begin now
     """
 
     def __init__(self, comm, seconds: float, note):

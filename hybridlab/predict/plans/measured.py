@@ -110,7 +110,7 @@ def by_sums(
 ) -> Machine:
     """The machine, with a link fitted to the times of all-reduces over this number of neighbouring ranks.
 
-    sizes  bytes of the tensors, from small to large: the small ones give the latency;  seconds  of each
+    sizes  bytes of the tensors, from small to large: the small ones give the latency;  seconds  the seconds of each
 
     Ranks on one node measure the link inside the node. All ranks of several nodes measure the link between nodes, if
     the link inside is known.

@@ -72,7 +72,7 @@ def explore(
 
     shown    names of schedules, which follow all sliders ("1f1b" if none is given); your own schedules, which follow
              the costs; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
-    ranks    of the pipeline;  microbatches  of one step;  latency  of a message
+    ranks    the number of ranks;  microbatches  the number in a step;  latency  the latency of a message
     chunks   stages per rank v, for the schedules that take it
     slices   token slices of a row n, for the schedules that take it
     F, I, W  durations of forward, input half, weight half (a full backward takes I + W) of all stages of a rank

@@ -58,7 +58,7 @@ def captioned(
 ) -> Still:
     """A sheet with its words below the drawing.
 
-    y     of the first line of the words;  left  margin of the lines, on the left and on the right
+    y     the y of the first line of the words;  left  margin of the lines, on the left and on the right
     fill  the largest part of the width between the margins that a line may fill
     foot  pixels below the last line, in addition to the usual ones
 

@@ -1,4 +1,4 @@
-"""The supervisor: watches the ranks from the kernel, with a sentence for each kind of hang.
+"""The supervisor watches the ranks from the kernel, and describes each kind of hang in one sentence.
 
 `Watch` reads the journal of one run. It can prove two kinds of trouble, and reports them at once: operations that do
 not match, and deadlocks (`compare`). The third kind needs a time limit: a rank has waited in one operation for `hang_s`

@@ -77,7 +77,7 @@ class Ledger:
 
         size  bytes of the full tensor;  x  the tensor that is sent, or None if shapes may differ
         how  the reduction, or other text on which all ranks of the group must agree;  root  a global number
-        shape  replaces that of x;  lengths  of the parts, see `lengths`
+        shape  replaces that of x;  lengths  the lengths of the parts, see `lengths`
         waits  whether the rank waits here until the operation ends; if not, `waiting` announces the wait later
         """
         source, columns = (self._speaker, "") if self._speaker else called()
