@@ -52,7 +52,7 @@ def room(package: str, names: dict[str, str], modules: str = "") -> tuple[Callab
 def needed(module: str):
     """The module of this name, imported.
 
-    raises  ModuleNotFoundError that says how to install a missing package that this module or its imports need
+    raises  a ModuleNotFoundError that says how to install a missing package that this module or its imports need
 
     >>> needed("math").pi
     3.141592653589793

@@ -119,7 +119,7 @@ def typed(function: Callable) -> Callable:
 def _bound(name: str, signature: inspect.Signature, given, named) -> inspect.BoundArguments:
     """The arguments by name.
 
-    raises  TypeError that says what is missing
+    raises  a TypeError that says what is missing
     """
     try:
         return signature.bind(*given, **named)

@@ -3,7 +3,7 @@
     python -m tools.first_hour            every step that was not yet run on this machine with this code
     python -m tools.first_hour --again    all of them
     python -m tools.first_hour --only ways course   these steps
-    python -m tools.first_hour --nccl     ranks that share a GPU talk by NCCL where torch's own code needs it
+    python -m tools.first_hour --nccl     ranks that share a GPU communicate via NCCL where torch's own code needs it
     python -m tools.first_hour --emulated what can be run on the emulated accelerator, without a GPU
 
 Each step, or each of its notebooks and jobs, has a limit of ten minutes. You can stop the command and continue later.

@@ -25,8 +25,9 @@ GROUPS = ("kind", "machine", "source", "software", "model")
 BLIND = (
     "Only one number is fitted to the other sources: the fraction of the peak that GEMMs reach on a machine. The other "
     "terms, and the fractions of messages that programs hide (`hybridlab/predict/plans/software.py`), were set by "
-    "people who knew these tables. How each program works is in its documentation; the explanations of `asked`, "
-    "`traffic`, `narrow` and `library` are our own. Published runs that are not on this page would be a stricter test."
+    "people who knew these tables. How each program works is described in its documentation; the explanations of "
+    "`asked`, `traffic`, `narrow` and `library` are our own. Published runs that are not on this page would be a "
+    "stricter test."
 )
 
 

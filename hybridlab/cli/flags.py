@@ -104,7 +104,8 @@ def read_schedule(chosen, ranks=None):
 
     if isinstance(chosen.slices, tuple) and not hasattr(chosen, "model"):
         raise ValueError(
-            "--slices has lengths, but only a model has tokens: give a number of slices, or use check, train or dry-run"
+            "--slices gives lengths in tokens, but this command runs without a model: give a number of slices, or use "
+            "check, train or dry-run"
         )
     said = {"chunks": chosen.chunks, "copies": chosen.copies, "slices": number_of(chosen.slices)}
     more = {name: value for name, value in said.items() if value is not None}

@@ -17,7 +17,7 @@ from hybridlab.lazily import how_to_install
 
 @output.to_the_end
 def main(arguments=None) -> int:
-    """Run one command; returns the exit code. With --json an error is the last line, as an object."""
+    """Run one command, and return the exit code. With --json an error is the last line, as an object."""
     typed = sys.argv[1:] if arguments is None else arguments
     name = next((f"hybridlab {word}" for word in typed[:1] if word in COMMANDS), "hybridlab")
     try:

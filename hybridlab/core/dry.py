@@ -29,14 +29,14 @@ GB = 1e9
 class DryRun:
     """One rank in one training step.
 
-    job       in words;  rank  of the mesh
+    job       in words;  rank  the rank of the mesh
     actions   in order: compute actions, then "sums" (the remaining reductions) and "update"
     held      (actions, kinds) bytes at the peak of each action, by `KINDS`; receives, sends and reductions after an
               action belong to the next one
     kept      (actions, kinds) bytes held at the end of each
     messages  {column: one value for each operation}, see `SENT`; peer is a rank, or None for a collective of the group
     begin, end  (actions,) predicted, in `unit`;  length  of the step, without the all-reduce over dp and the optimizer
-    seconds   of the dry run itself;  room  bytes of a device, or None
+    seconds   the seconds of the dry run itself;  room  bytes of a device, or None
     """
 
     job: str

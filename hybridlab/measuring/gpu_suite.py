@@ -112,7 +112,7 @@ def rows(gpus: int) -> Iterator[dict]:
 
 
 def ask(question: Question, placed: Placement) -> dict:
-    """Run the ranks of one question; returns how they ended, their results, and NCCL's messages."""
+    """Run the ranks of one question, and return how they ended, their results, and NCCL's messages."""
     with tempfile.TemporaryDirectory(prefix="hybridlab-") as folder:
         begin = time.monotonic()
         ranks = [_start(question, placed, rank, folder) for rank in range(question.ranks)]

@@ -27,7 +27,7 @@ SAME = ("machine", "cores", "device", "gpus", "torch", AT_ONCE)  # of two record
 def measure(
     suite: str = "cpu", out: str | Path = "results", on_row=lambda row: None, only: Sequence[str] = (), jobs: int = 1
 ) -> tuple[dict, Path]:
-    """Run a suite; returns its record and the file that holds it, `<suite>-<day>.json` in the folder `out`
+    """Run a suite, and return its record and the file that holds it, `<suite>-<day>.json` in the folder `out`
     (`course-<device>-<day>.json`); later ones of a day end in -2, -3, …
 
     on_row  called with each row as soon as it is measured and in the file, so an interrupted run loses nothing

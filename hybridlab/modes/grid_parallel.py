@@ -137,7 +137,7 @@ class Crossing(NamedTuple):
     """A module that sends along x.
 
     kind    "leave": a matrix whose inputs are cut; "enter": a matrix whose outputs are cut; "norm"
-    name    of the module;  letter  of the features that are not cut
+    name    the name of the module;  letter  the letter of the features that are not cut
     """
 
     kind: str

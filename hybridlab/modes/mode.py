@@ -48,7 +48,8 @@ class Option(NamedTuple):
 class Mode:
     """One way to be parallel.
 
-    name     in sentences;  axis  of the mesh along which it works, or "";  purpose  of its messages in the ledger
+    name     its name in sentences;  axis  the axis of the mesh along which it works, or ""
+    purpose  the purpose of its messages in the ledger
     core     whether its messages belong to the core of attention, between queries and keys
     options  {name: Option};  copied  letters of dims that may be shorter than the axis that cuts them
     factors  {name: choices}: its rows in the table of combinations that are all proved equal (tests/equality.py)

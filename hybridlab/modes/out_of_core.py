@@ -91,7 +91,7 @@ class KeepingWork(ModelWork):
 class Keeping:
     """The tensors that autograd saves in one forward.
 
-    arena    that counts the memory on the device
+    arena    the arena that counts the memory on the device
     there    tensors that always stay on the device: weights, the batch
     entered  the stage's input, which stays on the device;  saved  all other tensors, which a swap moves
     """
@@ -139,7 +139,7 @@ def _memory(x) -> int:
 def room_of(text: str | float) -> float:
     """A capacity: bytes, or a fraction of the memory that a run in core needs. The text or number comes from the user.
 
-    raises  ValueError that says which values are valid
+    raises  a ValueError that says which values are valid
 
     >>> room_of("64KiB"), room_of("2e6"), room_of(0.5)
     (65536.0, 2000000.0, 0.5)

@@ -18,7 +18,7 @@ import torch
 class Arena:
     """Memory for saved activations.
 
-    capacity  in bytes;  rank  that owns the device;  doing  the rank's current action, for the error
+    capacity  its size in bytes;  rank  the rank that owns the device;  doing  the rank's current action, for the error
     held, peak  bytes held now, and the maximum so far
 
     raises  MemoryError, from `take`, with one sentence
@@ -79,7 +79,7 @@ class Arena:
 class Kept:
     """The storage of a saved tensor: on the device, or moved to the host.
 
-    size  in bytes;  flat  its bytes as one row of numbers, on the device; None while they are in `host`
+    size  its bytes;  flat  its bytes as one row of numbers, on the device; None while they are in `host`
     """
 
     def __init__(self, arena: Arena, x: torch.Tensor):

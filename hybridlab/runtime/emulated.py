@@ -23,7 +23,7 @@ class EmulatedWork:
     """Waiting instead of computing: real processes, real messages and collectives, given durations (in seconds per
     stage).
 
-    elements  of a message;  latency  seconds added to each message
+    elements  the number of elements of a message;  latency  seconds added to each message
     jitter    relative standard deviation of durations, the same for one action in every order and run
 
     `pace` is 1; with 0 there is no waiting, so a warm-up step costs only its messages. `offset`, in seconds, aligns

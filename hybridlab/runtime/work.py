@@ -139,11 +139,11 @@ class ModelWork:
         return self.exchanging(action, value) if self.exchanging else [Message(lambda x=x: x) for x in value]
 
     def reduce(self, comm, action):
-        """Start to reduce this stage's gradients over its copies; returns handles to wait for."""
+        """Start to reduce this stage's gradients over its copies, and return handles to wait for."""
         return self.weights.reduce(comm, action)
 
     def unshard(self, comm, action):
-        """Start to gather this stage's weights; returns handles to wait for."""
+        """Start to gather this stage's weights, and return handles to wait for."""
         return self.weights.unshard(action.stage)
 
     def reshard(self, action):

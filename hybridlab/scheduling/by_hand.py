@@ -104,7 +104,7 @@ class ByHand:
     def choose(self, rank: int, kind: str) -> "ByHand":
         """The schedule in the making after a rank's next action of this kind.
 
-        raises  ValueError that says why that is not possible, and what comes first
+        raises  a ValueError that says why that is not possible, and what comes first
         """
         choice = next((one for one in self.choices(rank) if one.kind == kind), None)
         if choice is None:

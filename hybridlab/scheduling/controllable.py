@@ -11,7 +11,7 @@ PERIOD = 6  # slots of one microbatch on a rank: F, I, W of both chunks
 
 
 def v_half(ranks: int, microbatches: int) -> Schedule:
-    """A V with half the activations of 1F1B, and half of its bubble: every second hop takes two slots.
+    """A V with half the activations of 1F1B, and half its bubble: every second hop takes two slots.
 
     Placement:   stages r and 2p-1-r on rank r
     Order:       a pattern that repeats every six slots, with hops of 1 and 2 slots in turn

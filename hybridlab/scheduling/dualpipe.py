@@ -61,7 +61,7 @@ def dualpipe_v(ranks: int, microbatches: int) -> Schedule:
 def _steps(h, H, count, passes, enough):
     """The eight steps of one rank, h ranks from its end of H; direction 0 is the near one, 1 the far one.
 
-    passes  of each direction: (stage, replica, first microbatch);  count  microbatches of each direction
+    passes  the passes of each direction: (stage, replica, first microbatch);  count  microbatches of each direction
     """
     near, far, program, waiting = 0, 1, [], []
     taken = {(kind, way): 0 for kind in "FB" for way in (near, far)}

@@ -95,8 +95,8 @@ def on_slices(schedule: Schedule, slices: int) -> Schedule:
     _refuse(slices)
     if schedule.replicas > schedule.dp:
         raise ValueError(
-            f"slices={slices} is invalid: {schedule.name} runs in two directions, and a key has its gradient on one "
-            "rank. Give a schedule in one direction"
+            f"slices={slices} is invalid: {schedule.name} runs in two directions, but the gradient of a key is on "
+            "only one rank. Give a schedule in one direction"
         )
     if schedule.lowered or schedule.skips or schedule.breaks or schedule.exchanges:
         raise ValueError(

@@ -94,6 +94,6 @@ def worst(gaps) -> float:
 
 
 def nearer(off: torch.Tensor, move: torch.Tensor) -> float:
-    """The fraction of a weight's elements that are off by less than half of their move. It is 0 for a weight that never
+    """The fraction of a weight's elements that are off by less than half their move. It is 0 for a weight that never
     moved, and one half for one that moved at random."""
     return float((off <= move / 2).double().mean()) if move.numel() else 1.0

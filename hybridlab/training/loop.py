@@ -33,7 +33,7 @@ from hybridlab.world.talk.nans import UNWATCHED
 class Trainer:
     """One rank's part of a job: its stages, its player, its optimizer.
 
-    layout   of all parameters;  weights  those of this rank, see `modes`
+    layout   the layout of all parameters;  weights  those of this rank, see `modes`
     watch    as in `Player`
 
     raises  ValueError if the ranks belong to another mesh, or one of them has another layout or other initial weights
@@ -219,7 +219,7 @@ class Trainer:
         return math.sqrt(math.fsum(self._numbers(self.report.all_reduce(torch.stack(squares)))))
 
     def step(self, step: int) -> tuple[list[float], torch.Tensor]:
-        """One step; returns the losses, each before its update, and the times of the actions."""
+        """One step, and return the losses, each before its update, and the times of the actions."""
         losses = self._played(step)
         if self.job.flushes:
             self.update()

@@ -14,7 +14,7 @@ class Report:
     """The differences of a layout from one device.
 
     gaps    {"loss", "norm", "gradient <name>", "weight <name>", "buffer <name>": relative gap, see `training.gaps`}
-    tolerance  of each gap;  noisy  {name: its tolerance}, where rounding noise allows more
+    tolerance  the tolerance of each gap;  noisy  {name: its tolerance}, where rounding noise allows more
     adam    {"weight <name>": difference over its bound}, instead of gaps, for weights updated by Adam
     unproved  {name: its tolerance, 1 or more}: a gradient of zero, or a weight that never moved, would pass too;
               infinite if one device has exactly that

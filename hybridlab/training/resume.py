@@ -94,7 +94,7 @@ def stored_layout(job) -> Layout:
 
 
 def resumed(trainer, saving: Saving) -> int:
-    """Load the newest checkpoint into a trainer, if it should resume; returns the first step to run.
+    """Load the newest checkpoint into a trainer, if it should resume, and return the first step to run.
 
     raises  as `Saving.refuse`, and if the checkpoint is damaged
     """
@@ -138,7 +138,7 @@ class Saver:
         checkpoint.refuse_unshared(self.door, saving.folder)
 
     def after(self, step: int) -> bool:
-        """Save a checkpoint before this step if one is due; returns whether the run has been asked to stop."""
+        """Save a checkpoint before this step if one is due, and return whether the run has been asked to stop."""
         stop, job, every = self._agreed(), self.trainer.job, self.saving.every
         if stop or step == job.steps or (every and step % every == 0):
             self.finish()

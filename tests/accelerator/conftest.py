@@ -49,7 +49,7 @@ def proofs(eight):
 
 @pytest.fixture
 def shared():
-    """One device for all ranks of a test: they talk by gloo."""
+    """One device for all ranks of a test: they communicate via gloo."""
     with started(1):
         yield
 

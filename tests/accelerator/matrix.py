@@ -8,7 +8,7 @@ Each tells one line of JSON: name, ok, largest_gap, seconds, error. Words choose
 the whole name of a job chooses that one. The exit code is 1 when anything differs.
 
 Where torch sees no GPU, or HYBRIDLAB_DEVICES says gpu:N, devices are emulated: eight, so that each rank has its own and
-talks as by NCCL; with --devices 1 all share one and talk by gloo.
+communicates as via NCCL; with --devices 1 all share one and communicate via gloo.
 """
 
 import argparse

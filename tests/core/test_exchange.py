@@ -423,7 +423,7 @@ def test_files_that_are_no_schedules(content, says, tmp_path):
 
 @pytest.mark.parametrize("source", [7, None, b"0F0 0B0", ["0F0"]])
 def test_what_is_neither_text_nor_path(source):
-    with pytest.raises(ValueError, match=f"read from a {type(source).__name__}: give a text"):
+    with pytest.raises(ValueError, match=f"read from a {type(source).__name__}: give a string"):
         hl.Schedule.from_csv(source)
 
 

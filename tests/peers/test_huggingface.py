@@ -148,7 +148,7 @@ def test_a_dry_run_answers_what_masks_ask():
     model = hl.Model.from_hf(config_of("Llama"), data=Padded())
     one = hl.dry_run(hl.Mesh(pp=2), model=model, batch=4, microbatches=2, dtype="float32")
     assert one.bytes["messages"] >= 4 * 8 * 32 * 4, "of four rows, 8 tokens of width 32 in float32"
-    with pytest.raises(ValueError, match=r"reads numbers of a tensor \(nonzero\) that a dry run does not know"):
+    with pytest.raises(ValueError, match=r"reads values of a tensor \(nonzero\) that a dry run does not know"):
         hl.dry_run(hl.Mesh(pp=2), model=hl.Model.from_hf(config_of("Mixtral")), batch=4, microbatches=2)
 
 

@@ -88,7 +88,7 @@ BAD = [
     (lambda: by_step("gpt-145.6b", "a100", ONE._replace(p=0), 2304, 24.8), "p=0 is not possible"),
     (lambda: by_products("a100", [(4096, 4096, 4096, 1e-5)]), "a100 needs 0.000441 s at its peak"),
     (lambda: by_sums("a100", 8, [1e6], [1e-4]), "1 sizes with 1 times on 8 ranks do not determine a link"),
-    (lambda: by_sums("a100", 12, [1e6, 1e8], [1e-4, 1e-3]), "12 ranks do not fill nodes of 8"),
+    (lambda: by_sums("a100", 12, [1e6, 1e8], [1e-4, 1e-3]), "12 ranks do not fill whole nodes of 8"),
     (lambda: by_sums("a100", 16, [1e6, 1e9], [1e-9, 1e-9]), "measure the link inside a node first"),
     (lambda: by_sums("a100", 8, [1e6, 1e9], [1e-3, 1e-3 / 2]), "larger tensors took no longer, so the bandwidth"),
 ]

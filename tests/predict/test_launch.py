@@ -200,7 +200,7 @@ def test_a_config_is_a_dict_a_text_a_file_or_a_folder(tmp_path):
         (LLAMA | {"head_dim": 0}, "head_dim=0 in the config is not valid: give a whole number, 1 or more"),
         (DEEPSEEK | {"moe_layer_freq": [1]}, "moe_layer_freq has 1 entries for 61 layers: give one for each"),
         (QWEN | {"mlp_only_layers": "all"}, "mlp_only_layers='all' in the config is not valid: give a list of whole"),
-        ([1, 2], "the config is a list: give a dict, a text, or the path of a config.json"),
+        ([1, 2], "the config is a list: give a dict, a string or the path of a config.json"),
     ],
 )
 def test_what_cannot_be_read_is_said(config, words):
@@ -402,5 +402,5 @@ def test_a_script_asks_for_as_many_nodes_as_are_needed():
     assert "#SBATCH --nodes=4\n" in text and "#SBATCH --time=01:30:00\n" in text and "--nproc-per-node=8" in text
     line = text.splitlines()[-1].split("pretrain_gpt.py ")[1]
     assert parsed(shlex.split(line))["pipeline_model_parallel_size"] == "4"
-    with pytest.raises(ValueError, match="do not fill nodes of 8"):
+    with pytest.raises(ValueError, match="do not fill whole nodes of 8"):
         slurm(Plan(d=12), 8, "training.py", [])

@@ -393,7 +393,7 @@ REFUSED = {
         "0.bias belongs to the outputs of 0.weight, F: name its dimension 'F' too",
     ),
     "dims of nothing": (dict(model=layers(), dims={"9.bias": "F"}), "dims names 9.bias, but the model has no such"),
-    "dims that are no text": (dict(model=layers(), dims={"0.bias": ("F",)}), "are a tuple: give a text"),
+    "dims that are no text": (dict(model=layers(), dims={"0.bias": ("F",)}), "are a tuple: give a string"),
     "dims of a Model": (dict(model=NAMED, dims={}), "dims applies only to your own module, and this model has its own"),
     "inputs alone": (dict(model=layers(), data=lambda s, r: torch.ones(r, 8)), "a Tensor: return (inputs, targets)"),
     "a layer that does not fit": (

@@ -358,7 +358,7 @@ def test_a_forward_may_ask_for_numbers_that_follow_from_its_batch():
 
 @pytest.mark.slow
 def test_a_forward_that_asks_for_a_weights_number_is_told_so():
-    with pytest.raises(ValueError, match="reads numbers of a tensor .* does not know.* or use hl.run"):
+    with pytest.raises(ValueError, match="reads values of a tensor .* does not know.* or use hl.run"):
         dry_run(Mesh(pp=3), model=masked(Choosing()), batch=8, microbatches=2, rank=2)
 
 
@@ -389,7 +389,7 @@ def test_an_index_by_numbers_asks_for_none_and_one_by_unknown_flags_does():
     x = torch.zeros(4, 2, device="meta")
     with Known():
         assert x[torch.zeros(3, device="meta").argsort()].shape == (3, 2)
-        with pytest.raises(ValueError, match="numbers of a tensor \\(index\\)"):
+        with pytest.raises(ValueError, match="values of a tensor \\(index\\)"):
             x[torch.zeros(4, device="meta") > 0]
 
 

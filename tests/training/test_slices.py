@@ -298,7 +298,7 @@ def test_another_number_of_slices_than_the_schedules_is_refused():
 
 def test_lengths_without_a_model_are_refused(capsys):
     assert main(["simulate", "--schedule", "seq1f1b", "--slices", "12,9,7"]) == 2
-    assert "only a model has tokens" in capsys.readouterr().err
+    assert "this command runs without a model" in capsys.readouterr().err
 
 
 # ---- what a dry run predicts

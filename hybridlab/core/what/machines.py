@@ -69,7 +69,7 @@ def read(file: str | Path) -> Machine:
 def written(fields: Mapping[str, Any], like: str = "", sources: Mapping[str, str] | None = None) -> str:
     """The text of a file that describes a machine.
 
-    fields  of `Machine`;  like  a machine of the catalog, or ""
+    fields  the fields of `Machine`;  like  a machine of the catalog, or ""
     sources  {field: the source of its number}
 
     >>> print(written({"share": 0.6}, "h200", {"share": "measured, 2026"}))

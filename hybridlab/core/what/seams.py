@@ -40,7 +40,7 @@ MISSING = object()  # not None, which an attribute may be
 class Draws:
     """The place in training on which a model's random draws depend, together with a place in a tensor.
 
-    seed  of the training;  step  of the optimizer
+    seed  the seed of the training;  step  the step of the optimizer
     row   the number, in the global batch, of the first sequence of the next call
     on    whether numbers are drawn: not in evaluation
     """

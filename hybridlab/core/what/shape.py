@@ -62,7 +62,7 @@ class Block(NamedTuple):
 class Shape:
     """The sizes of a model, which determine its parameters, FLOPs and messages. A GPT, or with heads=0 an MLP.
 
-    layers      blocks;  width  of the residual stream (h in papers)
+    layers      blocks;  width  the width of the residual stream (h in papers)
     heads       attention heads; they must divide width; 0: blocks without attention
     context     positions in one sequence (s in papers)
     vocabulary  256: one token per byte

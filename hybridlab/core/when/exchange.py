@@ -129,7 +129,7 @@ def written(text: str, path: str | PathLike[str] | None = None) -> str:
 def from_source(source: str | PathLike[str], name: str = "typed order") -> dict:
     """The facts in a text, or in the text file at a path: a `Path`, or one line that ends in .csv, .tsv or .txt."""
     if not isinstance(source, str | os.PathLike):
-        raise ValueError(f"a schedule cannot be read from a {type(source).__name__}: give a text or a path")
+        raise ValueError(f"a schedule cannot be read from a {type(source).__name__}: give a string or a path")
     if isinstance(source, str) and ("\n" in source or not source.endswith((".csv", ".tsv", ".txt"))):
         return from_text(source, name)
     return from_text(read(source), name)
@@ -216,7 +216,8 @@ def _rows(lines):
             raise ValueError(f"line {number} differs from the others: write 'rank {rank}:' on every line, or on none")
         if name and int(name[1]) != rank:
             raise ValueError(
-                f"line {number} is labelled rank {int(name[1])}: label it rank {rank}, each rank once and in order"
+                f"line {number} is labelled rank {int(name[1])}: label it rank {rank}, and list each "
+                "rank once, in order"
             )
         yield from itertools.repeat((), idle)
         yield _cells(number, line[name.end() :] if name else line)

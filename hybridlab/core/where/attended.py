@@ -16,7 +16,8 @@ import numpy as np
 def looks(context: int, documents: tuple[int, ...] = (), causal: bool = True) -> np.ndarray:
     """The span of positions that each position attends to, (context, 2); neither column ever decreases.
 
-    documents  their lengths, in order; none: the row is one document;  causal     a position sees no later position
+    documents  the lengths of the documents, in order; none: the row is one document
+    causal     whether a position sees no later position
 
     >>> looks(5, documents=(2, 3)).tolist()
     [[0, 1], [0, 2], [2, 3], [2, 4], [2, 5]]

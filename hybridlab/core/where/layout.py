@@ -54,7 +54,7 @@ class Param:
     """The record of one parameter.
 
     name     of the parameter in the model
-    shape    of the full parameter, never padded;  dims  the names of its dims, see `core.where.rules`
+    shape    the shape of the full parameter, never padded;  dims  the names of its dims, see `core.where.rules`
     shard    {axis: Cut}; two axes may act as one, "y+z";  at  {axis: the coordinates that hold it}, if not all do: a
              stage, the ends of a tied model
     partial  the axes over which the local gradients still have to be reduced

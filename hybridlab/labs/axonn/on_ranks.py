@@ -16,7 +16,7 @@ AXES = ("x", "y", "z")
 
 
 class Home(NamedTuple):
-    """The result of one rank: the largest gap to one device, and the words that it sent."""
+    """The result of one rank: the largest difference from one device, and the words that it sent."""
 
     gap: float
     forward: int
@@ -58,7 +58,8 @@ class Timed(NamedTuple):
 def timed(pool, rows: int, features: Sequence[int], waits: float = 0.0, times: int = 8) -> Timed:
     """Matmuls and messages of a chain of layers: predicted from their separately measured times, and measured.
 
-    rows      of the full batch;  features  of its inputs and of every layer's outputs
+    rows      the number of rows of the full batch
+    features  the number of features of its inputs and of every layer's outputs
     waits     emulated work: seconds that a rank waits instead of each matmul, so that messages have its core
     times     number of tries of each; the fastest counts, because it was disturbed least
     """

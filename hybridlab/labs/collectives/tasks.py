@@ -41,7 +41,7 @@ def _composed(answer) -> Verdict:
         if held is None:
             return False, f"Rank {rank} returned no list of numbers: return x.tolist() first."
         if "all_reduce" in operations:
-            return False, f"Rank {rank} called all_reduce itself: build it from the two others."
+            return False, f"Rank {rank} called all_reduce itself: build it from the other two."
         if held == [float(i + rank) for i in range(PARTS)]:
             return False, f"Rank {rank} still holds its own numbers."
         if len(held) == PARTS // RANKS:

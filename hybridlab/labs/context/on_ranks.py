@@ -56,7 +56,7 @@ def inputs(sizes):
 
 
 def _sent(comm, way, sizes):
-    """(largest gap to one device, words forward, words backward)."""
+    """(largest difference from one device, words forward, words backward)."""
     from hybridlab.modes.context_parallel import by_heads, gathered
     from hybridlab.modes.parts.ring_attention import ring_attention
     from hybridlab.training.models.gpt import attend

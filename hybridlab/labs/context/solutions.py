@@ -134,7 +134,7 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
 last, average = $ranks - 1 / 2, $ranks / 2
 labs.answer("context.waste", average / last)""",
         "The last rank computes all its blocks, but only half of the one on the diagonal. On average a rank computes "
-        "half of its blocks.",
+        "half its blocks.",
         (
             (1 - 4 / 7.5, "for which it waits"),
             (0.5, "blocks on the diagonal take half a unit"),

@@ -1,7 +1,7 @@
 """Notebook 34 on real ranks: halos counted word by word, statistics of a batch norm, and a step of a strip, timed.
 
 A *word* is one number. In `timed` rows and the link are emulated: a rank waits instead of computing an output row, and
-messages arrive with a delay. The layers, the messages and the waiting for them are real.
+messages arrive with a delay. The layers, the messages and the waits for them are real.
 """
 
 import time
@@ -174,7 +174,7 @@ def _track(track: str) -> str:
 class Held:
     """A rank's comm with a slow link: a message arrives after at least `seconds`; each message is recorded.
 
-    note  note(track, name, begin, end), in ns;  name  of the messages that begin now
+    note  note(track, name, begin, end), in ns;  name  the name of the messages that begin now
     """
 
     def __init__(self, comm, seconds: float, note):

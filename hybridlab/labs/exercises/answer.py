@@ -42,7 +42,7 @@ class Reply:
 
 
 def answer(task: str, value) -> Reply:
-    """The reply to one answer. Every wrong answer brings the next hint, first the hints about the mistake; the last one
+    """The reply to one answer. Every wrong answer shows the next hint, first the hints about the mistake; the last one
     stays. The answer is stored (`record`).
 
     The reply to a right answer says so if the answer cannot be handed in. An empty answer (None, a function with ... in

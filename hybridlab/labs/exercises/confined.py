@@ -57,7 +57,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(room: str, grader: str) -> int:
-    """Check the submission from the input; returns the exit code, 128 and more for a signal."""
+    """Check the submission from the input, and return the exit code, 128 and more for a signal."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     signal.signal(signal.SIGTERM, lambda *_: (sweep(), os._exit(128 + signal.SIGTERM)))

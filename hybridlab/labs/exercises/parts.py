@@ -46,7 +46,7 @@ class Parts:
         """Write what binds this name, which is still free, to a value.
 
         outside  the names of who uses it; a class without methods does not know its own
-        raises   ValueError that says what cannot be written down
+        raises   a ValueError that says what cannot be written down
         """
         self.values[name] = value
         text = self._text(name, value, outside)

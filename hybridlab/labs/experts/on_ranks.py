@@ -151,7 +151,7 @@ def _counts(comm, case):
 
 
 def beside(comm, move, case: On = CASE) -> float:
-    """The largest gap of a rank's y and gradients to one device, if rows travel by `move(x, received, sent)`."""
+    """The largest difference of a rank's y and gradients from one device, if `move(x, received, sent)` sends rows."""
     from hybridlab.modes.parts import dispatch
 
     mine, wanted = home(comm, case), right(comm, case)

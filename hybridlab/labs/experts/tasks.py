@@ -250,13 +250,13 @@ TASKS: dict[str, Task] = {
             ),
         ),
         (
-            "By which number are they too large, on each mesh? Is that dp, ep, or both?",
+            "By what factor are they too large, on each mesh? Is that dp, ep, or both?",
             "The loss is the mean over dp · ep ranks. So every gradient is a sum over the tokens of all ranks, "
             "divided by dp · ep. Which of these sums has the backward of the all-to-all already made?",
             "(b). Add experts' gradients over dp, all others over dp and ep; divide all of them by "
             'comm.mesh["dp"] * comm.mesh["ep"].',
         ),
-        objective="Say over which ranks a gradient is all-reduced, and by which number it is divided.",
+        objective="Say over which ranks a gradient is all-reduced, and by what number it is divided.",
         difficulty=2,
         minutes=7,
     ),

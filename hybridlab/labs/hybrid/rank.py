@@ -53,7 +53,7 @@ def shards(stage: list[Tensor], part: int, parts: int) -> list[Tensor]:
 
 
 def try_step(comm, answer, case: Grid) -> Did:
-    """On a rank: my_groups for this rank, then one step with my_step; returns the result."""
+    """On a rank: call my_groups for this rank, do one step with my_step, and return the result."""
     my_groups, my_step = answer
     p, d, t = case
     stage, copy, part = case.place(comm.rank)

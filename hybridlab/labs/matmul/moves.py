@@ -40,7 +40,7 @@ ALGORITHMS = ("summa", "cannon")
 
 
 def moments(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int]) -> list[Moment]:
-    """The steps of a matmul of (m, k, n) = sizes on r × c ranks; before them one Moment with the home blocks.
+    """The steps of a matmul of (m, k, n) = sizes on r × c ranks, preceded by one Moment with the home blocks.
 
     raises  ValueError for another algorithm, and for Cannon's on a grid that is not square
 

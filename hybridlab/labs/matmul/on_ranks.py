@@ -12,7 +12,7 @@ from hybridlab.predict.bytes.matmul_by_rank import sent
 
 
 class Home(NamedTuple):
-    """The result of one rank: the largest gap to one device over C, dA and dB; the words that it sent."""
+    """The result of one rank: the largest difference from one device over C, dA and dB; the words that it sent."""
 
     gap: float
     forward: int

@@ -114,7 +114,7 @@ def sent(layout: Layout) -> float:
 
 
 def run_pair(pool, way: str, shape: Shape) -> list[dict]:
-    """The results of ranks that run the steps: from each, its largest gap to the unsharded pair and the words sent.
+    """The results of the ranks that run the steps: the largest difference from the unsharded pair, and the words sent.
 
     returns {"gap": relative, over Z and all gradients; "calls": [(collective, width)] forward, then backward}
     """

@@ -67,7 +67,7 @@ def _count(parameters):
 
 
 class Frameworks:
-    """The same table in words, with a link to the notebook in which each technique runs, where that is there."""
+    """The same table in words, with a link to the notebook in which each technique runs, where there is one."""
 
     def __init__(self, folder: str | Path = "."):
         self._folder = Path(folder)

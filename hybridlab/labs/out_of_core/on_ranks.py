@@ -1,4 +1,4 @@
-"""Notebook 23 on real ranks: a chain whose copies take a given time; a GPT with half of its activation memory."""
+"""Notebook 23 on real ranks: a chain whose copies take a given time; a GPT with half its activation memory."""
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.room import Room

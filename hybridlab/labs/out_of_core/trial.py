@@ -133,7 +133,7 @@ def _weights(blocks):
 
 
 def _run(engine, arena, link, blocks, x, g) -> str:
-    """Runs a step with the student's engine; returns the first mistake in the bytes that it holds."""
+    """Run a step with the student's engine, and return the first mistake in the bytes that it holds."""
     from torch.autograd.graph import saved_tensors_hooks
 
     last, told = len(blocks) - 1, []

@@ -9,9 +9,10 @@ from hybridlab.core.where.mesh import Mesh
 
 
 class Rows(NamedTuple):
-    """Rows in slices of these lengths, on a pipeline of so many ranks.
+    """Rows in slices of these lengths, on a pipeline with this number of stages, one on each rank.
 
-    name  of the schedule;  stages  one on each rank;  lengths  of the slices;  count  of the rows
+    name  the name of the schedule;  stages  the number of stages
+    lengths  the lengths of the slices;  count  the number of rows
     """
 
     name: str

@@ -16,7 +16,7 @@ WIDE, LEFT, GAP, SIDE, TALL, TOP = 960, 24, 48, 432, 180, 60
 def triangle(tokens: int = TOKENS, slices: int = 4) -> Still:
     """The cost of a token over its position in a row, under both cuts. The area of a slice is its cost.
 
-    tokens  in the row;  slices  their number
+    tokens  the number of tokens in the row;  slices  the number of slices
     """
     shape = Shape(layers=1, width=WIDTH, heads=HEADS, context=tokens)
     cuts = {how: lengths(slices, how, tokens) for how in SLICING}

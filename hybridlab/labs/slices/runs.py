@@ -17,8 +17,8 @@ def _shape(tokens: int) -> hl.Shape:
 def lengths(slices: int, slicing: str = "cost", tokens: int = TOKENS) -> tuple[int, ...]:
     """The lengths of the slices of a row, in tokens.
 
-    slices   their number;  slicing  "equal" lengths, or lengths of equal "cost"
-    tokens   in the row
+    slices   the number of slices;  slicing  "equal" lengths, or lengths of equal "cost"
+    tokens   the number of tokens in the row
 
     >>> lengths(4)
     (11132, 8407, 7044, 6185)
@@ -30,7 +30,7 @@ def costs(cut: Sequence[int] | int, unit: float = 1.0, ranks: int = RANKS, laten
     """The costs of a schedule in slices: a forward of a whole row takes one unit on a rank, its backward two.
 
     cut      the lengths of the slices in tokens, or the number of slices of equal cost
-    unit     seconds, or 1;  ranks  of the pipeline;  latency  of a message, in units
+    unit     seconds, or 1;  ranks  the number of ranks;  latency  the latency of a message, in units
 
     >>> costs(2, ranks=1, latency=0.1)
     Costs(F=(0.5, 0.5), B=(1.0, 1.0), latency=0.1)

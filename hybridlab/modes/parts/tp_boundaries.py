@@ -17,7 +17,8 @@ class Crossing(NamedTuple):
 
     kind   "enter": matrices with sharded outputs read the input; "leave": a matrix with sharded inputs computes a
            partial sum; "rows": an embedding of which a rank has some rows
-    name   of the module in the model;  letter  of the dim that is cut;  within  whether a module around it is a pair
+    name   the name of the module in the model;  letter  the letter of the dim that is cut
+    within  whether a module around it is a pair
     stream  the letter of the dim that is not cut, and which crosses
     """
 

@@ -21,7 +21,7 @@ WORD = 8  # bytes: the proof uses double precision
 
 
 class Home(NamedTuple):
-    """The result of one rank: its largest gap to one device, the rows of its ledger, and the derived rows."""
+    """The result of one rank: its largest difference from one device, the rows of its ledger, and the derived rows."""
 
     gap: float
     sent: list[Send]

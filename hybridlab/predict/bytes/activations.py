@@ -48,8 +48,9 @@ def kept(
     """The saved activations of a block without recomputation: in a GPT s·b·h·(10 + 24/t) + 5·a·b·s²/t bytes. With
     sequence parallelism, all of it is divided by t.
 
-    sequences  b, in a microbatch, or a part of one;  ways  t, the length of tp;  sequence  with sequence parallelism
-    x  the number of shards of the width;  imbalance  load of this rank's experts over the mean load
+    sequences  b, in a microbatch, or a part of one;  ways  t, the length of tp
+    sequence  whether sequence parallelism is on;  x  the number of shards of the width
+    imbalance  load of this rank's experts over the mean load
 
     >>> gpt = Shape(layers=96, width=12288, heads=96, context=2048)
     >>> one = kept(gpt, sequences=1)

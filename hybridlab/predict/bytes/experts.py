@@ -85,7 +85,7 @@ def sent(
     """(bytes that each rank sends, bytes that each receives) in one all-to-all of tokens to their experts. For the
     results, and for gradients, the two are swapped.
 
-    width  h, numbers of a token;  bytes  of a number
+    width  h, numbers of a token;  bytes  the bytes of a number
 
     >>> leaves, comes = sent([[3, 1, 0, 0], [2, 0, 1, 1]], ways=2, width=8)
     >>> print(leaves, comes)

@@ -49,7 +49,7 @@ def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, cros
     once; uneven parts are padded.
 
     shape      of the model
-    sequences  b, in the microbatch;  ways  the length of tp;  sequence  with sequence parallelism
+    sequences  b, in the microbatch;  ways  the length of tp;  sequence  whether sequence parallelism is on
     crossings  the tensors that leave a stage in parts (`modes.parts.scatter_gather`); with sequence parallelism they
                cost nothing
 

@@ -23,7 +23,7 @@ from hybridlab.scheduling.registry import schedule
 class Point(NamedTuple):
     """A measurement, its prediction or None, and the relative error that nine of ten predictions stay below, or None.
 
-    name  of the point;  measured, predicted  in the unit of its panel
+    name  the name of the point;  measured, predicted  in the unit of its panel
     """
 
     name: str

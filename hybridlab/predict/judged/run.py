@@ -18,8 +18,8 @@ from hybridlab.predict.plans.trust import kind_of
 class Run(NamedTuple):
     """A published run.
 
-    source  the name of its table;  model, machine, software  names;  seconds  of a step, as measured
-    precision  of matmuls by weights: a name in PRECISIONS;  note  its place in the source
+    source  the name of its table;  model, machine, software  names;  seconds  the seconds of a step, as measured
+    precision  the precision of matmuls by weights: a name in PRECISIONS;  note  its place in the source
     """
 
     source: str

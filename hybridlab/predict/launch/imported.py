@@ -90,7 +90,7 @@ def imported(config: dict | str | Path, context: int | None = None) -> Imported:
 def _read(config) -> dict:
     """A config as a dict, with integer sizes."""
     if not isinstance(config, dict | str | Path):
-        raise ValueError(f"the config is a {type(config).__name__}: give a dict, a text, or the path of a config.json")
+        raise ValueError(f"the config is a {type(config).__name__}: give a dict, a string or the path of a config.json")
     said = config if isinstance(config, dict) else _parsed(str(config))
     said = said["text_config"] if isinstance(said.get("text_config"), dict) else said  # beside a model of images
     for name in (*SIZES, *OR_NONE):

@@ -268,7 +268,7 @@ def slurm(plan: Plan, node: int, program: str, arguments: list[str], hours: floa
     #SBATCH --nodes=2
     """
     if plan.devices % node and plan.devices > node:
-        raise ValueError(f"{plan.devices} devices do not fill nodes of {node}: plan for a multiple of {node}")
+        raise ValueError(f"{plan.devices} devices do not fill whole nodes of {node}: plan for a multiple of {node}")
     nodes, each = max(plan.devices // node, 1), min(plan.devices, node)
     whole, minutes = divmod(round(60 * hours), 60)
     started = " ".join(shlex.quote(word) for word in arguments)

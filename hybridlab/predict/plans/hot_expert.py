@@ -21,7 +21,7 @@ SKEWS = (0.0, 0.3, 0.6, 0.9, 1.2)
 class Hot(NamedTuple):
     """A plan under one skew of the experts' popularity.
 
-    most  the fraction of all choices for the most popular expert;  load  of its rank, over the mean
+    most  the fraction of all choices for the most popular expert;  load  the load of its rank, over the mean
     """
 
     skew: float

@@ -110,10 +110,10 @@ def by_sums(
 ) -> Machine:
     """The machine, with a link fitted to the times of all-reduces over this number of neighbouring ranks.
 
-    sizes  bytes of the tensors, from small to large: the small ones give the latency;  seconds  of each
+    sizes  bytes of the tensors, from small to large: the small ones give the latency;  seconds  the seconds of each
 
-    Ranks of one node give the link inside the node. All ranks of several nodes give the link between nodes, if the link
-    inside is known.
+    Ranks on one node measure the link inside the node. All ranks of several nodes measure the link between nodes, if
+    the link inside is known.
 
     raises  ValueError if the times do not determine a link
 
@@ -132,7 +132,9 @@ def by_sums(
         link = Link.fit("all_reduce", ranks, sizes, seconds)
         return _linked(kind, "inside", link, runs.inside)
     if ranks % kind.node:
-        raise ValueError(f"{ranks} ranks do not fill nodes of {kind.node}: measure over a multiple of {kind.node}")
+        raise ValueError(
+            f"{ranks} ranks do not fill whole nodes of {kind.node}: measure over a multiple of {kind.node}"
+        )
     nodes, own = ranks // kind.node, Link(kind.latency[0], 1 / (kind.inside * runs.inside))
     left = [took - own.price(hierarchical(nodes, kind.node, size).inside) for size, took in zip(sizes, seconds)]
     if min(left) <= 0:

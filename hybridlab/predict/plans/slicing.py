@@ -46,7 +46,7 @@ def number_of(slices: int | Sequence[int] | None) -> int | None:
 def lengths(shape: Shape, slices: int, slicing: str = "equal") -> tuple[int, ...]:
     """The lengths of the slices of a row, which add up to the context.
 
-    shape    of the model, with its context;  slices  n
+    shape    the shape of the model, with its context;  slices  n
     slicing  "equal": lengths that differ by at most 1; "cost": equal FLOPs in a block
 
     raises  ValueError if a slice would have no token, or slicing is none of its choices
@@ -91,7 +91,7 @@ def shares(shape: Shape, lengths: Sequence[int]) -> list[float]:
 def with_slices(stages: int, shares: Sequence[float], F: float = 1.0, B: float = 2.0, latency: float = 0.0) -> Costs:
     """The costs of a schedule of `token_slices` whose slices cost these shares of a row.
 
-    stages   pipeline stages, chunks included;  F, B  of one stage on a whole row;  latency  of a message
+    stages   pipeline stages, chunks included;  F, B  of one stage on a whole row;  latency  the latency of a message
 
     >>> with_slices(2, (0.25, 0.75), F=4.0).F
     (1.0, 3.0, 1.0, 3.0)

@@ -36,7 +36,7 @@ class Copies(NamedTuple):
 def among_copies(plan: Plan, rates: Rates, held: tuple[Amount, Amount], layers: Amount, software: Software) -> Copies:
     """The bytes sent once.
 
-    held  weights of experts, which ranks along ep do not share, and all other weights;  layers  of a stage
+    held  weights of experts, which ranks along ep do not share, and all other weights;  layers  the layers of a stage
     """
     found = [
         _among(plan.z, copies, rates.near(plan, axes), sharers, rates, weights, layers, software)

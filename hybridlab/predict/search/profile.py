@@ -23,7 +23,7 @@ class Rated:
     longer.
 
     multiply  FLOP/s;  memory  bytes per second of reading and writing;  launch  seconds, for each kernel
-    links     of each axis, or one for all;  word  bytes of a number
+    links     the links of each axis, or one for all;  word  bytes of a number
 
     >>> Rated(multiply=1e9, launch=1e-6).of(Piece("gelu", "B->B", (("B", 1000),), (True,)))
     Seconds(forward=2e-06, backward=3e-06)

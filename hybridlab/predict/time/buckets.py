@@ -99,7 +99,7 @@ def overlap(
 def made_by_work(layout: Layout, tokens: int, flops: float, free: Sequence[str] = ("embed",)) -> dict[str, float]:
     """The time of each gradient in a backward, in seconds, if only matmuls take time.
 
-    tokens  of a rank;  flops  floating-point operations per second
+    tokens  the number of tokens of a rank;  flops  floating-point operations per second
     free    parts of names of parameters without matmuls, such as embeddings
 
     Gradients come from the last parameter to the first. Biases and norms take no time.

@@ -114,7 +114,7 @@ def slowest(ranks: int, jitter: float) -> float:
 def expected(seconds: float, steps: int, ranks: int, troubles: Troubles, every: int) -> float:
     """Mean seconds of a run by formula: M·e^(R/M)·(e^((τ+δ)/M) - 1) for each τ of work between saves (Daly).
 
-    seconds  of a step of one undisturbed rank;  every  so many steps the state is saved
+    seconds  the seconds of a step of one undisturbed rank;  every  the number of steps from one save to the next
     """
     worst = max((by for _, by in troubles.slow), default=0.0)
     work = every * seconds * max(slowest(ranks, troubles.jitter), 1 + worst) + troubles.save

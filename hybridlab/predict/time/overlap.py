@@ -61,7 +61,7 @@ class Tracks:
         self.now += seconds
 
     def send(self, track: str, name: str, seconds: float) -> float:
-        """Start a message; returns its end."""
+        """Start a message, and return its end."""
         begin = max(self.now, self.free)
         if seconds:
             self.pieces.append(Piece(track, name, begin, begin + seconds))

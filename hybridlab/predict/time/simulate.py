@@ -189,8 +189,7 @@ class _Simulation:
         return dict(zip([*sends, *receives], [*receives, *sends]))
 
     def play(self):
-        """Process all events in the order of time, at the same time in the order of ranks; returns (ready, begin,
-        end)."""
+        """Process all events by time, at the same time by rank, and return (ready, begin, end)."""
         while self.events:
             now = self.events[0][0]
             while self.events and self.events[0][0] == now:

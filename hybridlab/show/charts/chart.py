@@ -49,8 +49,8 @@ class Curve(NamedTuple):
 class Axis(NamedTuple):
     """One axis: its name, its ends, and the format of its numbers.
 
-    marks  its ticks, if they are not round numbers;  log  whether it is logarithmic;  whole  only integers
-    most   the largest number of round numbers
+    marks  its ticks, if they are not round numbers;  log  whether it is logarithmic
+    whole  whether it shows only integers;  most  the largest number of round numbers
     """
 
     name: str

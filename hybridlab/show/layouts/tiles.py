@@ -55,7 +55,7 @@ def tiles(
 
 
 def _shade(value, darkest):
-    """Darker for a larger number; 0 is the ground."""
+    """The colour of a number: the larger, the darker; 0 has the colour of the background."""
     ground = STYLE["light"]["bubble"]
     return mix(ground, STYLE["ink"], 0.25 + 0.75 * value / darkest) if value else ground
 
@@ -70,7 +70,7 @@ def _scale(most, y):
 
 
 def _image(image, rank, x, y, side, darkest):
-    """One image: its ground, and for each number that occurs one path with all its pixels."""
+    """One image: its background, and for each number that occurs one path with all its pixels."""
     rows, columns = image.shape
     part = columns < side
     here = x + PIXEL * columns * rank if part else x

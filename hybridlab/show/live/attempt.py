@@ -93,7 +93,7 @@ class Attempt:
         self._told, self._ended, self._stopped, self._last = told, ended, False, 0.0
 
     def start(self):
-        """Begin; returns at once."""
+        """Begin, and return at once."""
         here = contextvars.copy_context()  # in it a kernel keeps the destination of messages to the browser
         threading.Thread(target=here.run, args=(self._play,), daemon=True).start()
 

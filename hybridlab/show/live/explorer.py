@@ -72,7 +72,7 @@ def explore(
 
     shown    names of schedules, which follow all sliders ("1f1b" if none is given); your own schedules, which follow
              the costs; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
-    ranks    of the pipeline;  microbatches  of one step;  latency  of a message
+    ranks    the number of ranks;  microbatches  the number in a step;  latency  the latency of a message
     chunks   stages per rank v, for the schedules that take it
     slices   token slices of a row n, for the schedules that take it
     F, I, W  durations of forward, input half, weight half (a full backward takes I + W) of all stages of a rank
@@ -244,7 +244,7 @@ class Explorer(anywidget.AnyWidget):
                 self._tell_running(on=False, text=text)
 
     def _measured(self, real):
-        """Show the measurement under its prediction with the costs of the run; returns the caption."""
+        """Show the measurement under its prediction with the costs of the run, and return the caption."""
         calibrated = predicted_for(real)
         self._show([calibrated, *self._ahead[1:], real])
         gap = abs(real.bubble_fraction - calibrated.bubble_fraction)

@@ -58,7 +58,7 @@ def captioned(
 ) -> Still:
     """A sheet with its words below the drawing.
 
-    y     of the first line of the words;  left  margin of the lines, on the left and on the right
+    y     the y of the first line of the words;  left  margin of the lines, on the left and on the right
     fill  the largest part of the width between the margins that a line may fill
     foot  pixels below the last line, in addition to the usual ones
 
@@ -71,7 +71,7 @@ def captioned(
 
 
 def sheet(width: float, height: float, title: str, summary: str, body: list[str]) -> str:
-    """A complete SVG: a light ground, a title, a description in words, and the drawing.
+    """A complete SVG: a light background, a title, a description in words, and the drawing.
 
     It is as wide as its column, up to `width`: at a fixed width, a narrow page would cut it off.
     """

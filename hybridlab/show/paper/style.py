@@ -75,7 +75,7 @@ LATER_CHUNK, MEASURED, HATCH, HATCH_ON_LIGHT = 0.4, 0.45, 0.2, 0.3  # how far a 
 class Look(NamedTuple):
     """The look of one kind of box: its colours, letter and name.
 
-    letter  before the microbatch in a wide box;  chunk, measured  as given to `look`
+    letter  the letter before the microbatch in a wide box;  chunk, measured  as given to `look`
     hatch   colour of diagonal stripes, or "";  dotted  a broken outline instead of a filled box
     """
 

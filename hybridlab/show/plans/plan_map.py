@@ -37,7 +37,7 @@ class Cell(NamedTuple):
     """One p and t, and the best plan with them.
 
     place  of the plan in the space: the fastest plan that fits, else the smallest; None if no plan is legal
-    share  of the best plan's throughput; 0 if none fits;  bytes  memory of the plan;  most  its largest part
+    share  the share of the best plan's throughput; 0 if none fits;  bytes  memory of the plan;  most  its largest part
     equal  whether its distance from the best is within the prediction error
     """
 

@@ -61,7 +61,7 @@ def rooms(notes: list[Note], panel: list, room: float = ROOM) -> tuple[np.ndarra
 def placed(note: Note, tops: np.ndarray, tall: float, scale: float, numbers: bool = True, room: float = ROOM) -> Placed:
     """The place of a note.
 
-    tops   of its timeline's lanes;  tall  height of such a lane, messages included
+    tops   the tops of its timeline's lanes;  tall  height of such a lane, messages included
     scale  drawn length of a tick
     """
     to = lambda time: time / note.timeline.tick * scale

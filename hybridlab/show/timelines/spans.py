@@ -30,7 +30,7 @@ def is_measured(timeline: Timeline) -> bool:
 def columns(timeline: Timeline, scale: float, tops: np.ndarray, looks: dict) -> dict[str, np.ndarray]:
     """The columns of one timeline, by the names that `Boxes` gives them.
 
-    scale  drawn length of a tick;  tops  of the ranks' lanes;  looks  {look: number}, to which new ones are added
+    scale  drawn length of a tick;  tops  those of the ranks' lanes;  looks  {look: number}, to which new ones are added
     """
     schedule, flow, step = timeline.schedule, timeline.flow, timeline.typical
     kind, stage, microbatch, replica = schedule.rows.T[:4]

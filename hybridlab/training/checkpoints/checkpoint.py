@@ -37,7 +37,7 @@ Pieces = dict[str, dict[str, torch.Tensor]]
 
 
 def save(comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 2) -> Path:
-    """Save a checkpoint, all ranks together; returns its folder, `step-000012` in `folder`.
+    """Save a checkpoint, all ranks together, and return its folder, `step-000012` in `folder`.
 
     pieces  for every parameter that this rank holds, its stored state between steps, by kind ("value", "exp_avg", …):
             each
@@ -96,7 +96,7 @@ class Writing:
         return self.thread is None or not self.thread.is_alive()
 
     def finish(self) -> Path:
-        """Wait for the files of all ranks, and rename the checkpoint to its final name; returns its folder."""
+        """Wait for the files of all ranks, rename the checkpoint to its final name, and return its folder."""
         if self.thread:
             self.thread.join()
         if self.error:
@@ -195,7 +195,7 @@ def read(path: Path, record: dict, name: str) -> torch.Tensor:
 
 
 def _write_file(writing, layout, counted, tensors, rank) -> dict:
-    """Write the pieces that this rank counts, if any; returns their part of the record once they are on the disk."""
+    """Write the pieces that this rank counts, if any, and return their part of the record once they are on the disk."""
     if not counted:
         return {}
     file = writing / f"rank-{rank:03d}.safetensors"

@@ -31,7 +31,7 @@ ONE, SHARDS, DCP = "model.safetensors", "model.safetensors.index.json", ".metada
 class Stored(NamedTuple):
     """Weights that can be read.
 
-    said    their origin, in words
+    said    the origin of the weights, in words
     shapes  {name: shape};  read  a function from a name to its full tensor, on the CPU
     """
 

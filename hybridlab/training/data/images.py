@@ -25,7 +25,7 @@ class Digits:
     """Digits for training, and others for validation.
 
     train, validation  (images, labels), uint8 arrays: (number, 8, 8), each pixel from 0 to 16; (number,), 0 to 9
-    source             their origin, in words
+    source             the origin of the images, in words
     """
 
     train: tuple[np.ndarray, np.ndarray]

@@ -20,7 +20,7 @@ COURSE = Path(__file__).with_name("course.txt")
 class Text:
     """A text as bytes: one part for training, one for validation.
 
-    train, validation  uint8 arrays;  source  their origin, in words
+    train, validation  uint8 arrays;  source  the origin of the text, in words
     """
 
     train: np.ndarray

@@ -113,8 +113,8 @@ def _asks(function, args, kwargs) -> bool:
 def _refuse(function):
     name = function.__name__.partition(".")[0]
     raise ValueError(
-        f"the model reads numbers of a tensor ({name}) that a dry run does not know: it knows integers and flags "
-        "that follow from the batch alone. Make its forward independent of others, or use hl.run"
+        f"the model reads values of a tensor ({name}) that a dry run does not know: it knows only integers and flags "
+        "that follow from the batch alone. Make the forward independent of all other values, or use hl.run"
     )
 
 

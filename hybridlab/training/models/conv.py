@@ -22,7 +22,7 @@ DIGITS = 10
 class Convolution(nn.Module):
     """A convolution, batch norm and, by default, ReLU: from `enter` channels to `leave`.
 
-    stride  2 halves the picture;  size  of the square of pixels that one output pixel sees
+    stride  2 halves the picture;  size  the size of the square of pixels that one output pixel sees
     """
 
     def __init__(self, enter: int, leave: int, stride: int = 1, size: int = 3, relu: bool = True):

@@ -51,8 +51,8 @@ def stream(*numbers: int):
 def normal(key, deviation: float, shape, box: tuple[slice, ...], out: torch.Tensor) -> torch.Tensor:
     """A box of a tensor of normal numbers with mean 0, drawn by place from the stream of a key; written into `out`.
 
-    deviation  their standard deviation;  shape  of the full tensor;  box  a slice for each dim, or () for all of it
-    out        of the box's shape, on any device
+    deviation  the standard deviation;  shape  that of the full tensor;  box  a slice for each dim, or () for all of it
+    out        a tensor of the box's shape, on any device
 
     Element i of the flattened tensor is √2·erf⁻¹(u), where u, in (-1, 1), has the highest 53 bits of draw i. All of it
     is computed in float64, so numbers in another dtype are the same, rounded once. On another kind of processor the

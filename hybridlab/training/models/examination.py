@@ -205,7 +205,7 @@ def _refuse_untrained(model, module, layers, takes, made, targets):
 def _refuse_mixing(model, layers, takes, made, targets):
     """Refuse layers that mix rows: microbatches and copies put other rows together.
 
-    Layers that count over rows, or give places to rows, declare it: after them nothing is compared.
+    Layers that count over rows, or that assign places to rows, declare this: nothing after them is compared.
     """
     counts = lambda layer: any(isinstance(one, Tallies | Routes) for one in layer.modules())
     rows, last = len(flat(targets)[0]), len(layers) - 1
@@ -265,7 +265,8 @@ def _near(alone, whole, number: slice, rows: int) -> bool:
 class Passed(NamedTuple):
     """The inputs and outputs of a module when one row goes through the model.
 
-    layers  that contain the module: one, or several that share it;  wanted  whether its input gets a gradient
+    layers  the layers that contain the module: one, or several that share it
+    wanted  whether its input gets a gradient
     entered, left  the shapes of its first input tensor, and of its first output tensor
     """
 

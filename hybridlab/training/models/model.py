@@ -145,7 +145,7 @@ class Model:
                 )
             if not isinstance(dims, str):
                 raise ValueError(
-                    f'the dimension names of {name} are a {type(dims).__name__}: give a text, such as "F D"'
+                    f'the dimension names of {name} are a {type(dims).__name__}: give a string, such as "F D"'
                 )
         return {name: self.dims.get(name, "") for name in parameters}
 

@@ -108,7 +108,7 @@ class Place(NamedTuple):
 def laid_out(cut, graph: dict, attending: set[int], slices: int) -> tuple[list[Place], tuple[range, ...]]:
     """(every layer in slices, the layers of each stage).
 
-    cut        the layers of each part;  graph  of the full model;  attending  its layers that look back
+    cut        the layers of each part;  graph  the graph of the full model;  attending  its layers that look back
 
     >>> [place.kind.__name__ for place in laid_out([range(1)], {0: (-1,)}, {0}, slices=2)[0]]
     ['OnSlice', 'Stream', 'Kept', 'OnSlice', 'Stream']

@@ -100,8 +100,8 @@ def _refuse_seams(module: nn.Module):
 class Pieces:
     """Lists the pieces of a module, traced again for each dtype and device, and in each process.
 
-    whole  the module, or a function that makes it;  cuts  names of submodules;  inputs  an example;  names  of these,
-    or ()
+    whole  the module, or a function that makes it;  cuts  names of submodules;  inputs  an example
+    names  the names of the inputs, or ()
     """
 
     whole: object

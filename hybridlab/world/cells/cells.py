@@ -49,7 +49,7 @@ class Cells:
             raise _brief(KeyboardInterrupt("the ranks were stopped")) from None
 
     def run(self, line: str, cell: str) -> "Values | None":
-        """Run a cell; returns the values of its last expression, or None if no rank has one.
+        """Run a cell, and return the values of its last expression, or None if no rank has one.
 
         raises  RankError if a rank fails, or, before any rank runs it, if the cell is not valid Python
         """
@@ -71,7 +71,7 @@ class Cells:
         return len(self._shell.history_manager.input_hist_raw) - 1
 
     def manage(self, line: str):
-        """Run a line magic; returns the ranks if the line is empty."""
+        """Run a line magic, and return the ranks if the line is empty."""
         match line.split():
             case []:
                 return self._pool or self.start(str(DEFAULT))

@@ -48,7 +48,7 @@ def store(comm, values: dict):
 
 
 def evaluate(source: str, name: str, variables: dict):
-    """Run a cell's text; returns the value of its last line if that is an expression, else None.
+    """Run a cell's text, and return the value of its last line if that is an expression, else None.
 
     >>> evaluate("a = 6; a * 7", "cell [1]", {})
     42

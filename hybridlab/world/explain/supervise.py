@@ -1,10 +1,10 @@
-"""The supervisor: watches the ranks from the kernel, with a sentence for each kind of hang.
+"""The supervisor watches the ranks from the kernel, and describes each kind of hang in one sentence.
 
 `Watch` reads the journal of one run. It can prove two kinds of trouble, and reports them at once: operations that do
 not match, and deadlocks (`compare`). The third kind needs a time limit: a rank has waited in one operation for `hang_s`
 seconds, and some rank has not reached it. Then that rank is inspected: is it stopped? in C code? at which line? Time
 without any rank in communication does not count: a breakpoint or a first compilation is not a hang. Time in which some
-rank initialises its device, or connects with others, does not count either: eight ranks that start on one GPU arrive
+rank initialises its device, or connects to others, does not count either: eight ranks that start on one GPU arrive
 seconds apart.
 """
 

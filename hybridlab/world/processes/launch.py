@@ -110,7 +110,7 @@ class Ranks:
         return f"ranks({self.mesh}), {'running' if self._gang else 'stopped'}"
 
     def run(self, function, *args, on_event=None, **kwargs) -> list:
-        """Run `function(comm, *args, **kwargs)` on every rank; returns their results in rank order.
+        """Run `function(comm, *args, **kwargs)` on every rank, and return their results in rank order.
 
         raises  RankError if a rank fails, if the ranks' operations do not match or deadlock, or if all are silent for
                 the timeout; TypeError if the call cannot be sent; RuntimeError if another run is in progress

@@ -1,4 +1,4 @@
-"""The life of one rank, from the fork to `os._exit`: connect with the others, then run functions for the kernel.
+"""The life of one rank, from the fork to `os._exit`: connect to the others, then run functions for the kernel.
 
 Read `zygote` before and `comm` after. A rank sends frames to the kernel: "ready", "output", "event", and for each call
 one "result" or one "fault".

@@ -74,7 +74,7 @@ class TorchrunRanks:
         return f"ranks({self.mesh}), of which torchrun started this one, rank {self.rank}"
 
     def run(self, function, *args, on_event=None, **kwargs) -> list:
-        """Run `function(comm, *args, **kwargs)` on every rank; returns their results in rank order, on every rank.
+        """Run `function(comm, *args, **kwargs)` on every rank, and return their results in rank order, on every rank.
 
         on_event receives the events of this process's own rank.
 

@@ -42,7 +42,7 @@ class Comm(Door):
     # collectives: every rank of the group calls the same one with the same shape
 
     def all_reduce(self, x, axis=None, op="sum"):
-        """Combine x over the group, in place; returns x. `op` is `sum`, `max`, `min` or `product`."""
+        """Combine x over the group, in place, and return x. `op` is `sum`, `max`, `min` or `product`."""
         return self.iall_reduce(x, axis, op).wait()
 
     def iall_reduce(self, x, axis=None, op="sum") -> Message:
@@ -149,7 +149,7 @@ class Comm(Door):
         return self._started(work, row, flat, self._came(row, together))
 
     def broadcast(self, x, source=0, axis=None):
-        """Fill x on all ranks with the x of the group's rank number `source` (0 is the group's first); returns x."""
+        """Fill x on all ranks with the x of the group's rank number `source` (0 is the group's first), and return x."""
         group = self.group(axis)
         if not 0 <= source < group.size:
             raise ValueError(

@@ -3,7 +3,7 @@
 Four facts shape a program. A send of any size may wait until its receive is posted (gloo). A program must wait for a
 message before it touches its tensor. NCCL has no tags: messages from one rank to another must be received in the order
 in which they were sent. And when ranks communicate through NCCL for the first time, it blocks the host of each until
-all have come: see `connections`.
+all have arrived: see `connections`.
 
 Relatives: `comm`, which adds the collectives; `groups`, `ledger`, `message`.
 """
@@ -85,7 +85,7 @@ class Door:
         self._send("send", x, to, tag).wait()
 
     def recv(self, x, source, tag=0):
-        """Receive into x the tensor that rank `source` sends with this tag; returns x."""
+        """Receive into x the tensor that rank `source` sends with this tag, and return x."""
         return self._recv("recv", x, source, tag).wait()
 
     def isend(self, x, to, tag=0) -> Message:

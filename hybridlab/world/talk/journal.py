@@ -107,7 +107,7 @@ class Pen:
         self._set(RUN, run)
 
     def post(self, group: bytes, turn: int, size: int, root, peer, tag, text: str, waits: bool) -> int:
-        """Announce an operation; returns its number. `text` is op, shape, dtype, how, lengths, columns
+        """Announce an operation, and return its number. `text` is op, shape, dtype, how, lengths, columns
         and source, one per line."""
         number = self._written + 1
         if number - self._read > RING:

@@ -73,11 +73,11 @@ class Ledger:
         self, op, group: Group, size: int, x=None, *, purpose="", how="", shape=None, lengths="", root=None, peer=None,
         tag=None, waits=True,
     ) -> int:  # fmt: skip
-        """Record an operation that starts now; returns its row.
+        """Record an operation that starts now, and return its row.
 
         size  bytes of the full tensor;  x  the tensor that is sent, or None if shapes may differ
         how  the reduction, or other text on which all ranks of the group must agree;  root  a global number
-        shape  replaces that of x;  lengths  of the parts, see `lengths`
+        shape  replaces that of x;  lengths  the lengths of the parts, see `lengths`
         waits  whether the rank waits here until the operation ends; if not, `waiting` announces the wait later
         """
         source, columns = (self._speaker, "") if self._speaker else called()
@@ -105,7 +105,7 @@ class Ledger:
         return row
 
     def came(self, row: int, x):
-        """Check the tensor that an operation has received; returns it."""
+        """Check the tensor that an operation has received, and return it."""
         self.nans.came(lambda: self._told(row), x)
         return x
 
@@ -116,7 +116,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def preparing(self):
-        """A context in which waiting for this rank is not a deadlock: it initialises its device, or connects with ranks
+        """A context in which waiting for this rank is not a deadlock: it initialises its device, or connects to ranks
         that have arrived. Either can take seconds; several threads may do it at once."""
         self._prepare(+1)
         try:

@@ -187,7 +187,7 @@ def incoming(x, via_host: bool):
 
 
 def settle(arrived, x):
-    """Copy the arrived tensor to x, unless it is there already; returns x."""
+    """Copy the arrived tensor to x, unless it is there already, and return x."""
     if arrived.untyped_storage()._cdata != x.untyped_storage()._cdata:
         x.detach().copy_(arrived)
     return x

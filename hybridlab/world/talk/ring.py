@@ -39,7 +39,7 @@ def route(ranks: int, here: int) -> list[Step]:
 
 
 def all_reduce(comm, x, axis=None):
-    """Sum x over the group, in place, by messages between neighbours on a ring; returns x.
+    """Sum x over the group, in place, by messages between neighbours on a ring, and return x.
 
     comm  the communicator of this rank
     x     this rank's partial sum; it holds the sum afterwards
