@@ -17,6 +17,7 @@ import torch
 
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.machines import recognised
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.judged import blocks
 from hybridlab.training.models.gpt import Block, Head, token_loss
@@ -89,14 +90,13 @@ def rate_of_products(device: str) -> float:
     return 2 * SIDE**3 / seconds
 
 
-def machine_of(name: str) -> Machine:
-    """The machine of the catalog whose name is a word of a GPU's name.
+def machine_here(name: str) -> Machine:
+    """The machine of the catalog with this GPU.
 
     raises  ValueError when there is none
     """
-    words = name.lower().replace("-", " ").split()
-    if found := [one for one in catalog.MACHINES if one in words]:
-        return catalog.machine(found[0])
+    if known := recognised(name):
+        return catalog.machine(known)
     raise ValueError(f"the catalog has no {name}: its machines are {', '.join(catalog.MACHINES)}")
 
 
@@ -127,7 +127,7 @@ def main() -> int:
     chosen = parser.parse_args()
     device = str(take_device(placement(1), 0))
     name = torch.cuda.get_device_name(device)
-    machine, found = machine_of(name), []
+    machine, found = machine_here(name), []
     rate = rate_of_products(device)
     print(f"{name}, as {machine.label}; a product of {SIDE}³ in bfloat16: {rate / 1e12:.0f} TFLOP/s")
     print("  width  t  b   forward, ms  predicted  backward, ms  predicted    saved, MB  predicted")

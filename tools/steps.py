@@ -75,7 +75,7 @@ def run(
         record = (
             _record(step, file, key, heading, limit, again)
             if not only or step.name in only
-            else _kept(file) or told(step) | {"ended": "not run", "why": "not asked for"}
+            else _of_another_call(step, file, key)
         )
         print(heading, in_words(record), flush=True)
         records.append(record)
@@ -94,6 +94,14 @@ def _record(step, file, key, heading, limit, again) -> dict:
     print(heading, step.settles, flush=True)
     keep = lambda record: _keep(record | {"key": key}, file)
     return keep(ran(step, limit, kept if kept.get("key") == key else {}, keep))
+
+
+def _of_another_call(step, file, key) -> dict:
+    """The stored record of a step that was not asked for, if it is of this machine."""
+    kept = _kept(file)
+    if {name: one for name, one in kept.get("key", {}).items() if name != "code"} == key:
+        return kept
+    return told(step) | {"ended": "not run", "why": "not asked for"}
 
 
 def _kept(file) -> dict:

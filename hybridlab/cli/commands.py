@@ -214,7 +214,12 @@ def _dry_run_flags(one):
     from hybridlab.training.dry.dry_run import AS_ON_GPUS
 
     one.flag("--rank", type=int, default=0, metavar="N", help="which rank of the mesh, counted from 0 (default 0)")
-    one.flag("--machine", default="a100", metavar="NAME", help=f"accelerator (default a100): {', '.join(MACHINES)}")
+    one.flag(
+        "--machine",
+        default="a100",
+        metavar="NAME",
+        help=f"accelerator (default a100): {', '.join(MACHINES)}, or a TOML file",
+    )
     one.flag(
         "--memory",
         type=float,

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import chain
 from pathlib import Path
 
 from hybridlab.measuring.row import device_of_ranks, row
@@ -68,13 +69,16 @@ def is_whole(rows: list[dict], folder: str | Path = "notebooks") -> bool:
 
 
 def _in_lanes(paths: list[Path], jobs: int) -> Iterator[dict]:
-    with ThreadPoolExecutor(jobs) as lanes:
-        running = [lanes.submit(lambda path=path: [*_told_by(path)]) for path in paths]
-        try:
-            for one in as_completed(running):
-                yield from one.result()
-        finally:
-            lanes.shutdown(wait=False, cancel_futures=True)
+    if jobs == 1:  # in this thread, which an interrupt reaches
+        yield from chain.from_iterable(map(_told_by, paths))
+        return
+    lanes = ThreadPoolExecutor(jobs)
+    running = [lanes.submit(lambda path=path: [*_told_by(path)]) for path in paths]
+    try:
+        for one in as_completed(running):
+            yield from one.result()
+    finally:
+        lanes.shutdown(wait=False, cancel_futures=True)
 
 
 def _told_by(path: Path) -> Iterator[dict]:

@@ -23,7 +23,8 @@ from hybridlab.world.devices.placement import Placement, placement
 TIMEOUT = 15  # timeout of an operation, in seconds
 PATIENCE = TIMEOUT + 8  # seconds in which the others must notice and report a lost rank
 # NCCL gives up by a watchdog, a thread that ends the process before this can say why. Value 2 has it end the
-# communicators only: the next operation then raises. Read in torch 2.13's ProcessGroupNCCL.hpp; not yet run on a GPU.
+# communicators only, and the next operation should raise (torch 2.13's ProcessGroupNCCL.hpp). On one H200 with torch
+# 2.11 it had not raised when the patience ended.
 WATCHDOG = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "2", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
 POLL = 0.05
 FOLDERS = re.compile(r"(?<![\w.…])/(?:[\w.+-]+/)+")

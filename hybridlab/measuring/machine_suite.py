@@ -13,13 +13,15 @@ from dataclasses import replace
 import torch
 
 from hybridlab.core.what.catalog import MACHINES, Machine
-from hybridlab.core.what.machines import written
+from hybridlab.core.what.machines import recognised, written
 from hybridlab.core.what.shape import Shape
 from hybridlab.measuring.links import measured_link
 from hybridlab.measuring.one_device import on_one_thread
+from hybridlab.measuring.recorded import counted
 from hybridlab.measuring.row import row, where
 from hybridlab.measuring.timed import repeated
 from hybridlab.predict.judged.blocks import share_of
+from hybridlab.predict.plans.measured import by_sums
 from hybridlab.training.models.gpt import Block
 from hybridlab.world.devices.meet import take_device
 from hybridlab.world.devices.placement import placement
@@ -27,12 +29,18 @@ from hybridlab.world.processes.launch import ranks
 
 REPEATS, COPIED = 7, {"cuda": 1 << 30, "cpu": 1 << 26}  # repetitions; bytes
 GPU, CORE = Shape(1, 8192, 64, 2048), Shape(1, 512, 8, 256)  # whose block is measured
-MATMUL, BLOCK, COPY, SUM = "matmul", "a block's forward and backward", "copy", "all_reduce of two ranks, fitted"
+SUMMED = {"cuda": (1 << 16, 1 << 24, 1 << 28), "cpu": (1 << 10, 1 << 17, 1 << 22)}  # bytes
+MATMUL, BLOCK, COPY, SUM = "matmul", "a block's forward and backward", "copy", "all_reduce"
 
 
 def rows() -> Iterator[dict]:
-    """Yield row after row, each as soon as it is measured."""
+    """Yield row after row, each as soon as it is measured.
+
+    raises  ValueError if ranks compute on another kind of device
+    """
     placed = placement(1)
+    if placed.kind not in COPIED:
+        raise ValueError(f"the machine suite measures CPUs and CUDA GPUs, and ranks compute on {placed.kind} here")
     device = take_device(placed, 0)
     shape, about = _shape(device.type), where(placed)
     for k, n in ((1, 4), (4, 1), (1, 3)):  # up, down, and queries, keys and values together
@@ -44,40 +52,43 @@ def rows() -> Iterator[dict]:
     size = COPIED[device.type]
     yield row(COPY, "B/s", [2 * size / seconds for seconds in _copy(size, device)], device=device.type, **about)
     two = placement(2)
-    if not two.shared:  # a message between ranks of one GPU says nothing about a link
+    if two.kind == placed.kind and not two.shared:  # messages between ranks of one GPU say nothing about a link
         with ranks(2) as pool:
-            link, _ = measured_link(pool, "all_reduce")
-        yield {"name": SUM, "device": device.type, **where(two), "alpha": link.alpha, "beta": link.beta}
+            for size in SUMMED[device.type]:
+                _, times = measured_link(pool, SUM, sizes=(size,) * 2)
+                yield row(SUM, "s", times[1], device=device.type, bytes=size, **where(two))
 
 
 def described(record: dict) -> str:
-    """The text of the file that describes the machine of a record of this suite."""
-    facts, found = record["machine"], {one["name"]: one for one in record["rows"]}
-    device, when = facts["device"], facts["when"][:10]
-    wide = 1 if device == "cuda" else 2  # our numbers are so many times as long as those of the model
-    like = next((name for name in MACHINES for gpu, _ in facts["gpus"][:1] if name in gpu.lower().split()), "")
-    rates = [one["median"] for name, one in found.items() if name.startswith(MATMUL)]
-    given = {"name": f"{like or device}-measured", "label": _label(facts)}
-    given |= {} if like else {"node": len(facts["gpus"]) or facts["cores"]}
-    given |= {} if like else {"peak": max(rates)}
-    given |= {"memory": facts["gpus"][0][1] if facts["gpus"] else facts["memory"] / facts["cores"]}
-    given |= {"bandwidth": found[COPY]["median"] / wide}
-    if SUM in found:
-        given |= {"inside": 1 / found[SUM]["beta"] / wide, "latency": (found[SUM]["alpha"],) * 2}
-    elif not like:
-        given |= {"inside": given["bandwidth"]}
-    kind = replace(MACHINES[like], **given) if like else Machine(**_ONE_NODE | given | {"across": given["inside"]})
-    given["share"] = min(1.0, share_of(found[BLOCK]["median"], _shape(device), 1, kind))
-    measured = f"measured on {when}, torch {facts['torch']}"
-    return written({key: _short(value) for key, value in given.items()}, like, dict.fromkeys(given, measured))
+    """The text of the file that describes the machine of a record of this suite. What was measured says so."""
+    facts, rows = record["machine"], record["rows"]
+    cuda = facts["device"] == "cuda"
+    gpus = facts["gpus"] if cuda else []
+    wide = 1 if cuda else 2  # our numbers are so many times as long as those of the model
+    like = recognised(gpus[0][0]) if cuda else ""
+    # the fastest counts, since other programs only add time
+    fastest = lambda one: one["least"] if one["unit"] == "s" else max(one["repetitions"])
+    found = {one["name"]: fastest(one) for one in rows if one["name"] != SUM}
+    measured = {"bandwidth": found[COPY] / wide}
+    measured |= {} if like else {"peak": max(rate for name, rate in found.items() if name.startswith(MATMUL))}
+    given = {"name": f"{like or facts['device']}-measured", "label": _label(facts, gpus)}
+    given |= {"memory": gpus[0][1] if cuda else facts["memory"] / facts["cores"]}
+    given |= {"node": len(gpus) or facts["cores"]} if not like or len(gpus) > 1 else {}
+    bare = {"sources": {}, "latency": (0.0, 0.0), "inside": measured["bandwidth"], "across": measured["bandwidth"]}
+    kind = replace(MACHINES[like], **given, **measured) if like else Machine(**bare | given | measured)
+    if sums := {one["bytes"] / wide: fastest(one) for one in rows if one["name"] == SUM}:
+        kind = by_sums(kind, 2, [*sums], [*sums.values()])
+        measured |= {"inside": kind.inside, "latency": kind.latency}
+        measured |= {} if like else {"across": kind.inside}
+    measured["share"] = min(1.0, share_of(found[BLOCK], _shape(facts["device"]), 1, kind))
+    given |= {} if like or sums else {"inside": kind.inside}
+    notes = dict.fromkeys(measured, f"measured on {facts['when'][:10]}, torch {facts['torch']}")
+    notes |= {"inside": "not measured: as fast as memory"} if "inside" in given else {}
+    return written({key: _short(value) for key, value in (given | measured).items()}, like, notes)
 
 
-_ONE_NODE = {"sources": {}, "latency": (0.0, 0.0)}
-
-
-def _label(facts) -> str:
-    names = [name for name, _ in facts["gpus"]]
-    return f"{len(names)} × {names[0]}" if names else f"{facts['cores']} cores {facts['machine']}"
+def _label(facts, gpus) -> str:
+    return counted([name for name, _ in gpus]) if gpus else f"{facts['cores']} cores {facts['machine']}"
 
 
 def _short(value):

@@ -62,10 +62,7 @@ NOT_DONE = {
 }
 
 
-MANY = "dry-run --layers 1000 --microbatches 10000"  # whose actions are made before they are counted: ten seconds
-
-
-@pytest.mark.parametrize("words", [pytest.param(one, marks=[pytest.mark.long] * (one == MANY)) for one in NOT_DONE])
+@pytest.mark.parametrize("words", NOT_DONE)
 def test_what_cannot_be_done_is_said_at_once(words, tmp_path, capsys):
     (tmp_path / "list.json").write_text("[1, 2]")
     (tmp_path / "text.json").write_text('{"model_type": "llama", "hidden_size": "64"}')

@@ -3,7 +3,7 @@
 import pytest
 
 import hybridlab as hl
-from hybridlab.core.what.catalog import MACHINES, machine
+from hybridlab.core.what.catalog import machine
 from hybridlab.core.what.machines import machine_of, read, written
 
 FULL = "node = 4\npeak = 2e14\nmemory = 40e9\nbandwidth = 1e12\ninside = 2e11\n"
@@ -55,6 +55,9 @@ def test_another_memory_is_taken_as_given_although_the_driver_reports_more(file)
         ('lke = "h100"\n', "a machine has no 'lke'. Choose like."),
         ('like = "h300"\n', "there is no machine 'h300'. Choose like = one of v100, "),
         ("like = 3\n", "there is no machine 3"),
+        ('like = ["h100"]\n', "there is no machine ['h100']"),
+        ('like = "h100"\npod = 2\n', "a pod of 2 devices is less than a node of 8. Give pod = 0 or whole nodes."),
+        ('like = "h100"\noversubscription = 0\n', "oversubscription = 0 is less than 1. Give 1 or more."),
         ("node = 2\n", "it lacks peak and memory and bandwidth and inside and across. Add them, or like ="),
         ("node = \n", "Give a TOML file"),
     ],
@@ -65,6 +68,11 @@ def test_what_is_wrong_with_a_file_is_said_in_one_sentence(file, text, said):
         machine_of(str(path))
     told = str(error.value)
     assert told.startswith(f"machine='{path}' is invalid: ") and said in told and "\n" not in told
+
+
+def test_another_ending_is_told_what_a_file_is(tmp_path):
+    with pytest.raises(ValueError, match="choose one of v100, .*, or give a TOML file that describes one"):
+        machine_of("mine.yaml")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
@@ -86,4 +94,12 @@ def test_a_plan_for_a_file_is_that_for_its_machine_with_its_share(file, name):
     same, quick = ask(str(file(f'like = "{name}"\n'))), ask(str(file(f'like = "{name}"\nshare = 0.9\n', "quick.toml")))
     known = ask(name)
     assert float(same.best.step.total) == float(known.best.step.total) > float(quick.best.step.total)
-    assert "GEMMs at 90% of the peak" in quick.assumed and {*MACHINES} == {*hl.catalog.MACHINES}
+    assert (same.room, len(same.order), same.error) == (known.room, len(known.order), known.error)
+    assert "GEMMs at 90% of the peak" in quick.assumed
+    other = hl.plan("gpt-7.5b", str(file(f'like = "{name}"\nshare = 0.9\n')), 32, 64, software="megatron-2022")
+    assert "GEMMs at 90% of the peak" in other.assumed
+
+
+def test_a_file_with_the_name_of_a_machine_is_another_machine(file):
+    mine = hl.plan("gpt-7.5b", str(file(FULL, "h100.toml")), gpus=32, batch=64)
+    assert mine.error != hl.plan("gpt-7.5b", "h100", gpus=32, batch=64).error

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -102,6 +104,9 @@ def test_several_jobs_at_once_are_asked_of_the_commands_that_can():
         "modes", "schedules", "models", "pairs", "course"
     ]  # fmt: skip
     assert asked["course"][-3:] == ("--jobs", "4", "--only")
+    assert not any("--jobs" in step.command for step in first_hour.on_a_gpu(1, False))  # each has its own default
+    codes = [next(s.code for s in first_hour.on_a_gpu(1, False, jobs) if s.name == "course") for jobs in (None, 4)]
+    assert codes[0] != codes[1], "a record of four notebooks at once is not continued with one"
 
 
 def test_a_step_that_is_not_there_is_told_before_any_runs(tmp_path, capsys):
@@ -112,14 +117,17 @@ def test_a_step_that_is_not_there_is_told_before_any_runs(tmp_path, capsys):
 
 
 def test_the_page_of_the_gpu_counts_the_jobs_of_its_record():
-    """Of each kind of job: as many as are recorded, all equal, of as many as there are."""
+    """As many as are recorded, all equal, of as many as there are."""
+    every = subprocess.run([sys.executable, first_hour.MATRIX, "--list"], cwd=HOUSE, capture_output=True, text=True)
     folder = HOUSE / "results" / "first-hour" / "1-nvidia-h200"
     steps_of_equality = [
         json.loads((folder / f"{step.name}.json").read_text("utf-8")) for step in first_hour.equality()
     ]
     jobs = [job for record in steps_of_equality for job in record.get("found", record.get("so far"))]
     assert all(job["ok"] for job in jobs)
-    assert f"{len({job['name'] for job in jobs})} of the\n184 jobs" in PAGE
+    told = len({job["name"] for job in jobs}), len(every.stdout.splitlines())
+    assert "{} of the\n{} jobs".format(*told) in PAGE
+    assert "{} of {} kinds of jobs".format(*told) in (HOUSE / "README.md").read_text("utf-8")
 
 
 RUNS = {  # a file that a step runs, beside the package; and steps that do not run it

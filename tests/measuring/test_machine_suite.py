@@ -12,6 +12,8 @@ from hybridlab.measuring import machine_suite
 from hybridlab.measuring.row import row
 from hybridlab.predict.judged import blocks
 from hybridlab.predict.papers.published import published
+from hybridlab.predict.plans.measured import by_sums
+from hybridlab.world.devices.placement import Placement
 
 (H200,) = [one for one in published(blocks.TABLE) if (one["width"], one["t"], one["b"]) == (8192, 1, 1)]
 
@@ -45,11 +47,54 @@ def test_a_known_gpu_keeps_its_data_sheet_and_gets_what_was_measured(described):
     assert 1e3 * (took.forward + took.backward) == pytest.approx(H200["forward_ms"] + H200["backward_ms"], rel=1e-3)
 
 
+def sums(alpha=2e-5, rate=2e11):
+    """The times of all-reduces of two ranks: each sends half of the bytes twice."""
+    return [
+        row(machine_suite.SUM, "s", [2 * alpha + size / rate], device="cuda", bytes=size)
+        for size in machine_suite.SUMMED["cuda"]
+    ]
+
+
 def test_an_unknown_gpu_has_the_peak_of_its_matmuls_and_no_rate_above_it(described):
-    link = {"name": machine_suite.SUM, "device": "cuda", "alpha": 2e-5, "beta": 1 / 2e11}
-    mine = described(of_a_gpu(link, name="NVIDIA Z900", seconds=1e-6))
-    assert (mine.peak, mine.inside, mine.across, mine.latency) == (7.0e14, 2e11, 2e11, (2e-5, 2e-5))
-    assert mine.share == 1 and mine.node == 1
+    record = of_a_gpu(*sums(), name="NVIDIA Z900", seconds=1e-6)
+    record["machine"]["gpus"] *= 2
+    mine = described(record)
+    assert mine.peak == 7.0e14 and mine.inside == mine.across > 1e11 and mine.latency[0] == pytest.approx(2e-5)
+    assert mine.share == 1 and mine.node == 2 and mine.label == "2 × NVIDIA Z900"
+
+
+def test_a_link_is_that_of_by_sums_and_the_network_keeps_its_latency(described):
+    """It reaches a part of its rate with a program, which the prediction takes off again."""
+    mine, h200 = described(of_a_gpu(*sums())), machine("h200")
+    by = by_sums("h200", 2, [*machine_suite.SUMMED["cuda"]], [one["median"] for one in sums()])
+    assert mine.inside == pytest.approx(by.inside, rel=1e-3) and mine.latency[1] == h200.latency[1]
+    assert mine.across == h200.across
+
+
+def test_what_was_not_measured_is_not_called_so(tmp_path):
+    lines = machine_suite.described(of_a_gpu(name="NVIDIA Z900")).splitlines()
+    (link,) = [one for one in lines if one.startswith("inside")]
+    assert link.endswith("# not measured: as fast as memory")
+    assert {one.partition(" ")[0] for one in lines if "# measured on" in one} == {"peak", "bandwidth", "share"}
+
+
+def test_ranks_on_cores_are_described_as_cores_next_to_a_gpu(described):
+    record = of_a_gpu(seconds=10.0)
+    record["machine"]["device"] = "cpu"
+    mine = described(record)
+    assert (mine.name, mine.like, mine.node, mine.bandwidth) == ("cpu-measured", "", 16, 2.05e12)
+
+
+def test_a_node_has_as_many_gpus_as_are_here(described):
+    record = of_a_gpu()
+    record["machine"]["gpus"] *= 4
+    assert described(record).node == 4 and described(of_a_gpu()).node == machine("h200").node
+
+
+def test_other_devices_are_refused_in_one_sentence(monkeypatch):
+    monkeypatch.setattr(machine_suite, "placement", lambda ranks: Placement("gloo", ("mps:0",), False, ""))
+    with pytest.raises(ValueError, match="measures CPUs and CUDA GPUs, and ranks compute on mps here"):
+        next(machine_suite.rows())
 
 
 @pytest.mark.ranks
@@ -58,7 +103,7 @@ def test_this_machine_is_measured_and_planned_for(tmp_path, capsys):
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     mine = read(said["described"])
     assert 0 < mine.share <= 1 and mine.peak > 1e9 and mine.memory > 1e8 and mine.inside > 1e6
-    rates = [one["median"] for one in said["rows"] if one["name"].startswith(machine_suite.MATMUL)]
+    rates = [max(one["repetitions"]) for one in said["rows"] if one["name"].startswith(machine_suite.MATMUL)]
     assert len(rates) == 3 and mine.peak == pytest.approx(max(rates), rel=1e-3)
     tiny = hl.Shape(layers=4, width=64, heads=4, context=64)
     assert hl.plan(tiny, said["described"], gpus=mine.node, batch=4).best.step.total > 0

@@ -44,6 +44,7 @@ class Machine:
     oversubscription  the pod's aggregate bandwidth divided by the bandwidth of its uplinks
     reported          bytes of one device, as its driver reports them; 0: not known
     share             fraction of the peak that matmuls reach in training; 0: not known
+    like              the machine of the catalog that this is, or from which it differs; "": none
 
     Each cluster has its own network: `dataclasses.replace(machine("h100"), pod=3072, oversubscription=7.0)` describes
     Llama 3's (arXiv:2407.21783, section 3.3.1).
@@ -66,11 +67,12 @@ class Machine:
     oversubscription: float = 1.0
     reported: float = 0.0
     share: float = 0.0
+    like: str = ""
 
     @property
     def capacity(self) -> float:
         """Bytes of one device as reported; as `memory` says if that is not known, or not the catalog's number."""
-        known = self.name in MACHINES and self.memory == MACHINES[self.name].memory
+        known = self.like in MACHINES and self.memory == MACHINES[self.like].memory
         return (known and self.reported) or self.memory
 
 
@@ -197,7 +199,7 @@ def _machine(name, label, node, peak, memory, bandwidth, inside, across, device,
     known["reported"] = REPORTED.get(name, "not known: as sold")
     known["share"] = "not known: as programs of its time reach"
     known |= dict.fromkeys(("pod", "oversubscription"), "whoever builds the network decides; here it is one pod")
-    return Machine(name, label, node, peak, memory, bandwidth, inside, across, _LATENCY, known, **more)
+    return Machine(name, label, node, peak, memory, bandwidth, inside, across, _LATENCY, known, like=name, **more)
 
 
 def _tpu(name, label, pod, peak, memory, bandwidth, links, **more):

@@ -5,8 +5,9 @@ share = 0.63         # of the peak, measured
 inside = 380e9       # bytes/s
 """
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,7 +19,7 @@ LIKE = "like"
 POSITIVE = ("node", "peak", "memory", "bandwidth", "inside", "across")
 
 
-def machine_of(machine_or_name: str | Machine) -> Machine:
+def machine_of(machine_or_name: str | Path | Machine) -> Machine:
     """The machine with this name, or of this file; a `Machine` is returned unchanged.
 
     machine_or_name  a `Machine`, its name in the catalog, or a TOML file
@@ -27,7 +28,23 @@ def machine_of(machine_or_name: str | Machine) -> Machine:
     """
     if isinstance(machine_or_name, Machine):
         return machine_or_name
-    return read(machine_or_name) if machine_or_name.endswith(".toml") else machine(machine_or_name)
+    name = str(machine_or_name)
+    if name.lower().endswith(".toml"):
+        return read(name)
+    try:
+        return machine(name)
+    except ValueError as error:
+        raise ValueError(f"{error}, or give a TOML file that describes one") from None
+
+
+def recognised(device: str) -> str:
+    """The name in the catalog of a device, as its driver names it; "" if the catalog lacks it.
+
+    >>> recognised("NVIDIA A100-SXM4-80GB"), recognised("AMD Instinct MI300X"), recognised("NVIDIA GeForce RTX 4090")
+    ('a100', 'mi300x', '')
+    """
+    words = re.findall(r"[a-z0-9]+", device.lower())
+    return next((name for name in MACHINES if name in words), "")
 
 
 def read(file: str | Path) -> Machine:
@@ -46,7 +63,7 @@ def read(file: str | Path) -> Machine:
         why = getattr(error, "strerror", None) or error
         raise wrong(f"{why}. Give a TOML file, as `measure --suite machine` writes it.") from None
     like = given.pop(LIKE, None)
-    if like is not None and like not in MACHINES:
+    if like is not None and (not isinstance(like, str) or like not in MACHINES):
         raise wrong(f"there is no machine {like!r}. Choose like = one of {', '.join(MACHINES)}.")
     if unknown := [key for key in given if key not in _TYPES]:
         near = get_close_matches(unknown[0], (LIKE, *_TYPES), n=1) or (LIKE, *_TYPES)
@@ -59,11 +76,20 @@ def read(file: str | Path) -> Machine:
     if "latency" in own:
         own["latency"] = tuple(own["latency"])
     if like:
-        return replace(MACHINES[like], **own, sources=MACHINES[like].sources | said)
+        return _fitting(replace(MACHINES[like], **own, sources=MACHINES[like].sources | said), wrong)
     own = {"across": own.get("inside"), "latency": (0.0, 0.0), "sources": said} | own
     if missing := [one.name for one in fields(Machine) if one.default is MISSING and own.get(one.name) is None]:
         raise wrong(f"it lacks {' and '.join(missing)}. Add them, or like = a machine of the catalog.")
-    return Machine(**own)
+    return _fitting(Machine(**own), wrong)
+
+
+def _fitting(found: Machine, wrong: Callable[[str], ValueError]) -> Machine:
+    """A machine whose numbers fit together."""
+    if 0 < found.pod < found.node:
+        raise wrong(f"a pod of {found.pod} devices is less than a node of {found.node}. Give pod = 0 or whole nodes.")
+    if found.oversubscription < 1:
+        raise wrong(f"oversubscription = {found.oversubscription} is less than 1. Give 1 or more.")
+    return found
 
 
 def written(fields: Mapping[str, Any], like: str = "", sources: Mapping[str, str] | None = None) -> str:
@@ -86,7 +112,7 @@ def _toml(value: str | float | tuple[float, ...]) -> str:
     return f'"{value}"' if isinstance(value, str) else str([*value]) if isinstance(value, tuple) else str(value)
 
 
-_TYPES = {one.name: one.type for one in fields(Machine)}
+_TYPES = {one.name: one.type for one in fields(Machine) if one.name != LIKE}
 _TEXTS = ("name", "label")
 
 

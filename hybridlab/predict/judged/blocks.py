@@ -19,7 +19,7 @@ from hybridlab.predict.plans.footprint import kept_on
 from hybridlab.predict.plans.performance import pieces
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.software import SOFTWARE
-from hybridlab.predict.plans.usual import usual
+from hybridlab.predict.plans.usual import fit_of, usual
 
 CONTEXT, VOCABULARY = 2048, 51200
 TABLE, GPU = "blocks_h200", "h200"
@@ -49,8 +49,8 @@ def predicted(shape: Shape, sequences: int, machine: Machine) -> Block:
     >>> f"{one.forward * 1e3:.2f} ms, {one.backward * 1e3:.2f} ms, {one.saved / 1e6:.0f} MB"
     '1.58 ms, 3.19 ms, 268 MB'
     """
-    plan, its = Plan(b=sequences, fused=True), usual(machine)
-    found = pieces(shape, plan, sequences, machine, its.fit, SOFTWARE[its.software])
+    plan, runs = Plan(b=sequences, fused=True), SOFTWARE[usual(machine).software]
+    found = pieces(shape, plan, sequences, machine, fit_of(machine, runs), runs)
     masks = 2 * sequences * shape.context * shape.width  # of dropout, a byte for each number of both branches
     saved = kept_on(shape, plan).total - masks
     return Block(float(added(found.forward)), float(added(found.backward)), float(saved))

@@ -195,7 +195,7 @@ def _dispatch() -> tuple[Panel, ...]:
 
 
 def _blocks() -> tuple[Panel, ...]:
-    """A block of one rank along tp, on the GPU on which this course was measured."""
+    """A block of one rank along tp, which we measured on one GPU."""
     facts = "1 × H200", "2026-11", _source(blocks.TABLE)
     return (
         Panel("This course: a block's shard, 2,048 tokens", *facts, "forward and backward", "ms", "", BLOCK,

@@ -32,7 +32,7 @@ from hybridlab.predict.plans.refusals import illegal, too_few, too_little
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.predict.plans.space import at, chosen, grid, having, slabs
 from hybridlab.predict.plans.trust import Error, error_of, kind_of
-from hybridlab.predict.plans.usual import assumptions, usual
+from hybridlab.predict.plans.usual import assumptions, fit_of, usual
 from hybridlab.predict.plans.what_if import WhatIf, what_if
 from hybridlab.signatures import spelled
 
@@ -271,7 +271,8 @@ def plan(
     every, legal = grid(shape, gpus, batch, **wanted, given=given, **found)
     if not legal.any():
         raise ValueError(illegal(shape, gpus, batch, wanted, found, given))
-    runs, rates = programs(software or assumed.software, precision), fit or assumed.fit
+    runs = programs(software or assumed.software, precision)
+    rates = fit or fit_of(kind, runs)
     none = np.zeros(0)
     found = Planned(shape, kind, gpus, batch, rates, every, none, none, none, runs, fit is not None).again(every, legal)
     if not found.fits.any():

@@ -72,5 +72,5 @@ def error_of(machine: Machine, kind: str, software: Software, calibrated: bool =
     """
     if calibrated:
         return CALIBRATED[kind]
-    published = software._replace(precision=0) in SOFTWARE.values() and machine.name in PUBLISHED
+    published = software._replace(precision=0) in SOFTWARE.values() and machine.like in PUBLISHED
     return ERRORS[family(machine), kind] if published else Error(*map(max, zip(*ERRORS.values())))

@@ -14,7 +14,7 @@ from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.machines import machine_of
 from hybridlab.predict.plans.rates import FITTED, Fit
-from hybridlab.predict.plans.software import SOFTWARE, Software, told
+from hybridlab.predict.plans.software import Software, told
 
 
 class Usual(NamedTuple):
@@ -43,16 +43,26 @@ def family(machine: Machine) -> str:
 
 
 def usual(machine: str | Machine) -> Usual:
-    """The assumptions about a machine: a name in the catalog, a file, or a `Machine`. Its own share counts, if known.
+    """The assumptions about a machine: a name in the catalog, a file, or a `Machine`.
 
     >>> usual("h200").software
     'megatron-2024'
     """
-    kind = machine_of(machine)
-    known = USUAL[family(kind)]
-    if not kind.share:
-        return known
-    return known._replace(fit=known.fit._replace(multiply=kind.share / SOFTWARE[known.software].library))
+    return USUAL[family(machine_of(machine))]
+
+
+def fit_of(machine: Machine, runs: Software) -> Fit:
+    """The fitted numbers of a machine with a program. If the machine's share is known, matmuls reach it.
+
+    >>> from dataclasses import replace
+    >>> from hybridlab.predict.plans.software import SOFTWARE
+    >>> for runs in map(SOFTWARE.get, ("megatron-2021", "megatron-2024")):
+    ...     round(fit_of(replace(catalog.machine("h200"), share=0.63), runs).multiply * runs.library, 3)
+    0.63
+    0.63
+    """
+    known = usual(machine).fit
+    return known._replace(multiply=machine.share / runs.library) if machine.share else known
 
 
 def assumptions(context: int, software: Software, fused: bool, fit: Fit) -> str:
