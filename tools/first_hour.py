@@ -55,14 +55,14 @@ def main(arguments=None) -> int:
         what = f"There is a GPU here, but {here.why}" if here.why else "There is no GPU here that torch can use"
         print(f"{what}. With one, this would run {would}.", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as at Ctrl-C, the step that runs is ended too
-    os.environ.pop(ASKED, None)  # the devices that are here, whatever was said before
-    if chosen.emulated:
-        os.environ[ASKED] = EMULATED
     # an emulated GPU's speed says nothing
     todo = equality(chosen.jobs) if chosen.emulated else on_a_gpu(len(here), chosen.nccl, chosen.jobs)
     if unknown := set(chosen.only or ()) - {step.name for step in todo}:
         parser.error(f"there is no step {min(unknown)!r}: choose {', '.join(step.name for step in todo)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as at Ctrl-C, the step that runs is ended too
+    os.environ.pop(ASKED, None)  # the devices that are here, whatever was said before
+    if chosen.emulated:
+        os.environ[ASKED] = EMULATED
     on = "an emulated accelerator" if chosen.emulated else counted([gpu.name for gpu in here.usable])
     folder = chosen.results / "first-hour" / re.sub(r"[^a-z0-9]+", "-", on.lower()).strip("-")
     key = {"machine": on, **_build(here.driver)}

@@ -99,9 +99,13 @@ def _record(step, file, key, heading, limit, again) -> dict:
 def _of_another_call(step, file, key) -> dict:
     """The stored record of a step that was not asked for, if it is of this machine."""
     kept = _kept(file)
-    if {name: one for name, one in kept.get("key", {}).items() if name != "code"} == key:
+    if kept and _machine(kept["key"]) == _machine(key):
         return kept
     return told(step) | {"ended": "not run", "why": "not asked for"}
+
+
+def _machine(key: dict) -> dict:
+    return {name: one for name, one in key.items() if name != "code"}
 
 
 def _kept(file) -> dict:

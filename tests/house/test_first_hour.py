@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -110,10 +111,12 @@ def test_several_jobs_at_once_are_asked_of_the_commands_that_can():
 
 
 def test_a_step_that_is_not_there_is_told_before_any_runs(tmp_path, capsys):
+    """And before anything is changed for ranks of other tests."""
+    before = dict(os.environ)
     with pytest.raises(SystemExit):
         first_hour.main(["--emulated", "--only", "moods", "--results", str(tmp_path)])
     assert "there is no step 'moods': choose modes, schedules, models, pairs" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir()) and dict(os.environ) == before
 
 
 def test_the_page_of_the_gpu_counts_the_jobs_of_its_record():
