@@ -24,7 +24,7 @@ from hybridlab.predict.judged.blocks import share_of
 from hybridlab.predict.plans.measured import by_sums
 from hybridlab.training.models.gpt import Block
 from hybridlab.world.devices.meet import take_device
-from hybridlab.world.devices.placement import placement
+from hybridlab.world.devices.placement import ASKED, placement
 from hybridlab.world.processes.launch import ranks
 
 REPEATS, COPIED = 7, {"cuda": 1 << 30, "cpu": 1 << 26}  # repetitions; bytes
@@ -40,7 +40,7 @@ def rows() -> Iterator[dict]:
     """
     placed = placement(1)
     if placed.kind not in COPIED:
-        raise ValueError(f"the machine suite measures CPUs and CUDA GPUs, and ranks compute on {placed.kind} here")
+        raise ValueError(f"the machine suite measures CPUs and CUDA GPUs, not {placed.kind}: set {ASKED}=cpu")
     device = take_device(placed, 0)
     shape, about = _shape(device.type), where(placed)
     for k, n in ((1, 4), (4, 1), (1, 3)):  # up, down, and queries, keys and values together
@@ -60,7 +60,7 @@ def rows() -> Iterator[dict]:
 
 
 def described(record: dict) -> str:
-    """The text of the file that describes the machine of a record of this suite. What was measured says so."""
+    """The text of the file that describes the machine of a record of this suite. Each measured number says so."""
     facts, rows = record["machine"], record["rows"]
     cuda = facts["device"] == "cuda"
     gpus = facts["gpus"] if cuda else []
