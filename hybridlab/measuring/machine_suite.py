@@ -40,7 +40,7 @@ def rows() -> Iterator[dict]:
     """
     placed = placement(1)
     if placed.kind not in COPIED:
-        raise ValueError(f"the machine suite measures CPUs and CUDA GPUs, not {placed.kind}: set {ASKED}=cpu")
+        raise ValueError(f"the machine suite measures CPUs and CUDA GPUs, not {placed.kind}: give {ASKED}=cpu")
     device = take_device(placed, 0)
     shape, about = _shape(device.type), where(placed)
     for k, n in ((1, 4), (4, 1), (1, 3)):  # up, down, and queries, keys and values together

@@ -93,7 +93,7 @@ def test_a_node_has_as_many_gpus_as_are_here(described):
 
 def test_other_devices_are_refused_in_one_sentence(monkeypatch):
     monkeypatch.setattr(machine_suite, "placement", lambda ranks: Placement("gloo", ("mps:0",), False, ""))
-    with pytest.raises(ValueError, match="measures CPUs and CUDA GPUs, not mps: set HYBRIDLAB_DEVICES=cpu"):
+    with pytest.raises(ValueError, match="measures CPUs and CUDA GPUs, not mps: give HYBRIDLAB_DEVICES=cpu"):
         next(machine_suite.rows())
 
 
