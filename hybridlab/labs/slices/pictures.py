@@ -5,7 +5,7 @@ from hybridlab.labs.slices.runs import HEADS, TOKENS, WIDTH, lengths
 from hybridlab.predict.plans.slicing import SLICING, per_token, shares
 from hybridlab.show.paper.sheet import sheet, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, mix
+from hybridlab.show.paper.style import STYLE, dashed, mix
 
 PX, PAPER, MUTED = STYLE["pixels"], STYLE["paper"], STYLE["muted"]
 DARK = STYLE["kinds"]["F"]["fill"]
@@ -60,4 +60,4 @@ def _areas(shape: Shape, cut: tuple[int, ...], costs: list[str], left: int) -> l
         out.append(words((x + far) / 2, foot + 40, cost, PX["smallest"], "middle"))
         begin = end
     line = f"M {left} {up_of_matrices:.1f} h {SIDE}"
-    return [*out, f'<path d="{line}" stroke="{PAPER}" stroke-dasharray="4 3"/>']
+    return [*out, f'<path d="{line}" stroke="{PAPER}" {dashed("two parts")}/>']

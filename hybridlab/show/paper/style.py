@@ -52,6 +52,7 @@ DASHES = {  # by their meaning; the first four are plotly's names, for curves
     "mixed": "7 3",
     "gathered": "2 3",
     "too small": "2 4",
+    "two parts": "4 3",  # of one area
     "limit": "6 4",
     "along x": "12 3",
     "along cp": "6 3 2 3",
