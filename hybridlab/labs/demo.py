@@ -36,7 +36,7 @@ PROMPT = "A rank "  # of which the model writes the rest
 
 
 def demo(steps: int = 120, data: str | None = None, out: str = "build/report.html") -> dict:
-    """Train, run, and write the report, and return the numbers in it.
+    """Train, run, write the report, and return the numbers in it.
 
     raises  ValueError in one sentence for unreadable data, or a place where nothing can be written; RankError when a
     rank fails

@@ -16,47 +16,51 @@ from hybridlab.core.what.catalog import MACHINES, Machine
 from hybridlab.core.what.machines import recognised, written
 from hybridlab.core.what.shape import Shape
 from hybridlab.measuring.links import measured_link
-from hybridlab.measuring.one_device import on_one_thread
 from hybridlab.measuring.recorded import counted
 from hybridlab.measuring.row import row, where
 from hybridlab.measuring.timed import repeated
-from hybridlab.predict.judged.blocks import share_of
+from hybridlab.predict.judged.blocks import shard, share_of
 from hybridlab.predict.plans.measured import by_sums
 from hybridlab.training.models.gpt import Block
-from hybridlab.world.devices.meet import take_device
 from hybridlab.world.devices.placement import ASKED, placement
 from hybridlab.world.processes.launch import ranks
 
 REPEATS, COPIED = 7, {"cuda": 1 << 30, "cpu": 1 << 26}  # repetitions; bytes
-GPU, CORE = Shape(1, 8192, 64, 2048), Shape(1, 512, 8, 256)  # whose block is measured
+GPU, CORE = shard(8192, 64, t=1), Shape(1, 512, 8, 256)  # whose block is measured
 SUMMED = {"cuda": (1 << 16, 1 << 24, 1 << 28), "cpu": (1 << 10, 1 << 17, 1 << 22)}  # bytes
 MATMUL, BLOCK, COPY, SUM = "matmul", "a block's forward and backward", "copy", "all_reduce"
 
 
 def rows() -> Iterator[dict]:
-    """Yield row after row, each as soon as it is measured.
+    """Yield row after row, measured on ranks, so that this process uses no device.
 
     raises  ValueError if ranks compute on another kind of device
     """
-    placed = placement(1)
-    if placed.kind not in COPIED:
-        raise ValueError(f"the machine suite measures CPUs and CUDA GPUs, not {placed.kind}: give {ASKED}=cpu")
-    device = take_device(placed, 0)
-    shape, about = _shape(device.type), where(placed)
+    one, two = placement(1), placement(2)
+    if one.kind not in COPIED:
+        raise ValueError(f"the machine suite measures CPUs and CUDA GPUs, not {one.kind}: give {ASKED}=cpu")
+    with ranks(1) as pool:
+        yield from pool.run(_alone, where(one))[0]
+    if two.kind == one.kind and not two.shared:  # messages between ranks of one GPU say nothing about a link
+        with ranks(2) as pool:
+            for size in SUMMED[two.kind]:
+                _, times = measured_link(pool, SUM, sizes=(size,) * 2)
+                yield row(SUM, "s", times[1], device=two.kind, bytes=size, **where(two))
+
+
+def _alone(comm, about: dict) -> list[dict]:
+    """The rows of one rank."""
+    device = comm.device
+    shape, found = _shape(device.type), []
+    tell = lambda name, unit, values: found.append(row(name, unit, values, device=device.type, **about))
     for k, n in ((1, 4), (4, 1), (1, 3)):  # up, down, and queries, keys and values together
         sizes = shape.context, k * shape.width, n * shape.width
         rates = [2 * math.prod(sizes) / seconds for seconds in _matmul(*sizes, device)]
-        name = f"{MATMUL} {sizes[0]} × {sizes[1]} × {sizes[2]}"
-        yield row(name, "FLOP/s", rates, device=device.type, **about)
-    yield row(BLOCK, "s", _block(shape, device), device=device.type, **about)
+        tell(f"{MATMUL} {sizes[0]} × {sizes[1]} × {sizes[2]}", "FLOP/s", rates)
+    tell(BLOCK, "s", _block(shape, device))
     size = COPIED[device.type]
-    yield row(COPY, "B/s", [2 * size / seconds for seconds in _copy(size, device)], device=device.type, **about)
-    two = placement(2)
-    if two.kind == placed.kind and not two.shared:  # messages between ranks of one GPU say nothing about a link
-        with ranks(2) as pool:
-            for size in SUMMED[device.type]:
-                _, times = measured_link(pool, SUM, sizes=(size,) * 2)
-                yield row(SUM, "s", times[1], device=device.type, bytes=size, **where(two))
+    tell(COPY, "B/s", [2 * size / seconds for seconds in _copy(size, device)])
+    return found
 
 
 def described(record: dict) -> str:
@@ -106,20 +110,17 @@ def _numbers(*sizes, device) -> torch.Tensor:
     return torch.randn(*sizes, device=device, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32)
 
 
-@on_one_thread
 def _matmul(m, k, n, device) -> list[float]:
     a, b = _numbers(m, k, device=device), _numbers(k, n, device=device)
     return repeated(lambda: a @ b, device, REPEATS)
 
 
-@on_one_thread
 def _copy(size, device) -> list[float]:
     x = torch.ones(size, dtype=torch.uint8, device=device)
     y = torch.empty_like(x)
     return repeated(lambda: y.copy_(x), device, REPEATS)
 
 
-@on_one_thread
 def _block(shape, device) -> list[float]:
     with torch.device(device):
         block = Block(shape)

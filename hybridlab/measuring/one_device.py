@@ -46,7 +46,7 @@ class Product(NamedTuple):
         return 2 * self.m * self.k * self.n / self.seconds
 
 
-def on_one_thread(measure: Callable) -> Callable:
+def _on_one_thread(measure: Callable) -> Callable:
     @wraps(measure)
     def alone(*arguments, **more):
         threads = torch.get_num_threads()
@@ -59,7 +59,7 @@ def on_one_thread(measure: Callable) -> Callable:
     return alone
 
 
-@on_one_thread
+@_on_one_thread
 def steps(shape: Shape, batch: int, count: int = 6, device: str = "cpu") -> list[Parts]:
     """The measured steps of a sequential training loop with AdamW, after one warm-up step.
 
@@ -100,7 +100,7 @@ def quickest(found: list[Parts]) -> Parts:
     return min(found, key=sum)
 
 
-@on_one_thread
+@_on_one_thread
 def matmul(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Product:
     """A timed matmul in single precision; small ones are repeated between two readings of the clock.
 
@@ -114,7 +114,7 @@ def matmul(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Prod
     return Product(m, k, n, least(lambda: torch.mm(a, b), a.device, repeat, times))
 
 
-@on_one_thread
+@_on_one_thread
 def bandwidth(numbers: int = 2**24, repeat: int = 10, device: str = "cpu") -> float:
     """The bandwidth, in bytes per second, between a core or a GPU and its memory, from copies larger than any cache.
 

@@ -219,7 +219,7 @@ class Trainer:
         return math.sqrt(math.fsum(self._numbers(self.report.all_reduce(torch.stack(squares)))))
 
     def step(self, step: int) -> tuple[list[float], torch.Tensor]:
-        """One step, and return the losses, each before its update, and the times of the actions."""
+        """Do one step, and return the losses, each before its update, and the times of the actions."""
         losses = self._played(step)
         if self.job.flushes:
             self.update()

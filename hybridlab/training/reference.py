@@ -42,7 +42,7 @@ class OneDevice:
         self.optimizer = job.optimizer_of(self.masters)
 
     def gradients(self, step: int) -> float:
-        """Forward and backward of one global batch, microbatch after microbatch, and return its loss.
+        """Do forward and backward of one global batch, microbatch after microbatch, and return its loss.
 
         A weight without a gradient has the gradient 0, as in an all-reduce.
         """

@@ -1,8 +1,10 @@
 """A machine by its name in the catalog, or from a file that describes one.
 
-like = "h200"        # a machine of the catalog; fields that the file leaves out are as there
-share = 0.63         # of the peak, measured
-inside = 380e9       # bytes/s
+    like = "h200"        # a machine of the catalog; fields that the file leaves out are as there
+    share = 0.63         # of the peak, measured
+    inside = 380e9       # bytes/s
+
+Relatives: `measuring.machine_suite`, which measures a machine and writes such a file.
 """
 
 import re

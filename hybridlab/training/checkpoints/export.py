@@ -29,7 +29,7 @@ def export(
     folder: str | Path,
     form: Literal["safetensors", "dcp"] = "safetensors",
 ) -> Path:
-    """A folder with the weights of a model under the module's own names, for other programs, and return its path.
+    """Write a folder with the weights of a model under the module's own names, for other programs, and return its path.
 
     weights  a module, such as `train(…)["model"]`; a state dict; or a folder that `hl.weights` reads
     folder   to write, which must be new or empty; it appears complete or not at all

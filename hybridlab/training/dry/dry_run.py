@@ -24,7 +24,6 @@ from hybridlab.training.models.gallery import model_of
 AS_ON_GPUS = {"dtype": "bfloat16", "optimizer": "adamw"}  # defaults
 A_RANK, A_PASS = 3e-3, 4e-3  # minimum seconds: for each rank of the mesh, for a layer's forward and backward
 LONGEST = 600.0  # maximum seconds to wait for an answer
-ENDS = 2  # layers of a shape's model that are not blocks: embedding and head
 
 
 @spelled(asked.arguments, positional=asked.FIRST, **AS_ON_GPUS)
@@ -67,8 +66,9 @@ def _refuse_sizes(given: dict):
     of = {name: one.usual for name, one in asked.OWN.items()} | {name: x for name, x in given.items() if x is not None}
     shape = of["model"] if isinstance(of["model"], Shape) else of["shape"]
     if isinstance(shape, Shape) and of["microbatches"]:
-        model_of(shape, of["loss"], of["data"]).refuse()  # its reasons come first
-        _refuse_passes(shape.layers + ENDS, of["microbatches"] * of["accumulate"])
+        model = model_of(shape, of["loss"], of["data"])
+        model.refuse()  # its reasons come first
+        _refuse_passes(shape.layers + sum(model.ends), of["microbatches"] * of["accumulate"])
 
 
 def _refuse_passes(layers: int, times: int):
