@@ -164,7 +164,7 @@ notebooks: $(READY)  ## run the notebooks again and store their outputs (ARGS="n
 lock:  ## resolve the packages again and rewrite requirements.lock (TORCH_PIN=torch==2.14.0 moves torch)
 	@set -e; fresh=`mktemp -d`; trap 'rm -rf "$$fresh"' EXIT; \
 	$(PYTHON) -m venv "$$fresh"; \
-	$(call CPU_TORCH,"$$fresh/bin/python"); \
+	$(call BUILD_OF_TORCH,"$$fresh/bin/python"); \
 	$(call PIP,"$$fresh/bin/python") install -e ".[$(EXTRAS)]"; \
 	$(call PIP,"$$fresh/bin/python") freeze --all --exclude-editable > "$$fresh/found"; \
 	grep '^#' requirements.lock > "$$fresh/lock"; \

@@ -42,7 +42,7 @@ def run(chosen) -> dict:
     from hybridlab.predict.time.overlay import predicted_for
     from hybridlab.training.run import run as play
 
-    made = flags.read_schedule(chosen)
+    made = flags.read_schedule(chosen, flags.ranks_of_a_pipeline(chosen) if chosen.work == "model" else None)
     if chosen.work == "model":
         flags.refuse_of_waits(chosen)
         more = {"batch": chosen.batch, "mesh": flags.read_mesh(chosen), **flags.read_training(chosen)}

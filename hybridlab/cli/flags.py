@@ -79,6 +79,11 @@ def read_mesh(chosen) -> Mesh:
     return Mesh(dp=chosen.dp, pp=pipeline, **inside)
 
 
+def ranks_of_a_pipeline(chosen) -> int:
+    """The ranks of one pipeline of `read_mesh`."""
+    return read_mesh(chosen)["pp"] // (chosen.dp if chosen.lost else 1)
+
+
 def _pipeline_ranks(chosen, default=4):
     ranks = getattr(chosen, "ranks", None)
     if ranks is not None and chosen.pp is not None and ranks != chosen.pp:
@@ -125,7 +130,7 @@ def read_schedule(chosen, ranks=None):
 def read_played(chosen) -> dict:
     """The schedule of a job, as arguments: its name and what belongs to it, or with lost ranks the schedule itself."""
     if chosen.lost:
-        made = read_schedule(chosen, read_mesh(chosen)["pp"] // chosen.dp)
+        made = read_schedule(chosen, ranks_of_a_pipeline(chosen))
         return {"schedule": made, "slices": chosen.slices}
     return {name: getattr(chosen, name) for name in ("schedule", "microbatches", "chunks", "copies", "slices")}
 

@@ -30,4 +30,4 @@ def betas(text: str) -> tuple[float, ...]:
 
 
 def cut(text: str):
-    return [int(part) for part in text.split(",")] if text[:1].isdigit() else text
+    return list(numbers(text)) if text[:1].isdigit() else text

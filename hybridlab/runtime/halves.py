@@ -91,14 +91,10 @@ def _junctions(roots, inputs) -> tuple[list[tuple[list[GradientEdge], list]], li
 def _branches(roots, order, ends) -> tuple[dict, dict, list]:
     """({junction: the weights of its branches}, {node: its outputs that are used}, the weights with junctions in line);
     the input half goes as far as the nodes in `ends`."""
-    leads = set(ends)  # nodes from which one of these can be reached
+    leads = _reaching(ends, order)
     into = {}  # of every node, the indices of its outputs that are used
-    for node in order:
-        below = [child for child in node.next_functions if child[0] is not None]
-        if any(child in leads for child, _ in below):
-            leads.add(node)
-        for child, number in below:
-            into.setdefault(child, set()).add(number)
+    for child, number in (used for node in order for used in node.next_functions if used[0] is not None):
+        into.setdefault(child, set()).add(number)
     for root in roots:
         into.setdefault(root.node, set()).add(root.output_nr)
     left = {}  # {junctions: the weights of their branches}
@@ -113,16 +109,10 @@ def _branches(roots, order, ends) -> tuple[dict, dict, list]:
 
 def _meetings(order, ends, weights) -> set:
     """The nodes, above these weights and not above an end, at which several paths from the outputs meet."""
-    above, leads, parents = {id(weight) for weight in weights}, set(ends), Counter()
-    under = set()  # nodes from which one of the weights can be reached
-    for node in order:
-        below = [child for child, _ in node.next_functions if child is not None]
-        parents.update(set(below))
-        if any(child in leads for child in below):
-            leads.add(node)
-        if any(child in under for child in below) or id(getattr(node, "variable", None)) in above:
-            under.add(node)
-    return {node for node in under - leads if parents[node] > 1 and node.next_functions}
+    those = {id(weight) for weight in weights}
+    above = _reaching({node for node in order if id(getattr(node, "variable", None)) in those}, order)
+    parents = Counter(child for node in order for child in {child for child, _ in node.next_functions})
+    return {node for node in above - _reaching(ends, order) if parents[node] > 1 and node.next_functions}
 
 
 def _in_line(left, order) -> list:
@@ -137,13 +127,17 @@ def _in_line(left, order) -> list:
 
 def _one_below(nodes, order) -> bool:
     """Whether one of these nodes can be reached from another one."""
-    above = set()  # nodes from which one of these can be reached
+    these_or_above = _reaching(nodes, order)
+    return any(child in these_or_above for node in nodes for child, _ in node.next_functions)
+
+
+def _reaching(nodes, order) -> set:
+    """These nodes, and those from which one of them can be reached."""
+    found = set(nodes)
     for node in order:
-        if any(child in nodes or child in above for child, _ in node.next_functions):
-            if node in nodes:
-                return True
-            above.add(node)
-    return False
+        if any(child in found for child, _ in node.next_functions):
+            found.add(node)
+    return found
 
 
 def _together(left, without) -> list[tuple[list, list]]:

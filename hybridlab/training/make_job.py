@@ -1,5 +1,6 @@
 """From arguments to a job: defaults are filled in, and invalid arguments raise an error in one sentence."""
 
+import math
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
@@ -116,6 +117,8 @@ def _played(mesh: Mesh, of: dict, modes, chosen: dict, layers: int) -> Schedule:
         for mode in modes:
             schedule, chunks = mode.meant(schedule, chunks, mesh, chosen, layers)
     if isinstance(schedule, str):
+        least = {"ranks": mesh["pp"], "microbatches": of["microbatches"], "chunks": chunks or 1}
+        refuse_actions(2 * math.prod(least.values()), PREPARED, **least)  # before seconds are spent on a list of them
         said = {"chunks": chunks, "copies": of["copies"], "slices": slicing.number_of(of["slices"])}
         said = {name: value for name, value in said.items() if value is not None}
         one = named(schedule, ranks=mesh["pp"], microbatches=of["microbatches"], **said)

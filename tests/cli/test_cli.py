@@ -78,6 +78,13 @@ def test_run_lays_measured_over_predicted(capsys):
 
 
 @pytest.mark.ranks
+def test_run_of_a_model_has_the_pipeline_of_the_other_verbs(capsys):
+    """With --dp 2 and no --pp, a pipeline has one rank, as in check and train."""
+    assert main("run --work model --dp 2 --microbatches 2 --steps 1 --json".split()) == 0
+    assert last_object(capsys)["same_order"] is True
+
+
+@pytest.mark.ranks
 def test_check_prints_its_verdict(capsys):
     assert main("check --pp 2 --schedule gpipe --microbatches 2 --json".split()) == 0
     result = last_object(capsys)
