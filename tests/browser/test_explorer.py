@@ -47,6 +47,9 @@ def cursor(page):
 
 @pytest.mark.parametrize("trait, label, least, most, step", SLIDERS, ids=[one[0] for one in SLIDERS])
 def test_each_slider_changes_picture_and_kernel(page, notebook, trait, label, least, most, step):
+    if trait == "slices":  # of some schedules only: without one, its slider is idle
+        assert slider(page, label).is_disabled()
+        choose(page, notebook, "seq1f1b")
     before, image = notebook.ask(f"explorer.{trait}"), pixels(page)
     slider(page, label).focus()
     steps = 4 if trait == "microbatches" else 1  # interleaved takes them in groups
@@ -59,6 +62,16 @@ def test_each_slider_changes_picture_and_kernel(page, notebook, trait, label, le
     for _ in range(steps):
         page.keyboard.press("ArrowLeft")
     notebook.until(f"explorer.{trait}", before)
+    if trait == "slices":
+        choose(page, notebook, "1f1b")
+
+
+def choose(page, notebook, name):
+    """The lower schedule becomes this one."""
+    page.locator(".hl-chosen select").nth(1).select_option(name)
+    notebook.until("explorer.schedules[1]", name)
+    notebook.until("explorer.problem", "")
+    page.wait_for_timeout(700)  # boxes glide to their places
 
 
 def test_a_slider_moved_by_mouse(page, notebook):

@@ -64,6 +64,13 @@ def test_no_box_can_be_taken_for_idle_time_or_for_the_page(seen):
             assert max(difference(ink, empty, seen) for ink in inks) >= 10, (theme, one.kind, empty)
 
 
+def test_a_microbatch_is_legible_in_each_tone_and_its_backward_is_not_its_forward():
+    for tint in STYLE["tints"]:
+        assert all(contrast(one["fill"], one["text"]) >= 4.5 for one in tint.values())
+        for seen in SEEN:
+            assert difference(tint["forward"]["fill"], tint["backward"]["fill"], seen) >= 20
+
+
 def test_the_measure_itself_can_tell_a_bad_choice():
     blue, green, orange = "#0072B2", "#009E73", "#E69F00"  # Okabe and Ito's, the obvious three: they fail
     assert difference(blue, green, "tritan") < 20 and closest({blue, green, orange}, "grey") < 20

@@ -24,7 +24,8 @@ function render({ model, el }) {
     return more;
   };
   const head = [...visible, sliders.first];
-  const shown = view(root, model.get("style_data"), { head, brief, fold, extra: [run, save], under: [progress] });
+  const options = { head, brief, fold, extra: [run, save], under: [progress], machine: model.get("machine") };
+  const shown = view(root, model.get("style_data"), options);
 
   function receive() {
     const picture = model.get("picture");

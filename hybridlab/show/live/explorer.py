@@ -66,6 +66,7 @@ def explore(
     latency: float = 0,
     controls: str = "few",
     play: bool = False,
+    machine: bool = False,
     run=None,
 ) -> "Explorer":
     """Live timelines on one time axis, with their three bubbles and the activations that each rank holds.
@@ -73,12 +74,12 @@ def explore(
     shown    names of schedules, which follow all sliders ("1f1b" if none is given); your own schedules, which follow
              the costs; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
     ranks    the number of ranks;  microbatches  the number in a step;  latency  the latency of a message
-    chunks   stages per rank v, for the schedules that take it
-    slices   token slices of a row n, for the schedules that take it
+    chunks   stages per rank v;  slices  token slices of a row n: for the schedules that take them
     F, I, W  durations of forward, input half, weight half (a full backward takes I + W) of all stages of a rank
              together, so that with v chunks or v slices each stage takes 1/v of them
     controls  shown at first: "two" sliders and Play; "few": schedules and steps too; "all"
     play     play the timelines once when they become visible, unless the browser asks for reduced motion
+    machine  open the machine view: a card for each rank, with its action, its activations and its messages
     run      runs a schedule on real processes; `hl.explore` passes `hl.run`
 
     raises  ValueError in one sentence for a schedule or a number that is not possible
@@ -97,7 +98,7 @@ def explore(
     names = [one for one in flat if isinstance(one, str)]
     given = [one for one in flat if not isinstance(one, str)]
     sizes = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks, "slices": slices}
-    more = {"F": F, "I": I, "W": W, "latency": latency, "controls": controls, "play": play}
+    more = {"F": F, "I": I, "W": W, "latency": latency, "controls": controls, "play": play, "machine": machine}
     return Explorer(given, run, schedules=names, **sizes, **more)
 
 
@@ -129,6 +130,7 @@ class Explorer(anywidget.AnyWidget):
     sliders = traitlets.List().tag(sync=True)
     controls = traitlets.Unicode().tag(sync=True)
     play = traitlets.Bool().tag(sync=True)
+    machine = traitlets.Bool().tag(sync=True)
     style_data = traitlets.Dict().tag(sync=True)
     picture = traitlets.Dict().tag(sync=True)
     problem = traitlets.Unicode().tag(sync=True)

@@ -11,7 +11,9 @@ from pathlib import Path
 from hybridlab.show.paper.style import STYLE, look
 
 HERE = Path(__file__).parent
-VIEW = ("controls.js", "data.js", "paint.js", "mark.js", "counters.js", "transport.js", "view.js")
+VIEW = (
+    "controls.js", "data.js", "paint.js", "mark.js", "counters.js", "transport.js", "glide.js", "machine.js", "view.js"
+)  # fmt: skip
 
 
 def module(*own: str) -> str:

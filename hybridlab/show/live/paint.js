@@ -33,8 +33,12 @@ function layout(picture, width, from, to, em, room) {
   };
 }
 
-// A box in pixels.
+// A box in pixels; while boxes glide, `place.at` says where each is on its way.
 function frame(data, place, i) {
+  return place.at ? place.at(i) : rests(data, place, i);
+}
+
+function rests(data, place, i) {
   const lift = place.lift[data.lane[i]], x = place.x(data.x0[i]), y = data.y0[i] * place.lane + lift;
   return [x, y, (data.x1[i] - data.x0[i]) * place.scale, (data.y1[i] - data.y0[i]) * place.lane];
 }
@@ -60,6 +64,13 @@ function stripes(pen, look, ratio) {
 
 const fillOf = (look, theme) => (look.kind === "bubble" ? theme.bubble : look.fill);
 
+// The fill and the text of a box of microbatch m: those of its kind, or in the tone of its kind those of m.
+const TONES = { F: "forward", C: "forward", B: "backward", I: "backward", W: "weights" };
+function inkOf(look, m, theme) {
+  const tone = theme.tints && m >= 0 && TONES[look.kind];
+  return tone ? theme.tints[m % theme.tints.length][tone] : { fill: fillOf(look, theme), text: look.text };
+}
+
 // The boxes to be seen, per look.
 function visible(picture, data, place) {
   const found = picture.looks.map(() => []);
@@ -82,34 +93,45 @@ function paintBoxes(pen, picture, data, place, theme, font, ratio) {
   return { crowded, many };
 }
 
-// Rectangle after rectangle: one path with thousands of them takes browsers ten times as long.
+// Rectangle after rectangle: one path with thousands of them takes browsers ten times as long. Bubbles come first, for
+// boxes to glide over; a look's labels come with its boxes, so that a box hides the label of one below it.
 function paintEach(pen, picture, data, place, theme, font, seen, ratio) {
-  seen.forEach((boxes, number) => {
-    const look = picture.looks[number], edged = look.dotted || look.measured, isBubble = look.kind === "bubble";
-    pen.fillStyle = look.hatch ? stripes(pen, look, ratio) : fillOf(look, theme);
+  const numbers = [...seen.keys()], isIdle = (number) => picture.looks[number].kind === "bubble";
+  const labels = labelled(pen, picture, data, place, font, seen);
+  for (const number of [...numbers.filter(isIdle), ...numbers.filter((one) => !isIdle(one))]) {
+    const boxes = seen[number], look = picture.looks[number], tinted = theme.tints && look.kind in TONES;
     pen.strokeStyle = look.edge;
     dash(pen, look.dotted ? theme.dotted : "");
+    pen.fillStyle = look.hatch && !tinted ? stripes(pen, look, ratio) : fillOf(look, theme);
     for (const i of boxes) {
-      const [x, y, w, h] = frame(data, place, i);
-      const gap = isBubble || w <= 3 || h < 4 ? 0 : w < 8 ? 0.25 : 0.5; // edges must not drown narrow boxes
-      pen.fillRect(x + gap, y + gap, Math.max(w - 2 * gap, 0.5), h - 2 * gap);
-      if (!edged || !gap) continue;
-      pen.lineWidth = 2 * gap; // inside the box: its neighbour must not hide it
-      pen.strokeRect(x + 2 * gap, y + 2 * gap, w - 4 * gap, h - 4 * gap);
+      if (tinted) pen.fillStyle = inkOf(look, data.microbatch[i], theme).fill;
+      paintBox(pen, frame(data, place, i), look);
     }
-  });
-  dash(pen);
-  paintLabels(pen, picture, data, place, font, seen);
+    dash(pen);
+    pen.textAlign = "center";
+    for (const i of boxes) if (labels.has(i)) {
+      const [x, y, w, h] = frame(data, place, i);
+      pen.fillStyle = inkOf(look, data.microbatch[i], theme).text;
+      pen.fillText(labels.get(i), x + w / 2, y + h / 2 + 1);
+    }
+  }
 }
 
-// The label of every box, all alike "F3", or "3" where that is too wide, or none.
-function paintLabels(pen, picture, data, place, font, seen) {
+function paintBox(pen, [x, y, w, h], look) {
+  const gap = look.kind === "bubble" || w <= 3 || h < 4 ? 0 : w < 8 ? 0.25 : 0.5; // edges must not drown narrow boxes
+  pen.fillRect(x + gap, y + gap, Math.max(w - 2 * gap, 0.5), h - 2 * gap);
+  if (!gap || !(look.dotted || look.measured)) return;
+  pen.lineWidth = 2 * gap; // inside the box: its neighbour must not hide it
+  pen.strokeRect(x + 2 * gap, y + 2 * gap, w - 4 * gap, h - 4 * gap);
+}
+
+// The label of every box that has room, all alike "F3", or "3" where that is too wide; sets the pen's font for them.
+function labelled(pen, picture, data, place, font, seen) {
   const written = seen.flatMap((boxes, number) => (picture.looks[number].letter ? boxes : []));
   const text = (i, wide) => {
     const { letter } = picture.looks[data.look[i]], m = data.microbatch[i];
     return m < 0 ? letter : wide ? letter + m : String(m);
   };
-  pen.textAlign = "center";
   for (const [size, wide] of [[font.box, true], [font.box, false], [font.smallest, false]]) {
     pen.font = `${size}px ${font.family}`;
     const widths = new Map(), widthOf = (one) => {
@@ -118,13 +140,8 @@ function paintLabels(pen, picture, data, place, font, seen) {
     };
     const fits = written.filter((i) => size + 2 <= (data.y1[i] - data.y0[i]) * place.lane
       && widthOf(text(i, wide)) <= (data.x1[i] - data.x0[i]) * place.scale - 3);
-    if (fits.length < 0.9 * written.length && (size > font.smallest || wide)) continue;
-    for (const i of fits) {
-      const [x, y, w, h] = frame(data, place, i);
-      pen.fillStyle = picture.looks[data.look[i]].text;
-      pen.fillText(text(i, wide), x + w / 2, y + h / 2 + 1);
-    }
-    return;
+    if (fits.length >= 0.9 * written.length || (size === font.smallest && !wide))
+      return new Map(fits.map((i) => [i, text(i, wide)]));
   }
 }
 

@@ -1,8 +1,8 @@
 // View: one picture on the page: legend, transport, zoom, readout, counters. It knows no schedule and no kernel.
 //
 //   const shown = view(el, style, { extra: [nodes for the row of buttons], under: [nodes for the place below it],
-//     head: [nodes over the picture, beside one large number], brief: whether buttons for single steps are
-//     folded too, fold: (nodes that a reader may fold) => their node });
+//     head: [nodes over the picture, beside one large number], brief: whether buttons for single steps and looks
+//     are folded too, fold: (nodes that a reader may fold) => their node, machine: whether its view is open });
 //   shown.show(picture);           a picture as show/timelines/picture.py makes it, bytes or base64; again and again
 //   shown.show(picture, "live");   the same while a run goes on: nothing is read aloud
 //   shown.canvas                   for focus, and to look at: data-painted counts its paintings, data-note says how
@@ -23,9 +23,17 @@ function view(el, style, options = {}) {
   const legend = element("div", { class: "hl-legend" }), counters = counting(() => { refresh(); });
   const night = matchMedia("(prefers-color-scheme: dark)"), base = element("canvas");
   let picture, data, place, theme, font, painted, belongs, cursor = Infinity, chosen = -1, lane = 0;
-  let from = 0, to = 1, whole = true, critical = false, paintings = 0, first = false;
+  let from = 0, to = 1, whole = true, critical = false, tinted = false, paintings = 0, first = false;
 
   const along = transport({ length: () => picture.length, now: () => cursor, events, moveTo });
+  const glide = gliding(() => { paintAll(); paint(); }), machine = machined(options.machine);
+  const looks = element("div", { class: "hl-row" },
+    toggle("machine view", options.machine, (on) => {
+      machine.put(on);
+      refresh();
+      if (on && cursor >= picture.length) along.playOnce(); // at the end, all ranks are idle
+    }),
+    toggle("colour by microbatch", false, (on) => { tinted = on; refresh(); showLegend(); }));
   const zooms = element("div", { class: "hl-row" },
     button("Zoom in", () => zoom(1 / CLOSER), { "aria-keyshortcuts": "+" }),
     button("Zoom out", () => zoom(CLOSER), { "aria-keyshortcuts": "-" }),
@@ -34,13 +42,16 @@ function view(el, style, options = {}) {
     toggle("critical path", false, (on) => { critical = on; paint(); }), ...(options.extra || []));
   const head = options.head ? [element("div", { class: "hl-row hl-head" }, counters.figures, ...options.head)] : [];
   const fold = options.fold || ((...nodes) => nodes);
-  const steps = options.brief ? [element("div", { class: "hl-row" }, ...along.steps)] : []; // taken out of the bar
+  const steps = options.brief ? [element("div", { class: "hl-row" }, ...along.steps), looks] : []; // not in the bar
   const root = element("div", { class: "hl-view" },
-    ...head, legend, canvas, readout, ...(options.head ? [] : [note]), along.root, ...(options.under || []),
+    ...head, legend, canvas, machine.root, readout, ...(options.head ? [] : [note]), along.root,
+    ...(options.brief ? [] : [looks]), ...(options.under || []),
     ...[fold(...steps, zooms, counters.table, summary)].flat());
   el.append(root);
 
   function show(next, live) {
+    const were = !live && place && painted && !painted.crowded ? glide.places(picture, data, place) : null;
+    glide.end();
     [picture, data] = [next, opened(next)];
     along.stop();
     [cursor, chosen, lane] = [Infinity, -1, Math.min(lane, picture.lanes.length - 1)];
@@ -51,13 +62,23 @@ function view(el, style, options = {}) {
     canvas.setAttribute("aria-label", `${picture.summary}. ${HINT}`);
     showLegend();
     counters.show(picture);
+    machine.show(picture, data);
     place = null; // nothing is painted before all is laid out
     moveTo(Infinity);
     refresh();
+    if (place && !painted.crowded) glide.begin(were, picture, data, place);
+  }
+
+  function swatchOf(fill, name) {
+    const swatch = element("i", {});
+    swatch.style.background = fill;
+    return element("span", {}, swatch, name);
   }
 
   function showLegend() {
-    legend.replaceChildren(...picture.legend.map(([name, look]) => {
+    const tints = tinted ? style.tints.map(({ forward }, m) => swatchOf(forward.fill, `microbatch ${m}`)) : [];
+    const kinds = picture.legend.filter(([, look]) => !tinted || !TONES[look.kind]);
+    legend.replaceChildren(...tints, ...kinds.map(([name, look]) => {
       const swatch = element("i", {}), stripe = `${look.hatch} 0 2px, ${look.fill} 2px 6px`;
       swatch.style.background = look.hatch ? `repeating-linear-gradient(135deg, ${stripe})` : look.fill;
       if (look.kind === "bubble") swatch.dataset.bubble = "";
@@ -76,8 +97,10 @@ function view(el, style, options = {}) {
   function refresh() {
     if (!root.clientWidth || !picture) return;
     const ratio = devicePixelRatio || 1;
+    glide.end();
     el.dataset.theme = root.dataset.theme = isDark(el) ? "dark" : "light";
     theme = { ...style[root.dataset.theme], held: style.held, dotted: style.dotted };
+    theme.tints = tinted ? style.tints : null;
     for (const swatch of root.querySelectorAll("[data-bubble]")) swatch.style.background = theme.bubble;
     const em = letter();
     font = { family: style.font };
@@ -89,9 +112,8 @@ function view(el, style, options = {}) {
       sheet.getContext("2d").scale(ratio, ratio);
     }
     canvas.style.height = `${place.tall}px`;
-    const pen = base.getContext("2d");
-    pen.textBaseline = "middle";
-    painted = paintBoxes(pen, picture, data, place, theme, font, ratio);
+    machine.lay(place.width, em, ratio);
+    paintAll();
     note.textContent = painted.crowded
       ? `${painted.many} boxes are too many for one each: every column of pixels shows the share of each kind. `
         + "Zoom in, and the boxes stand one by one."
@@ -103,8 +125,17 @@ function view(el, style, options = {}) {
     first = false;
   }
 
+  function paintAll() {
+    const pen = base.getContext("2d");
+    pen.textBaseline = "middle";
+    pen.clearRect(0, 0, place.width, place.plot);
+    painted = paintBoxes(pen, picture, data, place, theme, font, devicePixelRatio || 1);
+  }
+
   function paint() {
     if (!place) return;
+    machine.paint(Math.min(cursor, picture.length), theme, font);
+    canvas.toggleAttribute("data-gliding", glide.moving());
     const pen = canvas.getContext("2d"), all = cursor >= picture.length, now = place.x(all ? picture.length : cursor);
     pen.textBaseline = "middle";
     pen.clearRect(0, 0, place.width, place.tall);

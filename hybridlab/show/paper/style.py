@@ -3,8 +3,8 @@
 JavaScript gets STYLE as data; style sheets take its colours as custom properties (`live.module.stylesheet`).
 
 Colour-blind readers, and readers of a grey print, can distinguish the colours of F, B and W (a test computes it). A
-microbatch has a number, never a colour. The colours are Okabe and Ito's set; only W is Paul Tol's wine, because blue,
-orange and green are too similar under tritanopia.
+microbatch has a number; where a reader asks for it, it also has one of eight tints. The colours are Okabe and Ito's
+set; only W is Paul Tol's wine, because blue, orange and green are too similar under tritanopia.
 """
 
 from typing import NamedTuple
@@ -68,6 +68,8 @@ MARKS = {  # around the point (0, 0)
 WHITE, BLACK = "#FFFFFF", "#000000"
 REPLIES = {"right": "#1e8752", "not yet": "#c45500", "asked": "#0072b2"}  # legible on white and on black
 WEIGHT = "#4A4A4A"  # a matrix of weights; others have the colours of forward and backward
+TINTS = "#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00"  # Paul Tol's light
+TONES = {"forward": 0.0, "weights": 0.25, "backward": 0.5}  # how far the tint of a microbatch moves towards black
 TOO_LARGE = {"stripes": "#C4C4C4", "edge": "#B0B0B0"}  # a plan that does not fit
 BUBBLE_EDGE = "#CFCFCF"
 LATER_CHUNK, MEASURED, HATCH, HATCH_ON_LIGHT = 0.4, 0.45, 0.2, 0.3  # how far a fill moves towards white
@@ -153,6 +155,12 @@ def ink_on(fill: str) -> str:
     return max((WHITE, BLACK), key=lambda ink: contrast(ink, fill))
 
 
+def tints() -> list[dict]:
+    """The colours of microbatches 0 to 7, after which they begin again: {a tone of TONES: its fill and text}."""
+    fills = [{tone: mix(tint, BLACK, share) for tone, share in TONES.items()} for tint in TINTS]
+    return [{tone: {"fill": fill, "text": ink_on(fill)} for tone, fill in one.items()} for one in fills]
+
+
 def _rgb(colour):
     return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
 
@@ -160,3 +168,6 @@ def _rgb(colour):
 def _luminance(colour):
     shares = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in _rgb(colour)]
     return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), shares))
+
+
+STYLE["tints"] = tints()
