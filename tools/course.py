@@ -83,7 +83,7 @@ def _book(path):
     missing = [part for part in ("Goal", "Objectives", "Sources") if part not in parts]
     if missing or "**Core**" not in times:
         raise ValueError(f"{path.name} lacks {', '.join(missing) or 'the minutes of its core, under its title'}")
-    core, further, stage = (_number(what, times) for what in ("**Core**", "**further**", "in a lecture"))
+    core, further, stage = (_number(what, times) for what in ("**Core**", "**further**", "in a lecture:"))
     asked = sum(TASKS[task].minutes for task in _tasks(split(cells)["Core"]))
     return Book(
         name=path.stem,
