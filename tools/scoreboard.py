@@ -149,16 +149,16 @@ def page(record: dict) -> str:
         "# Accuracy of the predictor",
         "This page compares the predictor with published runs on GPUs. `make scoreboard` writes it from "
         f"`results/predictor.json`. There are {len(rows)} runs and {len(record['shares'])} fractions of a peak; each "
-        "row is predicted without using its own source. An error is the predicted speed divided by the measured "
+        "row is predicted without the data of its source. An error is the predicted speed divided by the measured "
         f"speed, minus one. {BLIND}",
         "## Goals",
         _table(("", "found", "goal", ""), [
             (one["what"], f"{one['found']:.1%}", f"{one['goal']:.1%}", "met" if one["met"] else "**missed**")
             for one in record["targets"]
         ]),
-        "The predictions of rows in 4 bits are not independent: when we set the fraction of the promised speed-up that "
-        "these rows reach, we already knew half of them. The ring of ZeRO 3 in SC'21's table 2 was set from that "
-        "table; the second copy of the largest gradient was set from the measured peaks of simumax_b200_memory.",
+        "The predictions of rows in 4 bits are not independent. We chose the fraction of the promised speed-up that "
+        "they reach when we had already seen half of these rows. The speed of ZeRO 3's ring was chosen to match "
+        "SC'21's table 2; the second copy of the largest gradient was added to match the peaks of simumax_b200_memory.",
         *[part for name in GROUPS for part in _group(record, name)],
         "## What a call answers",
         "Here, `hl.plan(model, machine, gpus, batch, software=…, precision=…, …)` predicts the same rows, with every "
@@ -170,9 +170,10 @@ def page(record: dict) -> str:
         ]),
         "## What a plan promises",
         "`hl.plan` prints one of the errors below. Each is computed from rows of one kind on one family of machines, "
-        f"and each row is predicted without its own source. If there are fewer than {bars.ENOUGH} such rows, the error "
-        "is the largest of three: the errors of these rows, of all rows of the kind, and of all rows of the family. "
-        "*Calibrated* means that the fraction of the peak is fitted to another row of the same source and model.",
+        f"and each row is predicted without the data of its source. If there are fewer than {bars.ENOUGH} such rows, "
+        "the error is the largest of three: the errors of these rows, of all rows of the kind, and of all rows of the "
+        "family. *Calibrated* means that the fraction of the peak is fitted to another row of the same source and "
+        "model.",
         _table(("family of machines, kind", "median", "nine of ten"), [
             (name, *(f"{size:.1%}" for size in one))
             for name, one in (record["bars"] | {f"calibrated, {a}": b for a, b in record["calibrated"].items()}).items()
@@ -210,8 +211,8 @@ def page(record: dict) -> str:
         "## Your machine",
         "`python -m hybridlab measure --suite machine` measures three matmuls, a block, a copy, and an all-reduce of "
         'two ranks. It writes a TOML file, which `hl.plan(model, "machine.toml", …)` and `plan --machine machine.toml` '
-        'read. You can also write such a file: `like = "h200"`, and the numbers that differ. Its `share` is the share '
-        "of the peak that every answer prints.",
+        'read. You can also write such a file: `like = "h200"`, and the numbers that differ. Its `share` is the '
+        "fraction of the peak that matmuls reach; every answer prints it.",
         _measured_blocks(),
         "## Not predicted",
         _table(("source", "what", "rows", "why"), [tuple(map(str, one.values())) for one in record["left_out"]]),
@@ -231,9 +232,10 @@ def _measured_blocks() -> str:
     runs = SOFTWARE[usual(kind).software]
     trained = fit_of(kind, runs).multiply * runs.library
     return (
-        f"The share is that of one block. On one H200, the blocks of widths {large[0]['width']:,} to "
+        f"The measured `share` is that of one block. On one H200, the blocks of widths {large[0]['width']:,} to "
         f"{large[-1]['width']:,} reach {min(shares):.0%} to {max(shares):.0%}, and published training on H100s reaches "
-        f"{trained:.0%}. Such a file predicts a program whose matmuls are as fast in training as in one block."
+        f"{trained:.0%}. So a prediction from such a file is right only for a program "
+        "whose matmuls are as fast in training as in one block."
     )
 
 

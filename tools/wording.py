@@ -22,7 +22,7 @@ HEADING = "## Plain words"
 INTRO = f"""{HEADING}
 
 Terms of the field, and the words that this course does not use for them. *`make pages` writes this list from
-docs/wording.toml; a test finds the words on the right in every text.*
+docs/wording.toml; a test fails if a text uses the words on the right.*
 
 | write | not |
 |---|---|

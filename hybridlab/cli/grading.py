@@ -41,7 +41,7 @@ def add_flags(one):
         help="time limit for one submission, in seconds (default 300)",
     )
     one.flag("--jobs", type=int, metavar="N", default=1, help="submissions to check at the same time (default 1)")
-    one.flag("--assignment", metavar="NAMES", help="only these notebooks or exercises, as 11_gpipe or gpipe.engine")
+    one.flag("--assignment", metavar="NAMES", help="only these notebooks or exercises: 11_gpipe, gpipe.engine, …")
     one.flag("--again", action="store_true", help="also check again the submissions that were graded before")
     one.flag("--csv", metavar="FILE", help="also write a line for each submission to this file")
     one.flag("--feedback", metavar="DIR", help="also write a page for each submission into this folder")

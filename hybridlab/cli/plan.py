@@ -294,7 +294,7 @@ def _add_answer(one):
         "--what-if",
         type=_sizes,
         metavar="SIZES",
-        help="change these sizes of the best plan and as little else as possible, such as t=4",
+        help="change these sizes of the best plan, for example t=4, and as few other fields as possible",
     )
 
 

@@ -76,7 +76,7 @@ class DataParallel(Mode):
         return (FIRST_BYTES, PACK_BYTES) if job["sums"] == "buckets" else (0, 0)
 
     def gathers(self, job, pack: int, rank: int) -> int | None:
-        """The number of times that a step gathers a pack on a rank, where it differs from the usual number."""
+        """How many times a step gathers a pack on a rank; None if it is the usual number."""
         return None
 
     def transfers(self, job) -> Iterator[Transfer]:

@@ -70,7 +70,7 @@ class ByHand:
 
     @property
     def everything(self) -> Flow:
-        """All actions of the whole schedule, each rank's in no meaningful order, and what the law says of them."""
+        """All actions of the schedule, with their entries in the law. The order within a rank has no meaning."""
         return _everything(self.ranks, self.microbatches, self.kinds)
 
     @property

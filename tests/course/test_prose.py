@@ -19,7 +19,9 @@ NUMBER = re.compile(
     rf"(?<![\w.·*/])(?<![−+·] )\d+(?:[.,]\d+)*(?:\s?%|\s(?:{UNIT})(?![\w*·(]))"  # not what ends a formula
     r"|(?<![\w.·*/])\d+(?:\.\d+)?/\d+(?![\w*·.])"
 )
-MINUTES = re.compile(r"★+\s\d+ minutes|(?<=\*\*Core\*\*) \d+ minutes|(?<=in a lecture:) \d+ minutes")  # the course says them itself
+MINUTES = re.compile(  # the course says them itself
+    r"★+\s\d+ minutes|(?<=\*\*Core\*\*) \d+ minutes|(?<=in a lecture:) \d+ minutes"
+)
 
 
 @cache

@@ -73,17 +73,17 @@ PEERS = (
         "Calculon",
         "3.65 % on average over runs of Megatron-LM on A100s (our rows `selective_recomputation`); the efficiencies of "
         "operations are set by hand",
-        "Isaev et al. 2023, SC'23, doi 10.1145/3581784.3607102; number quoted from memory",
+        "Isaev et al. 2023, SC'23, doi 10.1145/3581784.3607102; number recalled, not looked up",
     ),
     Peer(
         "SimAI",
         "1.9 % on average (98.1 % alignment); kernels are measured on the predicted machine, the network is simulated "
         "packet by packet",
-        "Wang et al. 2025, NSDI'25; number quoted from memory",
+        "Wang et al. 2025, NSDI'25; number recalled, not looked up",
     ),
     Peer(
         "SimuMax",
         "memory within 0.5 % for eight jobs on a B200; efficiencies are measured for each shape",
-        "MooreThreads/SimuMax; number quoted from memory",
+        "MooreThreads/SimuMax; number recalled, not looked up",
     ),
 )

@@ -26,7 +26,7 @@ from hybridlab.predict.papers.published import SOURCES, published
 
 # how a panel is predicted
 PLAN, BLOCK, SCHEDULE, FORMULA, LIMIT, NONE = "plan", "block", "schedule", "formula", "limit", ""
-SURE = {"printed": "", "abstract": "printed in the abstract", "quoted": "quoted from a secondary page"}
+SURE = {"printed": "", "abstract": "printed in the abstract", "quoted": "quoted from a secondary source"}
 WHAT = {"TFLOP/s": "throughput of one GPU", "tokens/s": "tokens of one GPU"}
 
 

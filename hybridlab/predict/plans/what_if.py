@@ -1,4 +1,4 @@
-"""What if: change a few sizes of a plan and as little else as possible, and say which other fields follow.
+"""What if: change a few sizes of a plan and as few other fields as possible, and say which fields follow.
 
 `reasons` compares the best plan with the best plan of other sizes, which may differ in every field. Here the rest of
 the plan stays as it is where that is legal and fits.

@@ -35,7 +35,8 @@ def terms(problem: Problem) -> list[Term]:
     """
     if problem.overlap:
         raise ValueError(
-            "with overlap, the step time is not a sum of terms: set overlap=False, or search by mcmc or exhaustive"
+            "with overlap, the step time is not a sum of terms: set overlap=False, or choose the mcmc or "
+            "exhaustive search"
         )
     graph = problem.graph
     found = [_of_operator(problem, one) for one in graph.operators]

@@ -142,7 +142,7 @@ def _backward_under(does, layers):
 
 
 def panels(number: int, product: float, move: float, ahead: bool) -> list[Piece]:
-    """SUMMA's panels: a matmul takes `product` seconds, a broadcast `move`; a backward has two matmuls and a reduction.
+    """SUMMA's panels: a matmul takes `product` seconds, a broadcast takes `move`; a backward: two matmuls, a reduction.
 
     >>> length(panels(4, product=2, move=1, ahead=False)), length(panels(4, product=2, move=1, ahead=True))
     (32.0, 26.0)

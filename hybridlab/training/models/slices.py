@@ -232,8 +232,8 @@ def refuse_no_slices(model: Model, slices: int):
     """
     if type(model) is not Transformer or model.parts:
         raise ValueError(
-            f"slices={slices} is invalid: they need causal attention with keys of earlier slices, which only reference "
-            "transformers have. Give shape=hl.Shape(…), or choose 1f1b"
+            f"slices={slices} is invalid: slices need causal attention with keys of earlier slices, which only "
+            "reference transformers have. Give shape=hl.Shape(…), or choose 1f1b"
         )
     if model.shape.routing.capacity is not None:
         raise ValueError(

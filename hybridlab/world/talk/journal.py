@@ -127,7 +127,7 @@ class Pen:
         return number
 
     def wait(self, number: int):
-        """Announce that the rank continues only when this operation is over; 0 cancels it."""
+        """Announce that the rank continues only when this operation is over; 0 withdraws the announcement."""
         self._set(WAITING, number)
 
     def prepare(self, things: int):
