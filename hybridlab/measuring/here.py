@@ -47,8 +47,8 @@ GIB = 2**30
 
 
 def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit, Software]:
-    """This machine as a node of `count` ranks; the fit that reproduces the time of a microbatch here; and the terms of
-    our runtime: collectives outside of blocks count, which matter in small models, and messages are sent ahead.
+    """This machine as a node of `count` ranks; the fit that reproduces the time of a microbatch here; the terms of our
+    runtime, in which messages are sent ahead and collectives outside of blocks count, as they matter in small models.
 
     shape  of the model
     count  ranks

@@ -105,7 +105,7 @@ def matmul(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Prod
     """A timed matmul in single precision; small ones are repeated between two readings of the clock.
 
     m, k, n  the sizes of the matrices
-    repeat   matmuls, of which the quickest counts
+    repeat   number of matmuls; the fastest counts
     device   "cpu" or a GPU's name
     """
     a, b = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
@@ -119,7 +119,7 @@ def bandwidth(numbers: int = 2**24, repeat: int = 10, device: str = "cpu") -> fl
     """The bandwidth, in bytes per second, between a core or a GPU and its memory, from copies larger than any cache.
 
     numbers  32-bit numbers that are copied
-    repeat   copies, of which the quickest counts
+    repeat   number of copies; the fastest counts
     device   "cpu" or a GPU's name
     """
     x = torch.ones(numbers, device=device)

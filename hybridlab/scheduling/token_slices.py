@@ -82,7 +82,7 @@ def terapipe(ranks: int, microbatches: int, slices: int = 2) -> Schedule:
 
 
 def on_slices(schedule: Schedule, slices: int) -> Schedule:
-    """A list of actions in which stage s·n + i is stage s on slice i: the same with the arrows between its stages.
+    """The same schedule with the arrows between slices; in its list of actions, stage s·n + i is stage s on slice i.
 
     schedule  the list of actions
     slices    n

@@ -128,7 +128,7 @@ def profiled(model: Model | Shape, rows: int = 2, repeat: int = 5) -> list[Layer
 
     model   a `Model`, or a shape, which means the reference model
     rows    in a microbatch
-    repeat  measurements, of which the quickest is used
+    repeat  number of measurements; the fastest is used
 
     >>> [layer.weights for layer in profiled(Shape(layers=1, width=8, heads=2, context=4), repeat=1)]
     [8320, 3488, 8256]

@@ -255,7 +255,7 @@ class Layout:
         return counted
 
     def validate(self) -> "Layout":
-        """The layout itself, if some rank holds every element of every parameter and the records agree.
+        """The layout itself, if every element of every parameter is on some rank, and the records agree.
 
         raises  ValueError in one sentence
         """

@@ -96,5 +96,7 @@ def _along(problem, names):
             between[term.operators] += np.stack(np.broadcast_arrays(term.seconds, term.bytes))
         else:
             apart = " and ".join(term.operators)
-            raise ValueError(f"chain: {apart} share a value, but are not neighbours: search by elimination or mcmc")
+            raise ValueError(
+                f"chain: {apart} share a value, but are not neighbours: choose the elimination or mcmc search"
+            )
     return own, between

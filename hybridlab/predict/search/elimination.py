@@ -85,7 +85,7 @@ def _best(problem, tables, most) -> tuple[dict[str, int], int]:
         if size > most:
             raise ValueError(
                 f"elimination: {', '.join(names)} must be kept at once, {size:,} combinations: use a smaller mesh, or "
-                "search by mcmc"
+                "choose the mcmc search"
             )
         joined = added(placed(table, its, names) for its, table in tables if name in its)
         joined = np.broadcast_to(joined, [lengths[one] for one in names])

@@ -99,7 +99,7 @@ def charged(problem: Problem, strategy: Strategy) -> tuple[float, bool]:
 
 
 def relative(seconds: float, times: float = 20) -> float:
-    """The α that accepts a choice that costs 1/`times` of a step with probability 1/e.
+    """The α with which a choice that costs 1/`times` of a step is accepted with probability 1/e.
 
     seconds  of a step
     times    the length of a step over the cost of the choice

@@ -39,7 +39,7 @@ def play(
     latency: float = 0,
     run=None,
 ) -> "Game":
-    """A game in which you are the scheduler: choose for each rank what it does next, until all is done.
+    """A game in which you are the scheduler: you choose the next action of each rank, until all actions are done.
 
     ranks         p, with one stage each
     microbatches  m

@@ -45,7 +45,7 @@ class Model:
     enters, targets  the names of the dims of the first layer's input, and of targets; for images "B C Y X"
     layers  layers(module) -> its layers in sequence, for a module that does not list them
     call    call(module, inputs) -> its output as the loss takes it, if its owner does more than module(inputs)
-    uncut   why no dims are named, for the error about tensor parallelism
+    uncut   the reason why no dims are named, for the error about tensor parallelism
 
     raises  ValueError in one sentence for an invalid model
 

@@ -15,7 +15,7 @@ def sample(module: GPT, prompt: str, length: int = 200, temperature: float = 0.7
 
     module       the model, for example with the `hl.weights` of a training run
     prompt       its first input;  length  number of bytes to sample
-    temperature  logits are divided by it: near 0 gives always the most likely byte, 1 the model's probabilities
+    temperature  divisor of the logits: near 0, always the most likely byte; 1: the model's probabilities
     seed         of the draws
 
     Bytes that cannot be printed are shown as ·.
