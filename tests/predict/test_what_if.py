@@ -1,4 +1,4 @@
-"""`what_if`: the asked sizes change, and as little else as must."""
+"""`what_if`: the asked sizes change, and as few other fields as must."""
 
 import math
 

@@ -261,7 +261,7 @@ def test_without_the_caches_gradient_the_loss_is_right():
 @pytest.mark.parametrize(
     "mesh, more, words",
     [
-        (Mesh(pp=2), {"model": "conv"}, "slices=2 is invalid: they need causal attention"),
+        (Mesh(pp=2), {"model": "conv"}, "slices=2 is invalid: slices need causal attention"),
         (Mesh(pp=2), {"model": "multi_token"}, "which only reference transformers have"),
         (Mesh(pp=2), {"shape": Shape(experts=4, routing=Routing(capacity=1.0))}, "a capacity counts the tokens"),
         (Mesh(pp=2), {"shape": Shape(heads=0)}, "slices=2 is invalid: stage 0 has no attention"),
