@@ -196,7 +196,8 @@ TASKS: dict[str, Task] = {
     "slices.order": task(
         "Write the lists of two ranks for two rows of two slices, as text: one line for each rank, commas between "
         "actions. Stages 0 and 1 are rank 0 on slices 0 and 1, stages 2 and 3 are rank 1. The step must be as short as "
-        "possible, and the ranks hold as few slices as possible. A forward of a slice takes 1 unit, a backward 2.",
+        "possible, and among the shortest orders each rank must hold as few slices as possible. A forward of a slice "
+        "takes 1 unit, a backward 2, and messages take no time. There is more than one right answer.",
         _ordered,
         (
             "Rank 1 can begin its first backward as soon as it has done the forwards of both slices of row 0.",
@@ -211,10 +212,11 @@ TASKS: dict[str, Task] = {
     "slices.cut": task(
         "Write my_lengths(alpha, beta, tokens, slices): the lengths of slices of equal cost, in order. A token "
         "costs alpha for its matrices and beta for each position before it. The lengths are integers that add up "
-        "to tokens; a slice may end one token too early or too late.",
+        "to tokens; a slice may end one token too early or too late. With alpha=0, two slices take 71 % and 29 % of the "
+        "row.",
         Function(CUTS, _cut, "Answer with your function itself: my_lengths, without parentheses."),
         (
-            "Tokens 0 to x cost αx + βx²/2. Which part of the row's cost is before the end of slice i?",
+            "Tokens 0 to x cost αx + βx²/2. Which part of the row's cost is before the i-th cut?",
             "Solve βx²/2 + αx = c for x, with c = (i/n)(αT + βT²/2). The positive root is (√(α² + 2βc) - α)/β.",
             "ends = [round((math.sqrt(alpha**2 + 2 * beta * c) - alpha) / beta) for each c], from c = 0 on; return the "
             "differences of neighbours.",
@@ -226,10 +228,10 @@ TASKS: dict[str, Task] = {
     "slices.backward": task(
         "Write the forward and the backward of one slice on one rank. cache is a list for one row, empty at its first "
         "slice; keep there what you need. my_forward(stage, x, cache) calls y, own = stage(x, past), where past is the "
-        "list of the keys and values of all earlier slices, and returns y. my_backward(gradient, cache) is called for "
-        "the slices in reverse order, with the gradient of y. It adds to the gradients of the stage's weights, and "
-        f"returns the gradient of x. Tried on {ROWS[0]}, then on others. The check compares with one device that never "
-        "cuts a row, in double precision.",
+        "list of the keys and values of all earlier slices, and returns y. x has no history yet. my_backward(gradient, "
+        "cache) is called for the slices in reverse order, with the gradient of y. It adds to the gradients of the "
+        f"stage's weights, and returns the gradient of x. Tried on {ROWS[0]}, then on other sizes. The check compares "
+        "with one device that never cuts a row, in double precision.",
         OnCases(
             "slices.rank:play",
             first_found,
@@ -254,7 +256,8 @@ TASKS: dict[str, Task] = {
     "slices.best": task(
         "Write my_best(ranks, rows, latency, choices): the number of slices, one of choices, with the shortest step. A "
         "forward of a row takes 1 unit on a rank, a backward 2, and every message takes latency units. All slices cost "
-        "the same. Use hl.schedule, hl.plans.slicing.with_slices and hl.simulate.",
+        "the same. hl.plans.slicing.with_slices(ranks, [1 / n] * n, latency=latency) gives their costs; use it with "
+        "hl.schedule and hl.simulate.",
         Function(
             tuple((*one, CHOICES) for one in PIPELINES),
             _best,
@@ -263,8 +266,8 @@ TASKS: dict[str, Task] = {
         (
             'The length of a step is hl.simulate(schedule, costs).length, with schedule = hl.schedule("seq1f1b", '
             "ranks=ranks, microbatches=rows, slices=n).",
-            "With n slices each of them costs 1/n of a row: hl.plans.slicing.with_slices(ranks, [1 / n] * n, "
-            "latency=latency).",
+            "With n slices each of them costs 1/n of a row: these are the shares in with_slices, and n is also the "
+            "argument slices of hl.schedule.",
             "Write a function length(n) inside my_best, and return min(choices, key=length).",
         ),
         objective="Find the best number of slices under a latency.",
