@@ -22,6 +22,7 @@ from hybridlab.scheduling.replicate import replicate
 from hybridlab.scheduling.subgraph import subgraph
 from hybridlab.scheduling.token_slices import seq1f1b, terapipe
 from hybridlab.scheduling.validate import validate
+from hybridlab.scheduling.vocabulary import vocabulary_1f1b
 from hybridlab.scheduling.zero_bubble import zb_h1, zb_h2, zb_interleaved, zb_v
 from hybridlab.signatures import Argument, spelled
 
@@ -44,6 +45,7 @@ GENERATORS = {
     "subgraph": subgraph,
     "seq1f1b": seq1f1b,
     "terapipe": terapipe,
+    "vocabulary_1f1b": vocabulary_1f1b,
     "pipedream": pipedream,
     "pipedream_2bw": pipedream_2bw,
 }

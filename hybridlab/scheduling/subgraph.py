@@ -71,13 +71,24 @@ def on_graph(name: str, home: list[int], edges: list[tuple[int, int]], microbatc
     ((0, 2),)
     """
     room = [1 + one for one in depths(len(home), edges)]
+    return joined(name, home, edges, most_urgent_first(home, edges, microbatches, room), microbatches)
+
+
+def joined(
+    name: str, home: list[int], edges: list[tuple[int, int]], programs: list, microbatches: int, **more
+) -> Schedule:
+    """Stages that are joined by any edges, with a list of actions for each rank.
+
+    home, edges  as in `on_graph`;  programs, more  as in `Schedule.of`
+
+    >>> joined("mine", [0, 1, 1], [(0, 1), (0, 2), (1, 2)], [[], []], microbatches=1).chunks
+    2
+    """
     chain = {(s, s + 1) for s in range(len(home) - 1)}
     graph = {"skips": tuple(sorted(set(edges) - chain)), "breaks": tuple(sorted(chain - set(edges)))}
     place = {(stage, 0): rank for stage, rank in enumerate(home)}
     chunks = max(home.count(rank) for rank in home)
-    return Schedule.of(
-        name, most_urgent_first(home, edges, microbatches, room), place, microbatches, chunks=chunks, **graph
-    )
+    return Schedule.of(name, programs, place, microbatches, chunks=chunks, **graph, **more)
 
 
 def depths(stages: int, edges: Sequence[tuple[int, int]]) -> list[int]:

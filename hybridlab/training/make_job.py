@@ -31,6 +31,7 @@ from hybridlab.training.job import OPTIMIZERS, Job
 from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.slices import Sliced, refuse_no_slices
+from hybridlab.training.models.vocabulary_pieces import Pieced, refuse_no_pieces
 from hybridlab.training.out_of_core import within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 from hybridlab.training.shards import refuse_other_shards
@@ -58,8 +59,12 @@ def job_of(**given) -> Job:
     seams.refuse(whole)
     layers = len(model.layers(whole)) - sum(model.ends)
     played = _played(mesh, of, modes, chosen, layers)
-    bounds = _bounds(model, whole, played, of["cut"], layers)
     _refuse_other_slices(played, of)
+    if played.pieces:
+        refuse_no_pieces(model, played.name)
+        model = Pieced(model, played.pieces)
+        whole = model.made(of["seed"], getattr(torch, of["dtype"]), {})
+    bounds = _bounds(model, whole, played, of["cut"], layers)
     if lengths := _lengths(model, played, of):
         model = Sliced(model, lengths, bounds)
         whole, bounds = model.made(of["seed"], getattr(torch, of["dtype"]), {}), model.bounds
@@ -135,6 +140,9 @@ def _bounds(model: Model, whole, schedule: Schedule, cut, layers: int) -> tuple[
     if schedule.exchanges and schedule.stages != layers:
         blocks = schedule.stages // PARTS
         raise ValueError(f"{schedule.name} needs a block on every stage: give a model of {blocks} blocks")
+    if schedule.pieces:
+        body = stages.cut(model, schedule.stages - schedule.pieces - 1, cut, whole, model.body)
+        return (*body, *(range(one, one + 1) for one in range(model.body, model.body + model.number + 1)))
     if schedule.breaks and cut == "layers" and schedule.slices == 1:
         return stages.cut_at_branches(model, whole, schedule)
     return stages.cut(model, schedule.stages // schedule.slices, cut, whole)

@@ -22,7 +22,9 @@ WAYS = ("layers", "parameters", "time")
 MOST = 100_000  # maximum number of cuts to try
 
 
-def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None = None) -> tuple[range, ...]:
+def cut(
+    model: Model | Shape, stages: int, by="layers", module: nn.Module | None = None, upto: int | None = None
+) -> tuple[range, ...]:
     """The layers of each stage, numbered in sequence; in a transformer 0 is the embedding, then the blocks, then the
     head.
 
@@ -32,6 +34,7 @@ def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None
     by      "layers": equal numbers of layers, besides those at the ends of the model (embedding and head);
             "parameters", "time": the smallest maximum of weights, or of seconds measured now; a list: the number of
             layers of each stage, besides those at the ends, or ranges of all layers
+    upto    the number of layers to divide, from the first on; None: all
 
     raises  ValueError if there are fewer layers than stages, or a list does not add up
 
@@ -43,14 +46,15 @@ def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None
     model = model_of(model)
     module = model.made(0, torch.float32, {}) if module is None else module
     by = by if isinstance(by, str) else list(by)
+    every = len(model.layers(module)) if upto is None else upto
     if not isinstance(by, str) and all(isinstance(one, range) for one in by):
-        return _as_said(tuple(by), stages, len(model.layers(module)))
+        return _as_said(tuple(by), stages, every)
     first, last = model.ends
-    layers = len(model.layers(module)) - first - last
+    layers = every - first - last
     if by == "parameters":
-        return tuple(partition(parameters_of_layers(model, module), stages))
+        return tuple(partition(parameters_of_layers(model, module)[:every], stages))
     if by == "time":
-        return tuple(partition(seconds_of_layers(model, dtype=next(module.parameters()).dtype), stages))
+        return tuple(partition(seconds_of_layers(model, dtype=next(module.parameters()).dtype)[:every], stages))
     if by == "layers":
         if stages > layers:
             raise ValueError(

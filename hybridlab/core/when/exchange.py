@@ -255,6 +255,7 @@ FACTS = (
     "name",
     "chunks",
     "slices",
+    "pieces",
     "window",
     "dp",
     *LISTED,
@@ -280,7 +281,7 @@ def from_dict(saved: dict) -> dict:
         hint = "take it from Timeline.load(path).schedule" if is_timeline else "save one with schedule.save(path)"
         raise ValueError(f"this JSON is not a saved hybridlab schedule: {hint}")
     refuse_version("schedule", saved.get("version"), VERSION)
-    saved = {"exchanges": [], "breaks": [], "slices": 1} | saved  # older files have none
+    saved = {"exchanges": [], "breaks": [], "slices": 1, "pieces": 0} | saved  # older files have none
     program = saved.get("program")
     if not _is_lists(program, str):
         raise ValueError("the saved schedule has no lists of actions under 'program': save it again")
@@ -306,8 +307,11 @@ def _is_sound(made, key, value):
         return False
     if key == "window":
         return bool(value) == bool(made["window"])
+    stages = 1 + max(stage for stage, _ in made["place"])
     if key == "slices":
-        return value > 0 and (1 + max(stage for stage, _ in made["place"])) % value == 0
+        return value > 0 and stages % value == 0
+    if key == "pieces":
+        return not value or value + 1 < stages
     return value > 0 and (key == "chunks" or len(made["programs"]) % value == len(made["replica_of"]) % value == 0)
 
 

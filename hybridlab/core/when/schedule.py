@@ -60,6 +60,7 @@ class Schedule:
     exchanges     edges between two stages of a rank that stand for an all-to-all of tokens with the other ranks along
                   ep; in lowered form each has a SEND and a RECV of this rank
     slices        n: stage s·n + i is a stage s of the model on slice i of a row's tokens; 1: on whole rows
+    pieces        n: the last n + 1 stages are n pieces of the model's head, and their join; 0: the head is not cut
     window        the number of microbatches of each copy of a stage between two optimizer steps; 0: all of them
     tied          groups of stages that share weights; their gradients are summed
     fused         rows that run together with the next row, as one action
@@ -85,6 +86,7 @@ class Schedule:
     breaks: tuple[tuple[int, int], ...] = ()
     exchanges: tuple[tuple[int, int], ...] = ()
     slices: int = 1
+    pieces: int = 0
     window: int = 0
     tied: tuple[tuple[int, ...], ...] = ()
     fused: tuple[int, ...] = ()
@@ -117,7 +119,7 @@ class Schedule:
         programs  a list for each rank, as in `of`
         changes   other fields that change
         """
-        facts = ("replica_of", "chunks", "skips", "breaks", "exchanges", "slices", "window", "tied", "dp")
+        facts = ("replica_of", "chunks", "skips", "breaks", "exchanges", "slices", "pieces", "window", "tied", "dp")
         keep = {k: getattr(self, k) for k in facts}
         name, place = changes.pop("name", self.name), changes.pop("place", self.place)
         return Schedule.of(name, programs, place, self.microbatches, **keep | changes)

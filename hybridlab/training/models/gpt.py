@@ -230,7 +230,7 @@ class GPT(ByPlace, Branches):
             raise ValueError(f"style={shape.style!r} does not fit {type(self).__name__}: give style={self.style!r}")
         self.embed, self.blocks, self.head = self.parts(shape)
         if shape.tied:
-            self.head.scores.weight = self.embed.token.weight
+            self.tie()
         self.shape, self.skips = shape, shape.skipping
         self.takes = {}
         if shape.parallel:
@@ -242,6 +242,10 @@ class GPT(ByPlace, Branches):
         """Its modules: embedding, blocks, head."""
         blocks = nn.ModuleList(Block(shape, mlp=mlp_of(shape, Mlp)) for _ in range(shape.layers))
         return Embed(shape), blocks, Head(shape)
+
+    def tie(self):
+        """Use one matrix for embedding and head."""
+        self.head.scores.weight = self.embed.token.weight
 
     def deviation(self, shape) -> float:
         """The standard deviation of initial weights of any shape."""
