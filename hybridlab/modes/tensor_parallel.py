@@ -38,7 +38,7 @@ from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts import cut_experts
 from hybridlab.modes.parts.plain_layers import before, refuse_more
 from hybridlab.modes.parts.scatter_gather import narrowed
-from hybridlab.modes.parts.sequence_parallel import CutStream
+from hybridlab.modes.parts.sequence_parallel import CutStream, uncut
 from hybridlab.modes.parts.tp_boundaries import Crossing, beside, crossings
 from hybridlab.modes.parts.vocabulary_parallel import VocabularyEmbedding, token_loss
 from hybridlab.predict.plans import divisions
@@ -165,10 +165,8 @@ class TensorParallel(Mode):
             raise ValueError(
                 f"tp={ways} shards dimensions called {', '.join(RULES)}, and this model has {has}: {remedy}"
             )
-        cut, unnamed = f"{job.schedule.name} has slices of them", "no dimension of this model has that name"
-        why = unnamed if "T" not in sizes else cut * (job.schedule.slices > 1)
-        for option in (one for one in ("sequence", "scatter") if job[one] and why):
-            raise ValueError(f"{option}=True shards the positions T, but {why}: leave it out")
+        for option in (one for one in ("sequence", "scatter") if job[one] and uncut(job, one)):
+            raise ValueError(f"{option}=True shards the positions T, but {uncut(job, option)}: leave it out")
         if job.schedule.exchanges:
             raise ValueError(
                 f"{job.schedule.name} has its all-to-alls between layers, where tokens are not sharded: leave tp out"

@@ -24,20 +24,21 @@ from hybridlab.core.when.action import Action
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.scheduling.subgraph import joined
 
-MORE = 2  # forwards of blocks in flight, more than in 1F1B: the head's answer takes two slots
-EARLY, BLOCKS, LATE = 0, 1, 2  # in a slot: the forward of a block, the pieces, the backward of a block
+MORE = 2  # blocks' forwards in flight, in addition to those of 1F1B: the head takes two slots, forward and backward
+FIRST, BETWEEN, LAST = range(3)  # the turns in a slot: a block's forward, its rank's pieces, a block's backward
 
 
-def vocabulary_1f1b(ranks: int, microbatches: int) -> Schedule:
-    """1F1B with the head in pieces, one on each rank, between the forward and the backward of the blocks.
+def vocabulary_1f1b(ranks: int, microbatches: int, halves: bool = False) -> Schedule:
+    """1F1B with the head in pieces, one on each rank, between a forward and a backward of blocks.
 
     Placement:   stage s of the blocks on rank s, piece i of the head (stage p+i) on rank i, the join (stage 2p) on the
                  last rank
-    Order:       F × (p+1-r), then in slot j: F of microbatch j+p+1-r, the piece's F of j+b+1, its B of j+b, B of j, with
-                 b = ⌈⅔(p-1-r)⌉ (those that exist); the join follows its rank's piece
-    Needs:       a reference transformer, whose head can be cut
-    Bubble:      a period of 3(L+ρ)/p for a head of ρ blocks, after L blocks, instead of 3(L/p+ρ) in 1F1B
-    Peak:        min(p+2-r, m) activations of blocks on rank r, and at most 2 of a piece
+    Order:       F × (p+1-r), then slots: in slot j F of microbatch j+p+1-r, F of the piece of j+b+1, B of the piece of
+                 j+b, B of j, those that exist, with b = ⌈⅔(p-1-r)⌉; the join follows F of its rank's piece; with halves
+                 b = ⌈½(p-1-r)⌉, I for B, and a block's W r slots later, as in ZB-H1
+    Needs:       a reference transformer, whose head can be cut into pieces
+    Bubble:      a microbatch takes 3(L+ρ)/p, for a head as long as ρ of the L blocks; in 1F1B 3(L/p+ρ)
+    Peak:        min(p+2-r, m) activations of blocks on rank r, with halves min(p+2, m); of its piece at most 2
     Source:      Yeung et al. 2024, arXiv:2411.05288
 
     >>> print(vocabulary_1f1b(ranks=2, microbatches=1))
@@ -45,20 +46,30 @@ def vocabulary_1f1b(ranks: int, microbatches: int) -> Schedule:
     rank 1: 1F0 3F0 4F0 4B0 3B0 1B0
     """
     join = 2 * ranks
-    programs = []
-    for r in range(ranks):
-        behind = ranks - 1 - r
-        slots = -(-2 * behind // 3)
-        runs = [("F", r, behind + MORE, EARLY), ("F", ranks + r, slots + 1, BLOCKS)]
-        runs += [("F", join, 1, BLOCKS), ("B", join, 1, BLOCKS)] * (behind == 0)
-        runs += [("B", ranks + r, slots, BLOCKS), ("B", r, 0, LATE)]
-        found = [
-            (m - ahead, turn, number, Action(kind, stage, m))
-            for number, (kind, stage, ahead, turn) in enumerate(runs)
-            for m in range(microbatches)
-        ]
-        programs.append([action for *_, action in sorted(found, key=lambda one: one[:3])])
     edges = [(s, s + 1) for s in range(ranks - 1)]
-    edges += [edge for i in range(ranks, join) for edge in ((ranks - 1, i), (i, join))]
+    edges += [edge for piece in range(ranks, join) for edge in ((ranks - 1, piece), (piece, join))]
     home = [*range(ranks), *range(ranks), ranks - 1]
+    programs = [_program(_runs(ranks, r, halves), microbatches) for r in range(ranks)]
     return joined("vocabulary_1f1b", home, edges, programs, microbatches, pieces=ranks)
+
+
+def _runs(ranks: int, r: int, halves: bool) -> list[tuple[str, int, int, int]]:
+    """(kind, stage, slots by which it is ahead of the microbatch's last block backward, turn) of each kind of action
+    of a rank, in order."""
+    behind, piece, join = ranks - 1 - r, ranks + r, 2 * ranks
+    back = -(-behind // 2) if halves else -(-2 * behind // 3)  # slots of 1 or 2 of 2 or 3 units, for each later rank
+    parts = "IW" if halves else "B"
+    runs = [("F", r, behind + MORE, FIRST), ("F", piece, back + 1, BETWEEN)]
+    runs += [(kind, join, back + 1, BETWEEN) for kind in "F" + parts if not behind]
+    runs += [(kind, piece, back, BETWEEN) for kind in parts]
+    return runs + [(kind, r, -r * (kind == "W"), LAST) for kind in parts]
+
+
+def _program(runs: list[tuple[str, int, int, int]], microbatches: int) -> list[Action]:
+    """The list of one rank: slot after slot, in a slot by turns."""
+    slots = [
+        (m - ahead, turn, number, Action(kind, stage, m))
+        for number, (kind, stage, ahead, turn) in enumerate(runs)
+        for m in range(microbatches)
+    ]
+    return [action for *_, action in sorted(slots, key=lambda one: one[:3])]

@@ -14,6 +14,7 @@ from hybridlab.predict.plans.slicing import shares
 from hybridlab.predict.time.costs import Costs
 from hybridlab.training.job import Job
 from hybridlab.training.models.slices import Sliced
+from hybridlab.training.models.vocabulary_pieces import Pieced
 from hybridlab.training.stages import parameters_of_layers
 
 DIGITS = 9
@@ -49,9 +50,17 @@ def _parts(job: Job, shape) -> Iterator[tuple[float, float]]:
     sliced = isinstance(job.model, Sliced)
     every, lengths = (job.model.cut, job.model.lengths) if sliced else (job.bounds, (shape.context,))
     for layers in every:
-        blocks, last = added(0 < layer <= shape.layers for layer in layers), shape.layers < max(layers)
+        blocks, heads = added(0 < layer <= shape.layers for layer in layers), _heads(job, shape, layers)
         for share, length in zip(shares(shape, lengths), lengths):
-            yield blocks * share, last * length / shape.context
+            yield blocks * share, heads * length / shape.context
+
+
+def _heads(job: Job, shape, layers: range) -> float:
+    """The fraction of the head in these layers."""
+    if not isinstance(job.model, Pieced):
+        return float(shape.layers < max(layers))
+    pieces = [one - job.model.body for one in layers]
+    return sum(len(job.model.spans[one]) for one in pieces if 0 <= one < job.model.number) / shape.vocabulary
 
 
 def by_weights(job: Job) -> Costs:

@@ -8,6 +8,7 @@ Source: the scatter/gather optimization, Narayanan et al. 2021, arXiv:2104.04473
 `tensor_parallel`, which has it as the option `scatter`; `sequence_parallel`, which cuts the stream inside a stage too.
 """
 
+import torch
 from torch import nn
 
 from hybridlab.modes.parts.sequence_parallel import part_sizes
@@ -26,13 +27,16 @@ class Narrowed(nn.Module):
         self.stage, self.comm, self.sizes = stage, comm, sizes
 
     def forward(self, *arrived):
-        leaving = self.stage(*(self._joined(x) if x.is_floating_point() else x for x in arrived))
+        leaving = self.stage(*map(self._joined, arrived))
         if not self.stage.leaves:
             return leaving
         return tuple(tuple(split(self.comm, x, "tp", 1, of="I", sizes=self.sizes) for x in edge) for edge in leaving)
 
-    def _joined(self, part_BTD):
-        return all_gather(self.comm, part_BTD, "tp", 1, to="I", sizes=self.sizes)
+    def _joined(self, x):
+        """The full tensor of a part; the batch, which may be a tuple, is full already."""
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+            return x
+        return all_gather(self.comm, x, "tp", 1, to="I", sizes=self.sizes)
 
 
 def narrowed(stage, comm, context: int) -> Narrowed:

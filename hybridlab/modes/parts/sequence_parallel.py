@@ -27,6 +27,17 @@ def part_sizes(context: int, comm) -> tuple[int, ...]:
     return tuple(high - low for low, high in even(context, comm.mesh["tp"]))
 
 
+def uncut(job, option: str) -> str:
+    """Why `option`, "sequence" or "scatter", cannot shard the positions of a job; "" if it can."""
+    if "T" not in job.sizes:
+        return "no dimension of this model has that name"
+    if job.schedule.slices > 1:
+        return f"{job.schedule.name} has slices of them"
+    if job.schedule.pieces and option == "sequence":
+        return f"the pieces of the head in {job.schedule.name} read all of them"
+    return ""
+
+
 class CutStream:
     """The residual stream, sharded along the sequence over tp: how sharded modules read from it and write to it.
 

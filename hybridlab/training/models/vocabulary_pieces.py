@@ -97,8 +97,7 @@ class InPieces:
     """
 
     def __init__(self, shape: Shape, number: int, *more, **named):
-        self.spans = [range(*one) for one in even(shape.vocabulary, number)]
-        self.rows_of: dict[str, range] = {}
+        self.spans = spans_of(shape, number)
         super().__init__(shape, *more, **named)
 
     def parts(self, shape: Shape):
@@ -140,6 +139,8 @@ class Pieced(Transformer):
 
     of      the model as it is
     number  of pieces
+    spans   the tokens of each
+    body    the number of layers before them
 
     >>> model = Pieced(Transformer(Shape(layers=1, width=8, heads=2, context=4)), 3)
     >>> [type(layer).__name__ for layer in model.layers(model.made(0, torch.float32, {}))]
@@ -152,7 +153,8 @@ class Pieced(Transformer):
         super().__init__(of.shape, of.file, proving=of.proving)
         self.of, self.number = of, number
         self.whole, self.loss = partial(STYLES[of.shape.style], of.shape, number), summed
-        self.body = len(of.layers(of.made(0, torch.float32, {})))  # its layers before the pieces
+        self.spans = spans_of(of.shape, number)
+        self.body = len(of.layers(of.made(0, torch.float32, {})))
 
     def __reduce__(self):
         return Pieced, (self.of, self.number)
@@ -169,8 +171,8 @@ class Pieced(Transformer):
         """The losses of all tokens by the full head, on one device."""
         layers, takes = self.layers(module)[: self.body], self.takes(module)
         x_BTD = in_sequence(dict(enumerate(layers)), takes, {-1: inputs})[self.body - 1]
-        scores_BTV = functional.linear(x_BTD, torch.cat([piece.scores.weight for piece in module.head.pieces]))
-        return functional.cross_entropy(in_single(scores_BTV).transpose(1, 2), inputs[1], reduction="none")
+        scores_BTV = in_single(torch.cat([piece.scores(x_BTD) for piece in module.head.pieces], 2))
+        return functional.cross_entropy(scores_BTV.transpose(1, 2), inputs[1], reduction="none")
 
     def batch(self, step, rows, seed=0, unseen=False):
         both = super().batch(step, rows, seed, unseen)
@@ -188,6 +190,15 @@ class Pieced(Transformer):
         *body, scores_BTV = self.of.between(rows, dtype)
         x_BTD, losses_BT = body[-1], in_single(scores_BTV[..., 0])
         return [*body, x_BTD, *[torch.stack([losses_BT] * 2, 2)] * self.number, losses_BT]
+
+
+def spans_of(shape: Shape, number: int) -> list[range]:
+    """The tokens of each of this number of pieces.
+
+    >>> spans_of(Shape(vocabulary=259), 2)
+    [range(0, 130), range(130, 259)]
+    """
+    return [range(*one) for one in even(shape.vocabulary, number)]
 
 
 def summed(losses_BT, _):
