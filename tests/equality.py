@@ -28,6 +28,7 @@ from hybridlab.world.processes.launch import Ranks, ranks
 
 FEW = ("1f1b", "recompute", "interleaved", "zb_h1", "chimera", "dualpipe_v", "seq1f1b")
 SLICED = ("seq1f1b", "terapipe")  # in token slices
+PIECED = ("vocabulary_1f1b",)  # the head in pieces
 ALL = (
     *FEW,
     "gpipe",
@@ -41,6 +42,7 @@ ALL = (
     "v_min",
     "dualpipe",
     "terapipe",
+    "vocabulary_1f1b",
 )
 LONE = ("1f1b", "gpipe", "recompute", "interleaved", "zb_h1")  # on one pipeline rank the others are one of these
 CHUNKED = ("interleaved", "looped_bfs", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe_v", "hanayo")
@@ -54,6 +56,7 @@ WHOLE = (
     "looped_bfs",
     "seq1f1b",
     "terapipe",
+    "vocabulary_1f1b",
 )  # backwards that are not split
 NETS = ("conv", "unet", "resnet")  # of pictures
 EXPERTS = ("experts", "slots")  # models of experts
@@ -101,7 +104,7 @@ OF_NETS = (
     | {  # what does not say anything of a net has one choice
         "axes": ("h", "w", "h w", "dp h", "w pp", "h w pp", "dp w h", "dp pp h"),
         "model": NETS,
-        "schedule": tuple(name for name in FEW if name not in SLICED),
+        "schedule": tuple(name for name in FEW if name not in (*SLICED, *PIECED)),
         "grown": ("", "dp4", "pp4", "h4", "w3"),
         "order": ("written", "ahead"),
         **{name: FACTORS[name][:1] for name in ("stream", "attend", "dispatch", "keys", "style", "dropout", "sizes")},
@@ -141,7 +144,11 @@ def _plays(name: str, pp: int) -> bool:
 
 def microbatches_of(name: str, pp: int) -> int:
     """As many microbatches as the schedule can have; an odd number where it does not mind."""
-    return 3 if name in (*SLICED, "1f1b", "gpipe", "recompute", "naive", "looped_bfs", "zb_h1", "zb_h2") else 2 * pp
+    return (
+        3
+        if name in (*SLICED, *PIECED, "1f1b", "gpipe", "recompute", "naive", "looped_bfs", "zb_h1", "zb_h2")
+        else 2 * pp
+    )
 
 
 # What a mesh leaves of a choice, whatever the others are.
@@ -178,6 +185,7 @@ def _together(one) -> bool:
         one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] != "sequence"),  # slots are for whole sequences
         one["recompute"] == "none" or one["schedule"] in WHOLE,
         one["schedule"] not in SLICED or _in_slices(one, mesh),
+        one["schedule"] not in PIECED or (one["model"] not in NETS and one["stream"] != "sequence"),
         one["order"] != "driven" or _one_chain(one, mesh),
     )
     return all(rules)
@@ -191,7 +199,9 @@ def _in_slices(one, mesh):
 
 def _one_chain(one, mesh):
     """Messages can drive it: one stage on each rank, none of them shared, no skip over a stage."""
-    chain = one["schedule"] not in (*CHUNKED, *MIRRORED, *SLICED) and (mesh["pp"] == 2 or "skips" not in one["model"])
+    chain = one["schedule"] not in (*CHUNKED, *MIRRORED, *SLICED, *PIECED) and (
+        mesh["pp"] == 2 or "skips" not in one["model"]
+    )
     return chain and not mesh.inside and one["zero"][0] != "3"
 
 

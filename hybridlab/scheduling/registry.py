@@ -63,7 +63,9 @@ OPTIONS = {  # of some of the families
     "recompute": Argument("str | None", None, "forwards run twice: 'never', 'except_last' or 'always'; of gpipe"),
     "branches": Argument("int | None", None, "branches between the first stage and the last; of subgraph (usually 2)"),
     "slices": Argument("int | None", None, "token slices of each row (usually 2); of seq1f1b and terapipe"),
-    "halves": Argument("bool | None", None, "each backward in two halves, the weights' later; of seq1f1b and vocabulary_1f1b"),
+    "halves": Argument(
+        "bool | None", None, "each backward in two halves, the weights' later; of seq1f1b and vocabulary_1f1b"
+    ),
     "shared": Argument("bool | None", None, "the first stage and the last share a rank; of subgraph"),
 }
 

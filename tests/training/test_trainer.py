@@ -31,7 +31,7 @@ def legal():
                 one = hl.schedule(name, ranks=p, microbatches=m)
             except ValueError:
                 continue
-            shape = SLICED if one.slices > 1 else BRANCHED if one.breaks else shape
+            shape = SLICED if one.slices > 1 or one.pieces else BRANCHED if one.breaks else shape
             untied = dataclasses.replace(shape, tied=False)
             long = [pytest.mark.long] * ((p, m) not in FEW)
             yield pytest.param(one, untied if name in ASYNCHRONOUS else shape, id=f"{name}-{p}-{m}", marks=long)
@@ -104,7 +104,8 @@ def test_message_driven_is_one_device_bit_for_bit_on_one_pipeline(bench):
 @pytest.mark.parametrize("name", one_in(4, list(hl.schedules())))
 def test_ranks_hold_as_many_activations_as_the_simulator_says(kept, name):
     s = hl.schedule(name, ranks=4, microbatches=8)
-    model = BRANCHED if s.breaks and s.slices == 1 else hl.Shape(layers=8, width=4, heads=1, context=2)
+    plain = s.slices > 1 or s.pieces or not s.breaks
+    model = hl.Shape(layers=8, width=4, heads=1, context=2) if plain else BRANCHED
     real = hl.run(s, work="model", model=model, steps=1)
     assert real.origin["peak_live"] == hl.simulate(s).peak_live == real.peak_live
 
