@@ -128,7 +128,7 @@ def _calibrated(chosen, shape, machine, fixed):
 
 def _fixed(chosen) -> dict:
     given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
-    given |= {name: getattr(chosen, name) for name in ("zero", "zigzag", "skew", "fused", *BY_NAME)}
+    given |= {name: getattr(chosen, name) for name in ("zero", "zigzag", "skew", "fused", "spread_head", *BY_NAME)}
     return {field: value for field, value in given.items() if value is not None}
 
 
@@ -266,6 +266,7 @@ def _add_fixed(one):
     one.flag("--dispatch", metavar="NAME", help="fix how tokens are sent to experts along ep: all_to_all or all_gather")
     one.flag("--skew", type=float, metavar="X", help="Zipf exponent of the load of experts (default 0: equal load)")
     one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
+    one.flag("--spread-head", action="store_true", default=None, help="shard the head over the stages")
     one.flag("--unfused", action="store_false", dest="fused", help="assume attention that stores its scores")
 
 

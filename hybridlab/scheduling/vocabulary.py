@@ -1,7 +1,7 @@
-"""Vocabulary parallelism over the stages: each rank has a piece of the head, so the last stage is as long as the others.
+"""Vocabulary parallelism over the stages: each rank has a piece of the head, so no stage is longer than the others.
 
-The head of a language model computes a score for every token of the vocabulary, which takes as long as several blocks.
-On the last stage it makes all other ranks wait. Here its matrix is sharded by tokens over all ranks of the pipeline:
+The head of a language model has a score for every token of the vocabulary, which takes as long as several blocks. On
+the last stage it makes all other ranks wait. Here its matrix is sharded by tokens over all ranks of the pipeline:
 
     stages 0 … p-1   the blocks, as in 1F1B; stage p-1 ends with the norm before the head
     stage p+i        piece i of the head, on rank i

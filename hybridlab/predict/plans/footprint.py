@@ -73,8 +73,10 @@ def alike(shape: Shape, plan: Plan) -> Amount:
     block = (cut / t + whole) / shape.layers + x * (one.heads / t + one.norms)  # x does not shard these
     tied_copy = shape.vocabulary * shape.width if shape.tied else 0
     first, last = shape.embedding / t, (shape.head + tied_copy) / t
-    ends = np.maximum(stage.first * block + first, stage.last * block + last)
-    return np.where(p == 1, shape.layers * block + first + shape.head / t, np.maximum(stage.longest * block, ends)) / x
+    every = where(plan.spread_head, last / p, 0)  # a piece, which each stage has
+    ends = np.maximum(stage.first * block + first + every, stage.last * block + where(plan.spread_head, every, last))
+    inner = stage.longest * block + every
+    return np.where(p == 1, shape.layers * block + first + shape.head / t, np.maximum(inner, ends)) / x
 
 
 def states(parameters: Amount, stage: Amount = 0, ways: Amount = 1, widths: Widths = MIXED) -> Footprint:
@@ -143,9 +145,13 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     m, stage = plan.microbatches(batch), lengths(shape.layers, p, v)
     scores = 4 * b * shape.context / plan.cp * shape.vocabulary / t
     there = lambda blocks: (blocks - plan.offload * np.maximum(blocks - ON_DEVICE, 0)) * each
-    first = there(in_flight(stage.first, p, m, v)) + np.where(p == 1, scores, 0)
-    longest = there(in_flight(stage.longest, p, m, v, place=stage.place))
+    # with a spread head, two more microbatches are in flight, and a piece has the scores of at most two
+    spread = plan.spread_head & (p > 1)
+    piece, flying = where(spread, 2 * scores / p, 0), p + where(spread, 2, 0)
+    first = there(in_flight(stage.first, flying, m, v)) + np.where(p == 1, scores, piece)
+    longest = there(in_flight(stage.longest, flying, m, v, place=stage.place)) + piece
     last = there((stage.last - stage.least) * p + stage.least) + scores
+    last = where(spread, there(in_flight(stage.last, flying, m, v, place=p - 1)) + piece, last)
     (its, others), widths = plan.sharers, MIXED._replace(gradient=software.gradient)
     routed = states(of_experts(shape, plan), plan.zero, its, widths)
     held = Footprint(*map(added, zip(routed, states(alike(shape, plan), plan.zero, others, widths))))

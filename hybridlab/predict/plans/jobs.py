@@ -83,7 +83,7 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
     interleaved = {"chunks": plan.v} if plan.v > 1 else {}
     return {
         "mesh": mesh_of(plan),
-        "schedule": "interleaved" if interleaved else "1f1b",
+        "schedule": "vocabulary_1f1b" if plan.spread_head else "interleaved" if interleaved else "1f1b",
         "microbatches": plan.microbatches(batch),
         "batch": batch,
         "model": shape,

@@ -12,11 +12,11 @@ The time of one microbatch on one stage is the sum of
     experts    sending tokens to experts along ep and back (`predict.plans.time_of_context_and_experts` computes the
                overlap of both)
 
-The last stage also has the matmul with the vocabulary. A step takes m times this time, plus (p - 1)/v times this time
-to fill and drain the pipeline, plus the messages between stages, the all-reduce of gradients over the copies, and the
-optimizer step. As in the measured programs, nothing overlaps except ZeRO 3's all-gathers, one for each forward and each
-backward of a microbatch; they use all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`),
-so the predicted speed is an upper bound.
+The last stage also has the matmul with the vocabulary, or each stage has a piece of it (`spread_head`). A step takes m
+times this time, plus (p - 1)/v times this time to fill and drain the pipeline, plus the messages between stages, the
+all-reduce of gradients over the copies, and the optimizer step. As in the measured programs, nothing overlaps except
+ZeRO 3's all-gathers, one for each forward and each backward of a microbatch; they use all links of a node. Table 2 of
+the paper contradicts this (`papers.sc21.table_2`), so the predicted speed is an upper bound.
 
 Three numbers are fitted: the two fractions and the launch time. They are fitted only on the ten rows of table 1 of
 Narayanan et al. 2021, arXiv:2104.04473; every other prediction tests them.
@@ -285,9 +285,13 @@ def step(
     block = Work(*map(added, zip(forward, backward)))
     # the slowest rank is never idle: the last one, unless earlier stages are longer by more than the head
     ending = length.last * added(block) + head >= length.longest * added(block)
-    layers, its_head = where(ending, length.last, length.longest), where(ending, head, 0)
+    layers = where(plan.spread_head, length.longest, where(ending, length.last, length.longest))
+    its_head = where(plan.spread_head, head / plan.p, where(ending, head, 0))
     messages = 2 * plan.v * hop
-    bubble = ((shape.layers - layers) * added(block) + head - its_head + (plan.p - 1) * messages) / plan.v
+    later = where(plan.spread_head, 0, head - its_head)  # pieces fill the pipeline's ends together
+    bubble = ((shape.layers - layers) * added(block) + later + (plan.p - 1) * messages) / plan.v
+    # the last rank sends its output to all other pieces, and gets their gradients
+    messages = messages + where(plan.spread_head, 2 * (plan.p - 1) * hop, 0)
     return Step(*Work(*(m * layers * one for one in block)), m * its_head, m * messages, bubble, data, optimizer)
 
 

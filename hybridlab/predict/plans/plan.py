@@ -32,9 +32,10 @@ class Plan(NamedTuple):
     ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
     uneven  stages are unequal: some have a block more (`partition.dealt`)
 
-    Four more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
+    Five more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
     attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
-    offload, the fraction of the layers whose saved activations are offloaded to the host.
+    offload, the fraction of the layers whose saved activations are offloaded to the host; spread_head, whether each
+    stage has a piece of the head (vocabulary parallelism over the stages).
 
     Ranks are numbered as in Megatron: the order is tp (neighbours), x, cp, ep, copies, stages.
 
@@ -63,6 +64,7 @@ class Plan(NamedTuple):
     fused: bool = False
     redone: float = 1.0
     offload: float = 0.0
+    spread_head: bool = False
 
     @property
     def devices(self) -> Amount:
@@ -128,6 +130,7 @@ class Plan(NamedTuple):
         more += [f"cp={self.cp} {ATTEND[self.attend]}" + " zigzag" * bool(self.zigzag)] * (self.cp > 1)
         more += [f"ep={self.ep} {DISPATCH[self.dispatch]}"] * (self.ep > 1) + [f"skew={self.skew:g}"] * (self.skew > 0)
         more += ["uneven stages"] * bool(self.uneven)
+        more += ["head on all stages"] * bool(self.spread_head)
         more += [f"v={self.v}"] * (self.v > 1) + [f"{RECOMPUTE[self.recompute]} recomputation"] * (
             self.recompute > NONE
         )
@@ -158,6 +161,7 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `NA
     "fused": "attention is one kernel, which stores no scores",
     "redone": "the fraction of the layers that `recompute` applies to",
     "offload": "the fraction of the layers whose saved activations are stored on the host",
+    "spread_head": "the head is sharded over the stages: vocabulary parallelism, without v and sequence",
 }
 
 
@@ -168,7 +172,7 @@ def arguments() -> dict[str, Argument]:
 
 
 INSIDE_OUT = ("t", "x", "cp", "ep", "d", "p")  # ranks that differ along the first of them are neighbours
-CONDITIONS = ("skew", "fused", "redone", "offload")  # fields that are not searched
+CONDITIONS = ("skew", "fused", "redone", "offload", "spread_head")  # fields that are not searched
 ASKED = {  # by a switch
     "grids": ("x", "z"),
     "contexts": ("cp", "attend", "zigzag"),
@@ -236,6 +240,11 @@ stages with uneven=True
         raise ValueError(
             f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {_ways(left)}, or "
             "allow unequal stages with uneven=True"
+        )
+    if plan.spread_head and (plan.v > 1 or plan.sequence):
+        raise ValueError(
+            "spread_head needs one stage on each rank, and all positions there: choose v=1 and sequence=False, or "
+            "leave it out"
         )
     if max(shape.heads, 1) % plan.t:
         raise ValueError(

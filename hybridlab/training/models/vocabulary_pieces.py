@@ -1,7 +1,7 @@
 """A transformer with its head in pieces of the vocabulary: two numbers of each piece for a token, and a join.
 
-The loss of a token is log Σ exp(score) - score of the target, over the full vocabulary. Each piece has the scores of its
-own tokens. It gives the log Σ exp of these, and the target's score, or 0 if the target belongs to another piece:
+The loss of a token is log Σ exp(score) - score of the target, over the full vocabulary. Each piece has the scores of
+its own tokens. It gives the log Σ exp of these, and the target's score, or 0 if the target belongs to another piece:
 
     embedding, blocks ── norm ─┬─ piece 0 ─┬─ join    loss = log Σ exp(lse of the pieces) - Σ target scores
                                └─ piece 1 ─┘
@@ -10,8 +10,9 @@ So the layers are those of the model as it is, but the norm of its head replaces
 follow. The inputs of this model are (tokens, targets): a rank has the batch anyway, so no targets are sent. Initial
 weights are those of the model as it is, and a tied embedding is made of the same pieces.
 
-Source: Yeung et al. 2024, arXiv:2411.05288, section 4. Relatives: `scheduling.vocabulary`, the schedule; `models.slices`
-and `models.parts`, other cuts; `modes.parts.vocabulary_parallel`, the same loss along tp.
+Source: Yeung et al. 2024, arXiv:2411.05288. There the embedding is sharded too; here it stays in the first stage.
+Relatives: `scheduling.vocabulary`, the schedule; `models.slices` and `models.parts`, other cuts;
+`modes.parts.vocabulary_parallel`, the same loss along tp.
 
 Shape suffixes
     those of GPT, and V the tokens of one piece

@@ -1,0 +1,87 @@
+"""A plan with the head on all stages: its time as simulated, its memory as the schedule holds it, and its job."""
+
+import numpy as np
+import pytest
+
+import hybridlab as hl
+from hybridlab.core.added import added
+from hybridlab.core.what.catalog import machine
+from hybridlab.core.what.shape import Shape
+from hybridlab.predict.plans.footprint import alike, footprint, in_flight
+from hybridlab.predict.plans.jobs import job_of_plan
+from hybridlab.predict.plans.performance import pieces, step
+from hybridlab.predict.plans.plan import Plan, check_plan
+from hybridlab.predict.plans.space import chosen, grid
+from hybridlab.training.make_job import job_of
+
+LONG = Shape(layers=32, width=4096, heads=32, context=4096, vocabulary=128_256)
+A100 = machine("a100")
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+def test_its_time_is_that_of_the_schedule(p):
+    """Without messages, and apart from at most two forwards of a stage while the pipeline fills."""
+    plan, m = Plan(p=p, spread_head=True), 32
+    forward, backward, head, *_ = (np.asarray(one, float) for one in pieces(LONG, plan, m, A100))
+    blocks = [LONG.layers // p * added(one) for one in (forward, backward)]
+    F, B = ((*[one] * p, *[part * head / p] * p, 0.0) for one, part in zip(blocks, (1 / 3, 2 / 3)))
+    halves = tuple(one / 2 for one in B)
+    found = hl.simulate(hl.schedule("vocabulary_1f1b", p, m), hl.Costs(F=F, I=halves, W=halves)).length
+    one = step(LONG, plan, m, A100)
+    predicted = one.total - one.messages - one.data - one.optimizer - (p - 1) * 2 * pieces(LONG, plan, m, A100).hop
+    assert abs(found - predicted) <= 2 * blocks[0] and predicted == pytest.approx(found, rel=0.04)
+
+
+def test_each_stage_has_a_piece_and_the_last_one_sends_its_output_to_all_others():
+    plan, m = Plan(p=4, spread_head=True), 32
+    spread, plain = step(LONG, plan, m, A100), step(LONG, plan._replace(spread_head=False), m, A100)
+    assert spread.head == pytest.approx(plain.head / 4) and spread.total < plain.total
+    assert (
+        spread.messages == pytest.approx(plain.messages * 4) == pytest.approx(m * 8 * pieces(LONG, plan, m, A100).hop)
+    )
+    more = alike(LONG, plan) - alike(LONG, plan._replace(spread_head=False))
+    assert more == LONG.head / 4  # the first stage has the embedding, and now a piece too
+
+
+def test_on_one_stage_it_changes_nothing():
+    for plan in (Plan(), Plan(t=2, b=2)):
+        spread = plan._replace(spread_head=True)
+        assert step(LONG, spread, 8, A100) == step(LONG, plan, 8, A100)
+        assert footprint(LONG, spread, 8) == footprint(LONG, plan, 8)
+
+
+@pytest.mark.parametrize("p, m", [(2, 8), (4, 3), (4, 8), (8, 32)])
+def test_as_many_microbatches_are_in_flight_as_in_the_schedule(p, m):
+    for r, program in enumerate(hl.schedule("vocabulary_1f1b", p, m).program):
+        held = np.cumsum([{"F": 1, "B": -1}[one.kind] for one in program if one.stage == r])
+        assert in_flight(1, p + 2, m, place=r) == held.max()
+
+
+def test_a_search_finds_only_what_can_be_run():
+    every, legal = grid(Shape(layers=4, heads=4), 4, 8, spread_head=True)
+    found = chosen(every, legal)
+    assert set(found.v) == {1} and not any(found.sequence) and all(found.spread_head)
+    plain = grid(Shape(layers=4, heads=4), 4, 8)[1].sum()
+    assert 0 < len(found.p) < plain
+    for more in ({"v": 2}, {"sequence": True, "t": 2}):
+        with pytest.raises(ValueError, match="spread_head needs one stage on each rank, and all positions there"):
+            check_plan(Plan(p=2, spread_head=True, **more), Shape(layers=4), 8)
+
+
+def test_its_job_runs_the_schedule():
+    given = job_of_plan(Plan(p=2, spread_head=True, b=2), Shape(layers=4), 8)
+    job = job_of(**given)
+    assert given["schedule"] == "vocabulary_1f1b" and job.schedule.pieces == 2 and job.schedule.stages == 5
+
+
+def test_the_planner_and_the_command_take_it(capsys):
+    from hybridlab.cli.main import main
+
+    found = [hl.plan(LONG, "h100", 64, 256, p=8, **more).best for more in ({}, {"spread_head": True})]
+    assert found[1].step.total < found[0].step.total and "head on all stages" in str(found[1])
+    assert "spread_head=False instead of True" in repr(
+        hl.plan(LONG, "h100", 64, 256, p=8, spread_head=True).what_if(spread_head=False)
+    )
+    asked = "plan --model gpt3-175b --machine a100 --gpus 64 --batch 64 --pp 8 --spread-head".split()
+    assert main(asked) == 0
+    assert "head on all stages" in capsys.readouterr().out
