@@ -4,6 +4,7 @@
 `controllable` (V-Half, V-Min), `dualpipe`, `chimera`, `hanayo`, `pipedream`. `validate` says whether a list is a
 training step, `lower` writes its messages, `rendezvous` says whether it would hang with impatient messages. Around a
 schedule: `replicate` (data parallelism), `sums` (shared weights), `sharded` (gathered weights), `out_of_core`,
-`dispatched` (stages with experts), `subgraph` (branches), `token_slices` (slices of a row), `rerouted` (lost ranks).
+`dispatched` (stages with experts), `subgraph` (branches), `token_slices` (slices of a row), `vocabulary` (the head in
+pieces), `rerouted` (lost ranks).
 Makers of orders: `most_urgent`, and `by_hand` for the game.
 """

@@ -1,6 +1,7 @@
-"""Notebook 13, interleaved pipelines: several thin stages per rank, predicted and run (`thin_stages`); its `pictures`.
+"""Notebook 13, interleaved pipelines: several thin stages per rank, predicted and run (`thin_stages`); the head as the
+`longest_stage`; its `pictures`.
 
-Its exercises are in `tasks`, their solutions in `solutions`.
+Its exercises are in `tasks`, their solutions in `solutions`; the program of a head in pieces is tried in `trial`.
 """
 
 from hybridlab.lazily import room
@@ -10,6 +11,7 @@ __getattr__, __all__ = room(
     __name__,
     {
         "thin_stages": "LATENCIES UNIT costs length loses_from sent speed_up sweep thinned",
+        "longest_stage": "WAYS head_in_pieces head_last in_blocks overheads",
         "pictures": "gain_and_loss valleys",
     },
 )

@@ -34,6 +34,18 @@ def my_chunks(comm, stages, program, data):
 
 labs.answer("interleaved.engine", my_chunks)""")
 
+PIECES = Cell("""\
+def my_piece(scores, targets, first):
+    here = (targets >= first) & (targets < first + scores.shape[1])
+    row = (targets - first).clamp(0, scores.shape[1] - 1)
+    target = scores.gather(1, row[:, None])[:, 0] * here
+    return scores.logsumexp(1), target
+
+def my_join(lse, target):
+    return lse.logsumexp(0) - target.sum(0)
+
+labs.answer("interleaved.pieces", (my_piece, my_join))""")
+
 SOLUTIONS: dict[str, Solution] = {
     "interleaved.engine": Solution(
         ENGINE,
@@ -124,5 +136,25 @@ labs.answer("interleaved.warmup", mine)''',
             (10**12, "equal chunks"),
         ),
         also=(4.0, "4"),
+    ),
+    "interleaved.pieces": Solution(
+        PIECES,
+        "Sums over the vocabulary are sums of the pieces' sums; logarithms keep them small.",
+        (
+            (PIECES.but("[:, 0] * here", "[:, 0]"), "also for targets that belong to other pieces"),
+            (PIECES.but("(targets - first).clamp", "targets.clamp"), "another target score"),
+            (PIECES.but("scores.logsumexp(1), target", "scores.exp().sum(1), target"), "return its logarithm"),
+            (PIECES.but("scores.logsumexp(1), target", "scores.exp().sum(1).log(), target"), "subtracts the largest"),
+            (PIECES.but("scores.logsumexp(1), target", "scores.logsumexp(0), target"), "both have (6,)"),
+            (PIECES.but("scores.logsumexp(1), target", "2 * scores.logsumexp(1), target"), "another lse"),
+            (PIECES.but("return scores.logsumexp(1), target", "return target"), "return lse, target"),
+            (PIECES.but("lse.logsumexp(0)", "lse.sum(0)"), "added the logarithms"),
+            (PIECES.but("lse.logsumexp(0)", "lse.exp().sum(0).log()"), "join logarithms"),
+            (PIECES.but(" - target.sum(0)", ""), "still to be subtracted"),
+            (PIECES.but("target.sum(0)", "target.mean(0)"), "another loss than one device"),
+            (PIECES.but("return lse.logsumexp(0) - target.sum(0)", "return 1.0"), "a loss for each of the 6 tokens"),
+            (PIECES.but("scores.logsumexp(1), target", "scores.detach().logsumexp(1), target"), "another gradient"),
+            (3, "the functions themselves"),
+        ),
     ),
 }

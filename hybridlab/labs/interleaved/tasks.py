@@ -8,6 +8,8 @@ from hybridlab.labs.engine.trial import ABOUT, pipeline
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.typed_schedule import typed
 from hybridlab.labs.interleaved.thin_stages import thinned
+from hybridlab.labs.interleaved.trial import PIECES, try_pieces
+from hybridlab.labs.trials.cases import OnCases, first_found
 
 RANKS = 4
 BOTH = ("bubble_fraction", "bubble_overhead")
@@ -271,6 +273,31 @@ TASKS: dict[str, Task] = {
         ),
         objective="Choose the number of chunks for a limit of time and a limit of memory.",
         difficulty=3,
+        minutes=8,
+    ),
+    "interleaved.pieces": task(
+        "Write the loss of a head in pieces as two functions. my_piece(scores, targets, first) runs on each rank: "
+        "scores (N, V) of its own tokens, numbered from first on, and targets (N,), numbers of "
+        "tokens of the full vocabulary. It returns lse, target, both (N,): log Σ exp(score), and the target's score, "
+        "or 0 if the target belongs to another piece. my_join(lse, target) runs on the last rank, with these numbers "
+        f"of all pieces, (pieces, N). It returns the loss of each token. Tried on {PIECES[0]}, then on others.",
+        OnCases(
+            try_pieces,
+            first_found,
+            PIECES,
+            "Loss and gradients are those of one device. Each piece has sent two numbers for a token.",
+            names=("my_piece", "my_join"),
+        ),
+        (
+            "The loss of a token is log Σ exp(score) - score of the target, over the full vocabulary. Which part of "
+            "each term does a piece know?",
+            "targets - first is the row of a target, if it is at least 0 and less than scores.shape[1]. Clamp it, "
+            "gather, and multiply by whether it is here. The sum of all pieces is Σ exp(lse).",
+            "A piece returns scores.logsumexp(1) and the masked score; the join returns lse.logsumexp(0) - "
+            "target.sum(0).",
+        ),
+        objective="Compute the loss of a head whose scores no rank has in full.",
+        difficulty=2,
         minutes=8,
     ),
 }

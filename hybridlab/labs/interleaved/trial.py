@@ -1,0 +1,113 @@
+"""Notebook 13: a student's loss of a head in pieces, tried on real ranks beside one device."""
+
+from typing import NamedTuple
+
+from hybridlab.core.where.layout import even
+from hybridlab.labs.trials.against import SMALL, against_one_device, dense, gap
+
+
+class Vocabulary(NamedTuple):
+    """So many ranks, each with a piece of a vocabulary, and so many tokens; scores are multiplied by a factor."""
+
+    ranks: int
+    tokens: int
+    vocabulary: int
+    factor: int = 1
+
+    def __str__(self):
+        """
+        >>> print(Vocabulary(2, 3, 8))
+        2 ranks, 3 tokens, a vocabulary of 8
+        """
+        large = f", scores of about {self.factor}" if self.factor > 1 else ""
+        return f"{self.ranks} ranks, {self.tokens} tokens, a vocabulary of {self.vocabulary}{large}"
+
+
+PIECES = (Vocabulary(2, 6, 10), Vocabulary(3, 7, 10), Vocabulary(4, 5, 12, 1000), Vocabulary(1, 3, 6))
+
+
+@against_one_device
+def try_pieces(run, answer, case):
+    """The student's two functions on this rank; messages carry their numbers to the last rank, and gradients back."""
+    import torch
+
+    my_piece, my_join = answer
+    comm, last = run.comm, case.ranks - 1
+    scores_NV = case.factor * dense((case.tokens, case.vocabulary), 0)
+    targets_N = torch.arange(case.tokens) * 3 % case.vocabulary
+    first, end = even(case.vocabulary, case.ranks)[comm.rank]
+    mine_NV = scores_NV[:, first:end].clone().requires_grad_()
+    both = my_piece(mine_NV, targets_N, first)
+    run.settle(_wrong_piece(both, mine_NV, targets_N, first))
+    here = torch.stack(list(both))
+    if comm.rank < last:
+        sent = comm.isend(here.detach(), last, tag=0)
+        gradient = comm.irecv(torch.empty_like(here), last, tag=1)
+        told = ""
+    else:
+        pieces = [comm.recv(torch.empty_like(here), rank, tag=0) for rank in range(last)]
+        pieces_P2N = torch.stack([*pieces, here.detach()]).requires_grad_()
+        loss_N = my_join(*pieces_P2N.unbind(1))
+        told = _wrong_loss(loss_N, pieces_P2N.detach(), scores_NV, targets_N)
+        if not told:
+            loss_N.sum().backward()
+        found = torch.zeros_like(pieces_P2N) if pieces_P2N.grad is None else pieces_P2N.grad
+        sent = [comm.isend(found[rank].contiguous(), rank, tag=1) for rank in range(last)]
+    own = found[last] if comm.rank == last else gradient.wait()
+    for message in [sent] if comm.rank < last else sent:
+        message.wait()
+    run.settle(told)
+    here.backward(own)
+    right_NV = scores_NV.softmax(1)
+    right_NV[torch.arange(case.tokens), targets_N] -= 1
+    if gap(mine_NV.grad, right_NV[:, first:end]) > SMALL:
+        told = "has the right loss, but another gradient of its scores than one device: what did detach() leave out?"
+    run.settle(told)
+
+
+def _wrong_piece(both, scores_NV, targets_N, first: int) -> str:
+    """The mistake in the two numbers of a piece, in words; empty if there is none."""
+    import torch
+
+    shape = tuple(targets_N.shape)
+    if not isinstance(both, tuple | list) or len(both) != 2 or not all(torch.is_tensor(one) for one in both):
+        return "has not returned two tensors: return lse, target."
+    if any(tuple(one.shape) != shape for one in both):
+        return f"returned tensors of shape {' and '.join(str(tuple(one.shape)) for one in both)}; both have {shape}."
+    scores_NV = scores_NV.detach()
+    row_N = (targets_N - first).clamp(0, scores_NV.shape[1] - 1)
+    some_N = scores_NV.gather(1, row_N[:, None])[:, 0]
+    here_N = (targets_N >= first) & (targets_N < first + scores_NV.shape[1])
+    lse, target = (one.detach() for one in both)
+    if gap(lse, scores_NV.logsumexp(1)) > SMALL or not bool(lse.isfinite().all()):
+        if not bool(lse.isfinite().all()):
+            return "has a sum that is too large for its numbers: which function subtracts the largest score first?"
+        if gap(lse, scores_NV.exp().sum(1)) < SMALL:
+            return "returned the sum of exp(score): return its logarithm."
+        return "returned another lse than log Σ exp(score) over its own tokens."
+    if float((target - some_N * here_N).abs().max()) > SMALL * float(some_N.abs().max()):
+        if gap(target, some_N) < SMALL:
+            return "returned a score also for targets that belong to other pieces: return 0 for these."
+        return "returned another target score: its own tokens are numbered from first on."
+    return ""
+
+
+def _wrong_loss(loss_N, pieces_P2N, scores_NV, targets_N) -> str:
+    """The mistake in the loss of all tokens, in words; empty if there is none."""
+    import torch
+    from torch.nn import functional
+
+    if not torch.is_tensor(loss_N) or loss_N.shape != targets_N.shape:
+        return f"has not returned a loss for each of the {len(targets_N)} tokens."
+    lse_PN, target_PN = pieces_P2N.unbind(1)
+    right = functional.cross_entropy(scores_NV, targets_N, reduction="none")
+    mine, spread = loss_N.detach(), float((loss_N.detach() - right).abs().max())
+    if not bool(mine.isfinite().all()):
+        return "has a sum that is too large for its numbers: join logarithms as a piece joins scores."
+    if spread <= SMALL * max(1.0, float(scores_NV.abs().max())):
+        return ""
+    if gap(mine, lse_PN.sum(0) - target_PN.sum(0)) < SMALL:
+        return "added the logarithms, which multiplies the sums: what is log(e^a + e^b)?"
+    if gap(mine, lse_PN.logsumexp(0)) < SMALL:
+        return "has the logarithm of the full sum: what is still to be subtracted?"
+    return "returned another loss than one device."
