@@ -101,7 +101,7 @@ def schedule(
     recompute      forwards run twice: 'never', 'except_last' or 'always'; of gpipe
     branches       branches between the first stage and the last; of subgraph (usually 2)
     slices         token slices of each row (usually 2); of seq1f1b and terapipe
-    halves         each backward in two halves, the weights' later; of seq1f1b
+    halves         each backward in two halves, the weights' later; of seq1f1b and vocabulary_1f1b
     shared         the first stage and the last share a rank; of subgraph
 
     raises  ValueError for an unknown name or option, or an invalid number
@@ -695,6 +695,7 @@ def plan(
     fused: bool | None = None,
     redone: float | None = None,
     offload: float | None = None,
+    spread_head: bool | None = None,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
@@ -709,27 +710,28 @@ def plan(
 
     Fields of a plan that you give are fixed; the others are searched:
 
-    p          stages of the pipeline
-    t          ranks of tensor parallelism
-    d          data-parallel copies
-    b          sequences in a microbatch
-    v          chunks of layers on each rank
-    recompute  activations that are computed twice: 'none', 'selective' or 'full'
-    zero       ZeRO's stage, 0 to 3: what the copies shard between steps
-    sequence   sequence parallelism, with t
-    scatter    each rank along t sends its shard between stages, gathered by the receiver
-    x          ranks that shard the width: with t, AxoNN's grid
-    z          copies that shard the weights in ZeRO's stage 3; 0: all
-    cp         ranks that shard the sequence
-    attend     method of attention with cp: 'gather', 'ring' or 'ulysses'
-    zigzag     equal work along cp
-    ep         ranks that shard the experts, b sequences on each
-    dispatch   method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
-    uneven     stages may differ by a block, when p·v does not divide the layers
-    skew       Zipf's exponent of the popularity of experts; 0: equal
-    fused      attention is one kernel, which stores no scores
-    redone     the fraction of the layers that `recompute` applies to
-    offload    the fraction of the layers whose saved activations are stored on the host
+    p            stages of the pipeline
+    t            ranks of tensor parallelism
+    d            data-parallel copies
+    b            sequences in a microbatch
+    v            chunks of layers on each rank
+    recompute    activations that are computed twice: 'none', 'selective' or 'full'
+    zero         ZeRO's stage, 0 to 3: what the copies shard between steps
+    sequence     sequence parallelism, with t
+    scatter      each rank along t sends its shard between stages, gathered by the receiver
+    x            ranks that shard the width: with t, AxoNN's grid
+    z            copies that shard the weights in ZeRO's stage 3; 0: all
+    cp           ranks that shard the sequence
+    attend       method of attention with cp: 'gather', 'ring' or 'ulysses'
+    zigzag       equal work along cp
+    ep           ranks that shard the experts, b sequences on each
+    dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
+    uneven       stages may differ by a block, when p·v does not divide the layers
+    skew         Zipf's exponent of the popularity of experts; 0: equal
+    fused        attention is one kernel, which stores no scores
+    redone       the fraction of the layers that `recompute` applies to
+    offload      the fraction of the layers whose saved activations are stored on the host
+    spread_head  the head is sharded over the stages: vocabulary parallelism, without v and sequence
 
     raises  ValueError for an unknown name, or if no plan is legal or none fits; it says what is missing
 
@@ -769,6 +771,7 @@ def memory(
     fused: bool | None = None,
     redone: float | None = None,
     offload: float | None = None,
+    spread_head: bool | None = None,
 ) -> Footprint:
     """Bytes on the device that needs the most memory while a model trains with one plan.
 
@@ -776,27 +779,28 @@ def memory(
     software   the program: a name in SOFTWARE, or its terms; it decides the bytes of gradients
     precision  of matmuls with weights: "bf16", "fp8", "fp4"; it decides the bytes of their saved inputs
 
-    p          stages of the pipeline
-    t          ranks of tensor parallelism
-    d          data-parallel copies
-    b          sequences in a microbatch
-    v          chunks of layers on each rank
-    recompute  activations that are computed twice: 'none', 'selective' or 'full'
-    zero       ZeRO's stage, 0 to 3: what the copies shard between steps
-    sequence   sequence parallelism, with t
-    scatter    each rank along t sends its shard between stages, gathered by the receiver
-    x          ranks that shard the width: with t, AxoNN's grid
-    z          copies that shard the weights in ZeRO's stage 3; 0: all
-    cp         ranks that shard the sequence
-    attend     method of attention with cp: 'gather', 'ring' or 'ulysses'
-    zigzag     equal work along cp
-    ep         ranks that shard the experts, b sequences on each
-    dispatch   method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
-    uneven     stages may differ by a block, when p·v does not divide the layers
-    skew       Zipf's exponent of the popularity of experts; 0: equal
-    fused      attention is one kernel, which stores no scores
-    redone     the fraction of the layers that `recompute` applies to
-    offload    the fraction of the layers whose saved activations are stored on the host
+    p            stages of the pipeline
+    t            ranks of tensor parallelism
+    d            data-parallel copies
+    b            sequences in a microbatch
+    v            chunks of layers on each rank
+    recompute    activations that are computed twice: 'none', 'selective' or 'full'
+    zero         ZeRO's stage, 0 to 3: what the copies shard between steps
+    sequence     sequence parallelism, with t
+    scatter      each rank along t sends its shard between stages, gathered by the receiver
+    x            ranks that shard the width: with t, AxoNN's grid
+    z            copies that shard the weights in ZeRO's stage 3; 0: all
+    cp           ranks that shard the sequence
+    attend       method of attention with cp: 'gather', 'ring' or 'ulysses'
+    zigzag       equal work along cp
+    ep           ranks that shard the experts, b sequences on each
+    dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
+    uneven       stages may differ by a block, when p·v does not divide the layers
+    skew         Zipf's exponent of the popularity of experts; 0: equal
+    fused        attention is one kernel, which stores no scores
+    redone       the fraction of the layers that `recompute` applies to
+    offload      the fraction of the layers whose saved activations are stored on the host
+    spread_head  the head is sharded over the stages: vocabulary parallelism, without v and sequence
 
     This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
     tensors need additional memory.

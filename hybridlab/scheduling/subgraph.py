@@ -18,6 +18,7 @@ microbatches GraphPipe, Jeon et al. 2024, arXiv:2406.17145. Relatives: `most_urg
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.scheduling.most_urgent import most_urgent_first
@@ -75,7 +76,7 @@ def on_graph(name: str, home: list[int], edges: list[tuple[int, int]], microbatc
 
 
 def joined(
-    name: str, home: list[int], edges: list[tuple[int, int]], programs: list, microbatches: int, **more
+    name: str, home: list[int], edges: list[tuple[int, int]], programs: list, microbatches: int, **more: Any
 ) -> Schedule:
     """Stages that are joined by any edges, with a list of actions for each rank.
 

@@ -92,7 +92,7 @@ def test_the_table_of_heads(head, on_last, moved, spread, halved):
 
 
 def test_the_bubble_of_1f1b_alone_is_as_long():
-    """Equal stages: what is left of the head is less than the bubble of equal stages, (p - 1)/m."""
+    """The idle time of the pieces is not longer than the bubble of equal stages, (p - 1)/m."""
     pieces = hl.schedule("vocabulary_1f1b", RANKS, ROWS)
     assert overhead(pieces, costs(RANKS, LAYERS, 2.61), LAYERS, 2.61) < (RANKS - 1) / ROWS
 

@@ -251,15 +251,7 @@ def _columns(head, lines):
 # --- JSON --------------------------------------------------------------------------------------------------------
 
 LISTED = ("skips", "breaks", "exchanges", "tied")
-FACTS = (
-    "name",
-    "chunks",
-    "slices",
-    "pieces",
-    "window",
-    "dp",
-    *LISTED,
-)  # stored in addition to the program; the rest follows from it
+FACTS = ("name", "chunks", "slices", "pieces", "window", "dp", *LISTED)  # stored besides the program
 
 
 def refuse_version(what: str, version: object, read: int) -> None:

@@ -221,6 +221,6 @@ def refuse_no_pieces(model: Model, name: str):
     """
     if type(model) is not Transformer or model.parts:
         raise ValueError(
-            f"{name} cuts the head of a reference transformer in pieces, and this model has another end. Give "
+            f"{name} cuts the head of a reference transformer in pieces, and this model has another end: give "
             "shape=hl.Shape(…), or choose 1f1b"
         )
