@@ -185,7 +185,7 @@ def _together(one) -> bool:
         one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] != "sequence"),  # slots are for whole sequences
         one["recompute"] == "none" or one["schedule"] in WHOLE,
         one["schedule"] not in SLICED or _in_slices(one, mesh),
-        one["schedule"] not in PIECED or (one["model"] not in NETS and one["stream"] != "sequence"),
+        one["schedule"] not in PIECED or _in_pieces(one, mesh),
         one["order"] != "driven" or _one_chain(one, mesh),
     )
     return all(rules)
@@ -195,6 +195,11 @@ def _in_slices(one, mesh):
     """The positions of a row may be cut into slices: nothing else cuts them, and nothing counts them."""
     whole = mesh["cp"] == 1 and one["stream"] == "whole"
     return whole and one["model"] not in (*NETS, "slots")
+
+
+def _in_pieces(one, mesh):
+    """The head may be cut into pieces: they read all positions, and a tied embedding of them is not sharded."""
+    return one["model"] not in NETS and one["stream"] != "sequence" and (mesh["x"] == 1 or "tied" not in one["model"])
 
 
 def _one_chain(one, mesh):

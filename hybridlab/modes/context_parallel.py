@@ -146,7 +146,7 @@ def _refuse_mixing(job):
     sequence.
     """
     inputs, chunks, found = job.batch(0)[0][0], chunks_of(job), []
-    inputs = inputs.double() if inputs.is_floating_point() else inputs
+    inputs = _each(lambda x: x.double() if x.is_floating_point() else x, inputs)
     whole = job.model.made(job.seed, torch.float64)
     for layer in _attending(whole):
         layer.attend = partial(_kept, layer, layer.attend, found, chunks._replace(documents=layer.documents))
@@ -158,13 +158,19 @@ def _refuse_mixing(job):
         for layer in _attending(part):
             layer.attend = lambda *_, its=its, here=here: next(its)[:, :, here]
         try:
-            torch.testing.assert_close(job.model.through(part, inputs[:, here]), output[:, here], rtol=1e-9, atol=1e-12)
+            mine = job.model.through(part, _each(lambda x, here=here: x[:, here], inputs))
+            torch.testing.assert_close(mine, output[:, here], rtol=1e-9, atol=1e-12)
         except Exception as error:
             raise ValueError(
                 f"cp={job.mesh['cp']} shards positions, but a layer without a declared seam uses other positions or "
                 "position numbers: declare Attends or Positions, as in class YourAttention(nn.Module, "
                 "hl.seams.Attends), or leave cp out"
             ) from error
+
+
+def _each(function, inputs):
+    """A function of a tensor, applied to a batch's inputs: a tensor, or a tuple of them."""
+    return tuple(map(function, inputs)) if isinstance(inputs, tuple) else function(inputs)
 
 
 def _kept(layer, attend, found: list, chunks: Chunks, *qkv):
