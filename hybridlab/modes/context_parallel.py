@@ -19,8 +19,8 @@ There are four ways to bring queries and keys together (`attend`):
                                backward (2·b·s·h + 2·b·s·k)/p·(u-1)/u + 2·b·s·k/u·(2r-1)/r
 
 Source: Liu et al. 2023, arXiv:2310.01889 (ring); Jacobs et al. 2023, arXiv:2309.14509 (Ulysses); Llama Team 2024,
-arXiv:2407.21783, 3.3.2 (gathered keys and values); Fang and Zhao 2024, arXiv:2405.07719 (USP). Relatives: `sequence_parallel`, which cuts positions only between
-the matrices; `modes.parts.ring_attention`; notebook 33.
+arXiv:2407.21783, 3.3.2 (gathered keys and values); Fang and Zhao 2024, arXiv:2405.07719 (USP). Relatives:
+`sequence_parallel`, which cuts positions only between the matrices; `modes.parts.ring_attention`; notebook 33.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,6 @@ from hybridlab.predict.bytes.context import ATTEND, hops
 from hybridlab.predict.plans import divisions
 from hybridlab.runtime import masks
 from hybridlab.world.talk.typed import all_gather, all_to_all
-
 
 NEIGHBOURS = 2  # the usual ranks of a group that exchange heads, with usp
 OVER = ("documents", "row")  # in a zigzag, of which the parts are

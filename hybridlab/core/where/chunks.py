@@ -73,7 +73,7 @@ class Chunks(NamedTuple):
         ]
         ends = np.cumsum([0, *map(len, parts)]).tolist()
         of = tuple(tuple(range(first, end)) for first, end in zip(ends, ends[1:]))
-        return self._replace(spans=tuple(span for part in parts for span in part), of=of)
+        return Chunks(tuple(span for part in parts for span in part), of, self.documents, self.causal)
 
     def positions(self, rank: int) -> list[int]:
         """The positions of a rank, in the order in which it holds them."""

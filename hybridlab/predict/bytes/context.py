@@ -6,14 +6,15 @@ The queries of a layer have b·s·h numbers, its keys b·s·k. Each of p ranks s
   gather                       2·b·s·k·(p-1)/p           backward the same
   ring                         2·b·s·k·(p-1)/p           backward 2·b·s·k·(2p-1)/p: keys, values, and their gradients
   ulysses                      (2·b·s·h + 2·b·s·k)/p·(p-1)/p   backward the same
-  usp                          (2·b·s·h + 2·b·s·k)/p·(u-1)/u, the same backward, by Ulysses among u ranks; then a ring of
-                               r = p/u ranks for 1/u of the heads: 2·b·s·k/u·(r-1)/r, backward 2·b·s·k/u·(2r-1)/r
+  usp                          (2·b·s·h + 2·b·s·k)/p·(u-1)/u   backward the same, by Ulysses among u ranks
+                               2·b·s·k/u·(r-1)/r   backward 2·b·s·k/u·(2r-1)/r, by a ring of r = p/u ranks
 
 Sizes may be numpy arrays.
 
 Source: Liu et al. 2023, arXiv:2310.01889 (ring); Jacobs et al. 2023, arXiv:2309.14509 (Ulysses); Llama Team 2024,
-arXiv:2407.21783, 3.3.2 (gathered keys and values; the zigzag); Fang and Zhao 2024, arXiv:2405.07719 (USP). See also `modes.context_parallel` (the same for its
-ledgers), `predict.plans.time_of_context_and_experts` (the seconds) and notebook 33.
+arXiv:2407.21783, 3.3.2 (gathered keys and values; the zigzag); Fang and Zhao 2024, arXiv:2405.07719 (USP). See also
+`modes.context_parallel` (the same for its ledgers), `predict.plans.time_of_context_and_experts` (the seconds) and
+notebook 33.
 """
 
 import numpy as np

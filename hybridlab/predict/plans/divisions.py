@@ -147,8 +147,8 @@ RULES = (
             np.not_equal(one.attend, USP) | ((one.ulysses > 1) & (one.ulysses < one.cp) & (one.cp % one.ulysses == 0))
         ),
         lambda sizes, one: (
-            f"attend='usp' divides cp={one.cp} ranks into groups of ulysses={one.ulysses}: give a divisor of cp between "
-            "1 and cp, or choose 'ring' or 'ulysses'"
+            f"attend='usp' divides cp={one.cp} ranks into groups, but not into several of ulysses={one.ulysses}: give "
+            "a divisor of cp between 1 and cp, or choose 'ring' or 'ulysses'"
         ),
     ),
     Rule(

@@ -1,7 +1,8 @@
 """Scale a plan down until its ranks fit on one machine, with a small model of the same kind.
 
-Every axis that the plan uses has two ranks; cp has four, in groups of two, with usp. All choices stay: recomputation, ZeRO, the method of attention. So the same
-program runs, with smaller sizes. Its time says nothing about the time of the plan.
+Every axis that the plan uses has two ranks; with usp, cp has four, in groups of two. All choices stay: recomputation,
+ZeRO, the method of attention. So the same program runs, with smaller sizes. Its time says nothing about the time of the
+plan.
 
 See also `predict.plans.jobs` (turns it into a job), the command line's `plan --run` and notebook 50.
 """
