@@ -39,7 +39,6 @@ from hybridlab.predict.plans import divisions
 from hybridlab.runtime import masks
 from hybridlab.world.talk.typed import all_gather, all_to_all
 
-NEIGHBOURS = 2  # the usual ranks of a group that exchange heads, with usp
 OVER = ("documents", "row")  # in a zigzag, of which the parts are
 
 
@@ -93,10 +92,11 @@ class ContextParallel(Mode):
     options = {
         "attend": Option("gather", "with cp: how keys and values reach the queries", str, ATTEND, beside="cp"),
         "ulysses": Option(
-            NEIGHBOURS,
-            "with attend usp: the ranks of a group that exchange heads, inside a node; rings go through the groups",
+            1,
+            "with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a ring goes "
+            "through the groups",
             int,
-            least=2,
+            least=1,
             beside="attend",
         ),
         "zigzag": Option(
@@ -114,6 +114,9 @@ class ContextParallel(Mode):
     }
     factors = {"attend": ("gather", "ring")}  # the others need lengths that divide: test_context_parallel.py
 
+    def completed(self, mesh, chosen, dtype):
+        return {"ulysses": 2} if chosen["attend"] == "usp" else {}
+
     def said(self, job):
         return f"attend {job['attend']}" + f" of {job['ulysses']}" * _mixed(job) + ", zigzag" * job["zigzag"]
 
@@ -128,11 +131,6 @@ class ContextParallel(Mode):
             raise ValueError(
                 f"cp={ways} shards the positions T, but no dimension of this model has that name: leave cp out, or "
                 'give enters="B T", targets="B T" and sizes={"T": …}'
-            )
-        if job["ulysses"] != NEIGHBOURS and not _mixed(job):
-            raise ValueError(
-                f"ulysses={job['ulysses']} has no effect with attend={job['attend']!r}: give attend='usp', or leave "
-                "ulysses out"
             )
         divisions.refuse(job.sizes, job.division, "cp")
         if not (job.model.by_place and _attending(job.whole)):
@@ -177,7 +175,7 @@ class ContextParallel(Mode):
             if job["attend"] in ("ulysses", "usp"):
                 yield from [("all_to_all", positions * size / ways) for size in (queries, keys, values, found)]
             if job["attend"] in ("ring", "usp"):  # each part of keys and values makes this many hops
-                yield "isend", positions / ways * (keys + values) * hops(ways // job.division.ulysses, when)
+                yield "isend", positions / ways * (keys + values) * hops(ways // job["ulysses"], when)
 
     def together(self, job, op, group):
         if not _mixed(job):
@@ -193,7 +191,7 @@ def chunks_of(job) -> Chunks:
 
 def parts_of(job) -> Chunks:
     """The positions of each rank along cp; with usp those of each group, which goes around the ring as one."""
-    length, parts = job.sizes["T"], job.mesh["cp"] // job.division.ulysses
+    length, parts = job.sizes["T"], job.mesh["cp"] // job["ulysses"]
     if not job["zigzag"]:
         return Chunks.in_order(length, parts)
     packed = (layer.documents for layer in _attending(job.whole) if layer.documents)

@@ -33,7 +33,7 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
     more |= {"x": mesh["x"], "cp": mesh["cp"], "ep": mesh["ep"]}
     more |= {
         "attend": ATTEND.index(job["attend"]),
-        "ulysses": job.division.ulysses,
+        "ulysses": job["ulysses"],
         "dispatch": DISPATCH.index(job["dispatch"]),
     }
     more |= {"recompute": RECOMPUTE.index(job["recompute"]), "zero": job["zero"]}

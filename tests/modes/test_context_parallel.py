@@ -571,6 +571,7 @@ def test_a_model_of_ones_own_that_cannot_be_cut_is_refused(words, between):
         ("need 4 equal parts of 7 positions", hl.Mesh(cp=2, tp=2), {"model": ODD, "sequence": True}),
         ("leave zigzag out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ulysses", "zigzag": True}),
         ("leave ulysses out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ring", "ulysses": 4}),
+        ("ulysses=4 has no effect without attend", hl.Mesh(cp=8), {"model": SMALL, "ulysses": 4}),
         ("ulysses=2: give a divisor", hl.Mesh(cp=2), {"model": SMALL, "attend": "usp"}),
         ("ulysses=3: give a divisor", hl.Mesh(cp=4), {"model": SMALL, "attend": "usp", "ulysses": 3}),
         ("ulysses=4 does not divide the 2 heads", hl.Mesh(cp=8), {"model": WHOLE, "attend": "usp", "ulysses": 4}),

@@ -143,6 +143,11 @@ RULES = (
     ),
     Rule(
         "cp",
+        lambda sizes, one: np.equal(one.attend, USP) | (one.ulysses == 1),
+        lambda sizes, one: f"ulysses={one.ulysses} has no effect without attend='usp': give both, or leave ulysses out",
+    ),
+    Rule(
+        "cp",
         lambda sizes, one: (
             np.not_equal(one.attend, USP) | ((one.ulysses > 1) & (one.ulysses < one.cp) & (one.cp % one.ulysses == 0))
         ),
