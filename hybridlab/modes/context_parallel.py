@@ -112,7 +112,7 @@ class ContextParallel(Mode):
             beside="zigzag",
         ),
     }
-    factors = {"attend": ("gather", "ring")}  # the others need lengths that divide: test_context_parallel.py
+    factors = {"attend": ("gather", "ring", "usp"), "zigzag": (False, True)}  # Ulysses: test_context_parallel.py
 
     def completed(self, mesh, chosen, dtype):
         return {"ulysses": 2} if chosen["attend"] == "usp" else {}
