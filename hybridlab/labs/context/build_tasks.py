@@ -139,7 +139,7 @@ CAUSES = {
 }
 
 ABOUT_DEALT = {
-    "zigzag of the full row": "A query sees only keys of its own document. Cut each document into 2·ranks chunks, not "
+    "zigzag of the full row": "A query sees only keys of the same document. Cut each document into 2·ranks chunks, not "
     "the row.",
     "in the order of the row": "Go through the documents from first to last, and add both chunks of a document.",
 }
