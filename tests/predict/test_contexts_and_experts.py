@@ -470,6 +470,28 @@ def test_a_long_sequence_that_fits_nowhere_else_is_cut():
     assert best.plan.cp > 1 and best.plan.zigzag and best.memory.total < 80e9
 
 
+def test_the_longer_the_row_the_more_it_is_cut_and_tp_stays_in_a_node():
+    """A million tokens on 256 H100s: at 8k rows are enough for all devices, and later only tp could use the others."""
+    found = {}
+    for context in (8192, 32_768, 131_072):
+        shape = replace(model("llama3-70b").shape, context=context)
+        found[context] = plan(shape, "h100", gpus=256, batch=(1 << 20) // context, contexts=True)
+    assert [one.best.plan.cp for one in found.values()] == [1, 8, 32]
+    assert all(one.best.plan.t == 4 and one.best.plan.zigzag == (one.best.plan.cp > 1) for one in found.values())
+    why = found[131_072].why(cp=1)
+    assert "its best plan has t=32, which leaves the node of 8: tp all-reduces +" in why, why
+
+
+def test_the_groups_that_exchange_heads_fill_a_node():
+    """One sequence on two nodes of 4: with few positions all messages are latency, with many a ring hides its hops."""
+    best = lambda context: plan(replace(LONG, context=context), NODE, 8, 1, contexts=True, p=1, t=1).best
+    small, middle, large = (best(context).plan for context in (64, 1024, 4096))
+    assert ATTEND[small.attend] == "gather" and ATTEND[large.attend] == "ring" and large.zigzag
+    assert middle.attend == USP and middle.ulysses == NODE.node and middle.zigzag
+    assert "usp ulysses=4 zigzag" in str(middle)
+    assert best(1024).job()["ulysses"] == 4
+
+
 @pytest.mark.parametrize(
     "shape, sizes, said",
     [
