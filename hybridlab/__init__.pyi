@@ -161,8 +161,10 @@ def run(
     offload: bool = False,
     zero: int = 0,
     owners: int | None = None,
-    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
+    ulysses: int = 1,
     zigzag: bool = False,
+    zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     sequence: bool = False,
     scatter: bool = False,
@@ -228,8 +230,11 @@ def run(
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
     attend         with cp: how keys and values reach the queries
+    ulysses        with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a
+                   ring goes through the groups
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
+    zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
@@ -297,8 +302,10 @@ def check(
     offload: bool = False,
     zero: int = 0,
     owners: int | None = None,
-    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
+    ulysses: int = 1,
     zigzag: bool = False,
+    zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     sequence: bool = False,
     scatter: bool = False,
@@ -360,8 +367,11 @@ def check(
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
     attend         with cp: how keys and values reach the queries
+    ulysses        with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a
+                   ring goes through the groups
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
+    zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
@@ -433,8 +443,10 @@ def train(
     offload: bool = False,
     zero: int = 0,
     owners: int | None = None,
-    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
+    ulysses: int = 1,
     zigzag: bool = False,
+    zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     sequence: bool = False,
     scatter: bool = False,
@@ -493,8 +505,11 @@ def train(
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
     attend         with cp: how keys and values reach the queries
+    ulysses        with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a
+                   ring goes through the groups
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
+    zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
@@ -575,8 +590,10 @@ def dry_run(
     offload: bool = False,
     zero: int = 0,
     owners: int | None = None,
-    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
+    ulysses: int = 1,
     zigzag: bool = False,
+    zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     sequence: bool = False,
     scatter: bool = False,
@@ -638,8 +655,11 @@ def dry_run(
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
     attend         with cp: how keys and values reach the queries
+    ulysses        with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a
+                   ring goes through the groups
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
+    zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
@@ -687,6 +707,7 @@ def plan(
     z: int | None = None,
     cp: int | None = None,
     attend: str | None = None,
+    ulysses: int | None = None,
     zigzag: bool | None = None,
     ep: int | None = None,
     dispatch: str | None = None,
@@ -722,7 +743,8 @@ def plan(
     x            ranks that shard the width: with t, AxoNN's grid
     z            copies that shard the weights in ZeRO's stage 3; 0: all
     cp           ranks that shard the sequence
-    attend       method of attention with cp: 'gather', 'ring' or 'ulysses'
+    attend       method of attention with cp: 'gather', 'ring', 'ulysses' or 'usp'
+    ulysses      ranks that exchange heads with usp, neighbours
     zigzag       equal work along cp
     ep           ranks that shard the experts, b sequences on each
     dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
@@ -763,6 +785,7 @@ def memory(
     z: int | None = None,
     cp: int | None = None,
     attend: str | None = None,
+    ulysses: int | None = None,
     zigzag: bool | None = None,
     ep: int | None = None,
     dispatch: str | None = None,
@@ -791,7 +814,8 @@ def memory(
     x            ranks that shard the width: with t, AxoNN's grid
     z            copies that shard the weights in ZeRO's stage 3; 0: all
     cp           ranks that shard the sequence
-    attend       method of attention with cp: 'gather', 'ring' or 'ulysses'
+    attend       method of attention with cp: 'gather', 'ring', 'ulysses' or 'usp'
+    ulysses      ranks that exchange heads with usp, neighbours
     zigzag       equal work along cp
     ep           ranks that shard the experts, b sequences on each
     dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'

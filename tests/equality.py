@@ -73,7 +73,7 @@ FACTORS = {
         *("ep", "dp ep", "ep pp", "cp ep", "ep tp", "dp ep pp"),
     ),
     "first": (0, 1, 2),  # which of them varies slowest, that is how far the axes are turned
-    "grown": ("", "dp3", "dp4", "pp3", "pp4", "tp4"),  # the axis that is longer than two
+    "grown": ("", "dp3", "dp4", "pp3", "pp4", "tp4", "cp4"),  # the axis that is longer than two
     **{name: choices for mode in modes() for name, choices in mode.factors.items()},  # zero, stream, sums
     "schedule": ALL,
     "order": ("written", "ahead", "driven"),
@@ -87,7 +87,7 @@ FACTORS = {
     "sizes": ("even", "odd"),
 }
 PLACED = ("axes", "first", "grown")  # which make the mesh
-OTHERS = ("zero", "stream", "attend", "dispatch", "recompute", "schedule", "order", "model", "sizes")
+OTHERS = ("zero", "stream", "attend", "zigzag", "dispatch", "recompute", "schedule", "order", "model", "sizes")
 BOUND = PLACED + OTHERS  # of which `legal` speaks
 FREE = tuple(name for name in FACTORS if name not in BOUND)
 FACTORS = {name: FACTORS[name] for name in (*BOUND, *FREE)}
@@ -97,7 +97,7 @@ OF_TESTS = FACTORS | {
     "model": ("plain", "tied skips", "experts", "slots"),
     "schedule": FEW,
     "zero": ("0", "1", "2", "3", "3 of 2"),
-    "grown": ("", "dp4", "pp4", "tp4"),
+    "grown": ("", "dp4", "pp4", "tp4", "cp4"),
 }
 OF_NETS = (
     OF_TESTS
@@ -107,7 +107,10 @@ OF_NETS = (
         "schedule": tuple(name for name in FEW if name not in (*SLICED, *PIECED)),
         "grown": ("", "dp4", "pp4", "h4", "w3"),
         "order": ("written", "ahead"),
-        **{name: FACTORS[name][:1] for name in ("stream", "attend", "dispatch", "keys", "style", "dropout", "sizes")},
+        **{
+            name: FACTORS[name][:1]
+            for name in ("stream", "attend", "zigzag", "dispatch", "keys", "style", "dropout", "sizes")
+        },
     }
 )
 
@@ -158,7 +161,8 @@ ON_MESH = {
         or (mesh["dp"] * mesh["cp"] * mesh["ep"] * mesh["h"] * mesh["w"] > 1 and ("of" not in zero or mesh["dp"] == 4))
     ),
     "stream": lambda mesh, stream: stream == "whole" or (mesh["tp"] > 1 and (stream != "scatter" or mesh["pp"] > 1)),
-    "attend": lambda mesh, attend: attend == "gather" or mesh["cp"] > 1,
+    "attend": lambda mesh, attend: attend == "gather" or mesh["cp"] > (2 if attend == "usp" else 1),
+    "zigzag": lambda mesh, zigzag: not zigzag or mesh["cp"] > 1,
     "dispatch": lambda mesh, dispatch: dispatch == "all_to_all" or mesh["ep"] > 1,
     "model": lambda mesh, model: (
         mesh["x" if model in EXPERTS else "ep"] == 1 and (model in NETS) == (mesh["h"] * mesh["w"] > 1)
@@ -182,6 +186,7 @@ def _together(one) -> bool:
     mesh = mesh_of(one)
     rules = (
         one["stream"] == "whole" or mesh["cp"] == 1 or one["sizes"] == "even",  # both cut the positions
+        one["attend"] != "usp" or one["sizes"] == "even",  # its groups have equal parts
         one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] != "sequence"),  # slots are for whole sequences
         one["recompute"] == "none" or one["schedule"] in WHOLE,
         one["schedule"] not in SLICED or _in_slices(one, mesh),
@@ -219,6 +224,7 @@ def shape_of(one: dict) -> Shape:
         routing = Routing(balance="bias") if one["model"] == "experts" else Routing("sigmoid", capacity=1.0)
         experts = {"experts": 5, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
     keys = one["keys"] or (1 if one["schedule"] in SLICED else 0)  # slices need attention
+    keys = 4 if one["attend"] == "usp" and keys % (2 * mesh["tp"]) else keys  # two ranks exchange heads
     latents = LATENTS[keys] if one["style"] == "latent" else {}
     return Shape(
         layers=max(4 if "skips" in one["model"] else 2, stages) + odd,
@@ -243,7 +249,10 @@ def asked(one: dict) -> tuple[Mesh, dict]:
         again = gpipe(mesh["pp"], number, recompute="except_last")
         name = replicate(again, mesh.played) if mesh["dp"] > 1 else again
     zero, _, owners = one["zero"].partition(" of ")
-    more = {what: one[what] for what in ("sums", "attend", "dispatch", "recompute", "optimizer", "accumulate", "clip")}
+    more = {
+        what: one[what]
+        for what in ("sums", "attend", "zigzag", "dispatch", "recompute", "optimizer", "accumulate", "clip")
+    }
     if owners:
         more["owners"] = int(owners)
     ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}
@@ -262,7 +271,7 @@ def name_of(one: dict) -> str:
     mesh = "-".join(f"{axis}{length}" for axis, length in mesh_of(one).axes.items())
     words = [mesh, one["schedule"], f"zero{one['zero']}".replace(" ", "") * (one["zero"] != "0"), one["model"]]
     words += [one[what] for what in ("stream", "attend", "recompute", "order", "sums", "optimizer", "sizes", "style")]
-    words.append(f"kv{one['keys']}")
+    words += [f"kv{one['keys']}", "zigzag" * one["zigzag"]]
     words += [f"{what}{one[what]}" for what in ("dropout", "accumulate", "clip") if one[what] not in (0.0, 1, None)]
     usual = ("", "plain", "whole", "gather", "written", "after", "none", "sgd", "even", "gpt", "kv4")
     return ",".join(word for word in words if word not in usual).replace(" ", "+")

@@ -128,7 +128,8 @@ def _calibrated(chosen, shape, machine, fixed):
 
 def _fixed(chosen) -> dict:
     given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
-    given |= {name: getattr(chosen, name) for name in ("zero", "zigzag", "skew", "fused", "spread_head", *BY_NAME)}
+    names = ("zero", "ulysses", "zigzag", "skew", "fused", "spread_head", *BY_NAME)
+    given |= {name: getattr(chosen, name) for name in names}
     return {field: value for field, value in given.items() if value is not None}
 
 
@@ -258,8 +259,11 @@ def _add_fixed(one):
     one.flag("--zero", type=int, metavar="N", help="fix the ZeRO stage, 0 to 3")
     one.flag("--recompute", metavar="NAME", help="fix what is recomputed: none, selective or full")
     one.flag(
-        "--attend", metavar="NAME", help="fix how keys and values reach the queries along cp: gather, ring or ulysses"
+        "--attend",
+        metavar="NAME",
+        help="fix how keys and values reach the queries along cp: gather, ring, ulysses or usp",
     )
+    one.flag("--ulysses", type=int, metavar="N", help="fix the ranks that exchange heads with usp, inside a node")
     one.flag(
         "--zigzag", action="store_true", default=None, help="balance causal attention across cp ranks (zigzag order)"
     )

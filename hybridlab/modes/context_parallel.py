@@ -3,20 +3,24 @@
 Everything except attention treats each position separately: norms, matrices and the loss need no message. For their
 weights, a rank's positions are one more part of the batch, so gradients are added over the ranks along cp as over
 replicas (the layout's record says so: `core.where.rules`). In attention, a query looks at all positions before it.
-There are three ways to bring queries and keys together (`attend`):
+There are four ways to bring queries and keys together (`attend`):
 
   gather   keys and values are all-gathered; each rank has its queries and all keys, and computes its rows of scores
   ring     keys and values pass around the ranks; no rank ever has all of them (`ring_attention`)
   ulysses  an all-to-all turns some positions of all heads into all positions of some heads; a second one reverses it
+  usp      both: Ulysses inside groups of `ulysses` neighbours, then a ring through the groups for a rank's heads. Its
+           all-to-alls are exposed and its hops are hidden, so the neighbours belong into one node
 
   one layer sends, forward     of b·s·h numbers of queries, b·s·k of keys; each rank, of p
   gather                       2·b·s·k·(p-1)/p           backward the same: the gradients are scattered and added
   ring                         2·b·s·k·(p-1)/p           backward 2·b·s·k·(2p-1)/p: keys, values, and their gradients
   ulysses                      (2·b·s·h + 2·b·s·k)/p·(p-1)/p   backward the same
+  usp                          of u ranks in each of r groups: (2·b·s·h + 2·b·s·k)/p·(u-1)/u + 2·b·s·k/u·(r-1)/r
+                               backward (2·b·s·h + 2·b·s·k)/p·(u-1)/u + 2·b·s·k/u·(2r-1)/r
 
 Source: Liu et al. 2023, arXiv:2310.01889 (ring); Jacobs et al. 2023, arXiv:2309.14509 (Ulysses); Llama Team 2024,
-arXiv:2407.21783, 3.3.2 (gathered keys and values). Relatives: `sequence_parallel`, which cuts positions only between
-the matrices; `modes.parts.ring_attention`; notebook 33.
+arXiv:2407.21783, 3.3.2 (gathered keys and values); Fang and Zhao 2024, arXiv:2405.07719 (USP). Relatives:
+`sequence_parallel`, which cuts positions only between the matrices; `modes.parts.ring_attention`; notebook 33.
 """
 
 from collections.abc import Iterator
@@ -28,12 +32,14 @@ from torch.nn import functional
 from hybridlab.core.what.seams import Attends, Positions
 from hybridlab.core.where.attended import seen
 from hybridlab.core.where.chunks import Chunks
-from hybridlab.modes.mode import Mode, Option
+from hybridlab.modes.mode import Mode, Option, around
 from hybridlab.modes.parts.ring_attention import ring_attention
 from hybridlab.predict.bytes.context import ATTEND, hops
 from hybridlab.predict.plans import divisions
 from hybridlab.runtime import masks
 from hybridlab.world.talk.typed import all_gather, all_to_all
+
+OVER = ("documents", "row")  # in a zigzag, of which the parts are
 
 
 def gathered(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks):
@@ -47,9 +53,36 @@ def gathered(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks):
 def by_heads(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks, attend):
     """Attention over all positions for this rank's part of the heads; `attend` is the attention of a single device."""
     positions = [chunks.length(rank) for rank in range(len(chunks.of))]
-    turned = partial(all_to_all, comm, axis="cp", cut=1, join=2, received=positions)
+    return _exchanged(q_BNTH, k_BKTH, v_BKTH, comm, "cp", positions, attend)
+
+
+def by_heads_and_positions(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks, ways: int):
+    """Attention over the positions of all groups for this rank's part of the heads of its group: Ulysses inside a group
+    of `ways` neighbours, ring attention with the ranks at the same place in other groups.
+
+    chunks  the positions of each group, which its ranks share out in their order (`Chunks.among`)
+    """
+    number, place = divmod(comm.coordinates["cp"], ways)
+    inner, outer = (every[which] for every, which in zip(_groups(comm.group("cp").ranks, ways), (number, place)))
+    positions = [chunks.length(number) // ways] * ways
+    around = partial(ring_attention, comm=comm, axis=outer, chunks=chunks)
+    return _exchanged(q_BNTH, k_BKTH, v_BKTH, comm, inner, positions, around)
+
+
+def _exchanged(q_BNTH, k_BKTH, v_BKTH, comm, axis, positions, attend):
+    turned = partial(all_to_all, comm, axis=axis, cut=1, join=2, received=positions)
     out_BNTH = attend(*(turned(x) for x in (q_BNTH, k_BKTH, v_BKTH)))
-    return all_to_all(comm, out_BNTH, "cp", cut=2, join=1, sent=positions)
+    return all_to_all(comm, out_BNTH, axis, cut=2, join=1, sent=positions)
+
+
+def _groups(ranks: tuple[int, ...], ways: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """(the groups that exchange heads, the rings through the groups) of the ranks along cp.
+
+    >>> _groups((0, 1, 2, 3), 2)
+    ([(0, 1), (2, 3)], [(0, 2), (1, 3)])
+    """
+    inner = [ranks[place : place + ways] for place in range(0, len(ranks), ways)]
+    return inner, list(zip(*inner))
 
 
 class ContextParallel(Mode):
@@ -58,16 +91,34 @@ class ContextParallel(Mode):
     name, axis, purpose, core = "context parallelism", "cp", "context", True
     options = {
         "attend": Option("gather", "with cp: how keys and values reach the queries", str, ATTEND, beside="cp"),
+        "ulysses": Option(
+            1,
+            "with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a ring goes "
+            "through the groups",
+            int,
+            least=1,
+            beside="attend",
+        ),
         "zigzag": Option(
             False,
             "with cp: each rank has one part from the front and one from the back, which balances causal attention",
             beside="cp",
         ),
+        "zigzag_over": Option(
+            OVER[0],
+            "with zigzag: deal out the parts of each packed document, or of the full row",
+            str,
+            OVER,
+            beside="zigzag",
+        ),
     }
-    factors = {"attend": ("gather", "ring")}  # the others need lengths that divide: test_context_parallel.py
+    factors = {"attend": ("gather", "ring", "usp"), "zigzag": (False, True)}  # Ulysses: test_context_parallel.py
+
+    def completed(self, mesh, chosen, dtype):
+        return {"ulysses": 2} if chosen["attend"] == "usp" else {}
 
     def said(self, job):
-        return f"attend {job['attend']}" + ", zigzag" * job["zigzag"]
+        return f"attend {job['attend']}" + f" of {job['ulysses']}" * _mixed(job) + ", zigzag" * job["zigzag"]
 
     def refuse(self, job):
         ways = job.mesh["cp"]
@@ -92,16 +143,21 @@ class ContextParallel(Mode):
         return {"T": chunks_of(job).order} if job["zigzag"] else {}
 
     def fit(self, module, comm, job):
-        chunks = chunks_of(job)
-        _place(module, chunks.positions(comm.coordinates["cp"]), comm.device)
+        if _mixed(job):
+            comm.open(
+                *(one for line in job.mesh.groups("cp") for some in _groups(line, job["ulysses"]) for one in some)
+            )
+        _place(module, chunks_of(job).positions(comm.coordinates["cp"]), comm.device)
         for layer in _attending(module):
-            its = chunks._replace(documents=layer.documents)
-            layer.attend = self._attend(comm, its, job["attend"], layer.attend)
+            its = parts_of(job)._replace(documents=layer.documents)
+            layer.attend = self._attend(comm, its, job, layer.attend)
 
-    def _attend(self, comm, chunks, way, alone):
-        if way == "ring":
+    def _attend(self, comm, chunks, job, alone):
+        if _mixed(job):
+            return partial(by_heads_and_positions, comm=comm, chunks=chunks, ways=job["ulysses"])
+        if job["attend"] == "ring":
             return partial(ring_attention, comm=comm, axis="cp", chunks=chunks)
-        if way == "ulysses":
+        if job["attend"] == "ulysses":
             return partial(by_heads, comm=comm, chunks=chunks, attend=alone)
         return partial(gathered, comm=comm, chunks=chunks)
 
@@ -116,15 +172,34 @@ class ContextParallel(Mode):
             if job["attend"] == "gather":
                 filled, op = ways * -(-positions // ways), "all_gather" if when == "forward" else "reduce_scatter"
                 yield from [(op, filled * size) for size in (keys, values)]  # uneven parts are padded
-            elif job["attend"] == "ulysses":
+            if job["attend"] in ("ulysses", "usp"):
                 yield from [("all_to_all", positions * size / ways) for size in (queries, keys, values, found)]
-            else:  # each part of keys and values makes this many hops
-                yield "isend", positions / ways * (keys + values) * hops(ways, when)
+            if job["attend"] in ("ring", "usp"):  # each part of keys and values makes this many hops
+                yield "isend", positions / ways * (keys + values) * hops(ways // job["ulysses"], when)
+
+    def together(self, job, op, group):
+        if not _mixed(job):
+            return super().together(job, op, group)
+        inner, outer = _groups(group, job["ulysses"])
+        return inner if op == "all_to_all" else [pair for ring in outer for pair in around(ring)]
 
 
 def chunks_of(job) -> Chunks:
     """The positions of each rank along cp."""
-    return (Chunks.zigzag if job["zigzag"] else Chunks.in_order)(job.sizes["T"], job.mesh["cp"])
+    return parts_of(job).among(job["ulysses"]) if _mixed(job) else parts_of(job)
+
+
+def parts_of(job) -> Chunks:
+    """The positions of each rank along cp; with usp those of each group, which goes around the ring as one."""
+    length, parts = job.sizes["T"], job.mesh["cp"] // job["ulysses"]
+    if not job["zigzag"]:
+        return Chunks.in_order(length, parts)
+    packed = (layer.documents for layer in _attending(job.whole) if layer.documents)
+    return Chunks.zigzag(length, parts, next(packed, ()) if job["zigzag_over"] == OVER[0] else ())
+
+
+def _mixed(job) -> bool:
+    return job["attend"] == "usp"
 
 
 def _attending(module) -> list:

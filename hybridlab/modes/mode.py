@@ -166,9 +166,13 @@ class Mode:
         """All transfers of a step for this mode: those that `sends` lists, for each action of the schedule."""
         for group, program in self.playing(job):  # the first rank represents all
             for op, size in self._of_program(job, program, job.lengths(group[0], self.axis)).items():
-                together = [group] if op != "isend" else list(zip(group, group[1:] + group[:1]))
-                for ranks in together:
+                for ranks in self.together(job, op, group):
                     yield transfer(job.mesh, "activations", op, ranks, size * job.accumulate)
+
+    def together(self, job, op: str, group: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The ranks that do an operation of `sends` together, of a group along the mode's axes: all of them, or for a
+        message each rank and the next one."""
+        return around(group) if op == "isend" else [group]
 
     def playing(self, job) -> Iterator[tuple[tuple[int, ...], list]]:
         """(ranks that differ only along the mode's axes, the program that they all execute)."""
@@ -196,6 +200,15 @@ class Mode:
         """The phases of a layer within one phase of its stage: a backward with recomputation includes the forward."""
         repeated = when == "backward" and any(mode.repeats(job, layer, self) for mode in job.modes)
         return (when, "forward") if repeated else (when,)
+
+
+def around(ring: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(sender, receiver) of each hop of a ring.
+
+    >>> around((0, 2, 4))
+    [(0, 2), (2, 4), (4, 0)]
+    """
+    return list(zip(ring, ring[1:] + ring[:1]))
 
 
 def done(program) -> Counter:

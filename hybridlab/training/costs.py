@@ -32,7 +32,11 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
     sizes = (mesh["pp"], mesh["tp"], mesh["dp"], job.rows / mesh["ep"], max(1, stages // slices // mesh["pp"]))
     more = {name: bool(job[name]) for name in ("sequence", "scatter", "zigzag")}
     more |= {"x": mesh["x"], "cp": mesh["cp"], "ep": mesh["ep"]}
-    more |= {"attend": ATTEND.index(job["attend"]), "dispatch": DISPATCH.index(job["dispatch"])}
+    more |= {
+        "attend": ATTEND.index(job["attend"]),
+        "ulysses": job["ulysses"],
+        "dispatch": DISPATCH.index(job["dispatch"]),
+    }
     more |= {"recompute": RECOMPUTE.index(job["recompute"]), "zero": job["zero"]}
     plan = Plan(*sizes, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
     batch, of_a_slice = job.rows * job.microbatches, replace(shape, context=-(-shape.context // slices))

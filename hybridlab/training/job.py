@@ -213,6 +213,7 @@ class Job:
             self["sequence"],
             self["scatter"],
             ATTEND.index(self["attend"]),
+            self["ulysses"],
             self["zigzag"],
             RECOMPUTE.index(self["recompute"]),
             any(isinstance(module, Attends) for module in modules),

@@ -38,6 +38,7 @@ MODES = {"--tp": COUNTS, "--cp": COUNTS, "--ep": COUNTS, "--x": COUNTS, "--zero"
 MODES |= {"--owners": ["0", "-1", "x", LARGE], "--recompute": ["some"], "--attend": ["x"], "--dispatch": ["x"]}
 MODES |= {"--sums": ["x"], "--sum-dtype": ["int8"], "--device-memory": ["0", "-1", "nan", "x"], "--sequence": None}
 MODES |= {"--copy-time": ["-1", "nan", "inf", "x"], "--scatter": None, "--zigzag": None, "--make-room": ["x"]}
+MODES |= {"--ulysses": ["0", "-1", "2", "x"], "--zigzag-over": ["x", "row"]}
 TRAINING = MODES | {
     "--batch": ["0", "-1", "7", "x", LARGE + "000"],
     "--dtype": ["int8", "x", ""],

@@ -72,6 +72,20 @@ def test_a_stepper_has_a_picture_of_every_step():
         assert told[-1].endswith(f"so far {' '.join(map(str, chunks.pairs))}")
 
 
+def test_the_bars_of_packed_documents_are_those_of_the_chunks():
+    assert pictures.balance((12, 4), 2).summary == "of the row: 20 and 68 pairs; of each document: 44 and 44 pairs"
+    alone = pictures.balance((16,), 2).summary
+    assert alone == "of the row: 68 and 68 pairs; of each document: 68 and 68 pairs"
+
+
+def test_groups_that_exchange_heads_send_what_the_closed_form_says():
+    closed = lambda u, p=16: (2 * 4096 + 2 * 1024) / p * (u - 1) / u + 2 * 1024 / u * (p / u - 1) / (p / u)
+    for (u, _, *cells), size in zip(sizes.groups().rows, (closed(u) for u in (1, 2, 4, 8))):
+        assert float(cells[2]) == pytest.approx(size * 131072 * 2 / 1e6, abs=0.5)
+        assert float(cells[0]) + float(cells[1]) == pytest.approx(float(cells[2]), abs=1.1) and int(u) >= 1
+    assert sizes.groups(4, every=(1,)).rows[0][4] == sizes.ways((4,)).rows[0][1]
+
+
 def test_packed_documents_have_fewer_pairs():
     assert pictures.packed(16, (5, 4, 7)).summary == "one document: 136 pairs; packed, 5 + 4 + 7: 53 pairs"
 

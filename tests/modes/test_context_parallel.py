@@ -1,7 +1,9 @@
-"""Context parallelism: three ways for queries to meet keys on other ranks, each equal to one device; its mutants."""
+"""Context parallelism: four ways for queries to meet keys on other ranks, each equal to one device; its mutants."""
 
+import random
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 
 import few
 import pytest
@@ -13,14 +15,17 @@ import hybridlab as hl
 from hybridlab.core.what.seams import Attends, Positions
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.chunks import Chunks
+from hybridlab.core.where.layout import even
 from hybridlab.modes import context_parallel
 from hybridlab.modes.parts import ring_attention
 from hybridlab.predict.bytes.context import ATTEND
+from hybridlab.training.job import Job
 from hybridlab.training.models.gpt import attend, token_loss
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.transformer import Transformer
 
 pytestmark = pytest.mark.ranks
+ALONE = ATTEND[:3]  # of any number of ranks; usp needs groups of them
 
 
 def square_loss(out, target):
@@ -57,6 +62,7 @@ TURNED = [  # with zigzag
     (hl.Mesh(dp=2, cp=2, pp=2), {"zero": 1, "schedule": "zb_h1"}),
     (hl.Mesh(tp=2, cp=2), {}),
     (hl.Mesh(cp=4), {"model": replace(LONGER, context=16)}),
+    (hl.Mesh(cp=4), {"model": ODD}),
 ]
 HEADS = [  # with Ulysses, for which there must be heads enough
     (hl.Mesh(cp=3), {"model": Shape(layers=2, width=24, heads=6, kv_heads=3, context=7)}),
@@ -74,18 +80,45 @@ PACKED = [
     (hl.Mesh(dp=2, cp=2, pp=2), {"zero": 1, "schedule": "zb_h1"}),
     (hl.Mesh(cp=4), {"model": replace(MANY, context=16, documents=(3, 2, 11))}),
 ]
+ROWS = [  # a zigzag of the full row, and documents that leave ranks uneven
+    (hl.Mesh(cp=2), {"zigzag_over": "row"}),
+    (hl.Mesh(cp=3), {"model": replace(MANY, context=17, documents=(5, 1, 11))}),
+]
+WHOLE = Shape(layers=2, width=16, heads=4, kv_heads=2, context=16, dropout=0.1)
+GROUPS = [  # with usp: two ranks exchange heads, and the groups form a ring
+    (hl.Mesh(cp=4), {"model": replace(WHOLE, documents=(3, 2, 11)), "zigzag": True}),
+    (hl.Mesh(cp=4), {"model": WHOLE}),
+    (hl.Mesh(cp=4), {"model": replace(WHOLE, context=20), "zigzag": True}),
+    (hl.Mesh(cp=4), {"model": replace(WHOLE, documents=(3, 2, 11))}),
+    (hl.Mesh(cp=4), {"model": replace(WHOLE, documents=(3, 2, 11)), "zigzag": True, "zigzag_over": "row"}),
+    (hl.Mesh(cp=4), {"model": replace(WHOLE, style="llama"), "zigzag": True, "recompute": "full"}),
+    (hl.Mesh(cp=4), {"model": WHOLE, "recompute": "selective"}),
+    (hl.Mesh(cp=4), {"model": WHOLE, "zero": 3, "accumulate": 2, "optimizer": "adamw", "rate": 0.01, "clip": 0.1}),
+    (hl.Mesh(pp=2, cp=4), {"model": WHOLE, "schedule": "zb_h1", "zigzag": True}),
+    (hl.Mesh(dp=2, cp=4), {"model": WHOLE, "zero": 1}),
+    (hl.Mesh(cp=4, dp=2), {"model": WHOLE, "zero": 2}),
+    (hl.Mesh(cp=4, tp=2), {"model": replace(WHOLE, kv_heads=4)}),
+    (hl.Mesh(tp=2, cp=4), {"model": replace(WHOLE, kv_heads=4), "zigzag": True}),
+    (hl.Mesh(cp=6), {"model": Shape(layers=1, width=24, heads=6, kv_heads=3, context=12), "ulysses": 3}),
+    (hl.Mesh(cp=8), {"model": replace(WHOLE, heads=8, kv_heads=4, context=24), "ulysses": 4, "zigzag": True}),
+    (hl.Mesh(cp=8), {"model": replace(WHOLE, heads=8, kv_heads=4, context=24, documents=(5, 19)), "zigzag": True}),
+]
 OWN = Model(
     nn.Sequential(nn.Linear(4, 4)), square_loss, rows_of_four, dims={"0.weight": "T D"}, enters="B T", targets="B T"
 )
 CASES = [
     pytest.param(way, mesh, more, marks=() if number < 1 else pytest.mark.long, id=f"{way} {number}")
-    for way in ATTEND
+    for way in ALONE
     for number, (mesh, more) in enumerate(WITH)
     if way != "ulysses" or mesh["cp"] == 2  # two heads of keys
 ]
 CASES += [
     pytest.param("ulysses", mesh, more, marks=pytest.mark.long, id=f"heads {number}")
     for number, (mesh, more) in enumerate(HEADS)
+]
+CASES += [
+    pytest.param("usp", mesh, more, marks=() if number < 2 else pytest.mark.long, id=f"groups {number}")
+    for number, (mesh, more) in enumerate(GROUPS)
 ]
 
 
@@ -119,6 +152,9 @@ def test_in_a_zigzag_all_compute_as_many_pairs_and_in_order_the_last_rank_most()
 
 def met(comm, way, heads, keys, chunks):
     """The largest gap to one device of what attention finds, and of the gradients of q, k and v."""
+    if way == "usp":
+        comm.open((0, 1), (2, 3), (0, 2), (1, 3))
+        groups, chunks = chunks, chunks.among(2)
     context = len(chunks.order)
     draw = torch.Generator().manual_seed(0)
     make = lambda number: torch.randn(2, number, context, 8, dtype=torch.float64, generator=draw)
@@ -133,6 +169,8 @@ def met(comm, way, heads, keys, chunks):
         out = ring_attention.ring_attention(*mine, comm, "cp", chunks)
     elif way == "gather":
         out = context_parallel.gathered(*mine, comm, chunks)
+    elif way == "usp":
+        out = context_parallel.by_heads_and_positions(*mine, comm, groups, 2)
     else:
         out = context_parallel.by_heads(*mine, comm, chunks, alone)
     out.backward(pull[:, :, own])
@@ -145,7 +183,7 @@ def met(comm, way, heads, keys, chunks):
 def test_attention_alone_is_torchs(ranks, causal):
     """Causal or not, grouped queries, lengths that divide and that do not, one document and several."""
     with hl.ranks(hl.Mesh(cp=ranks)) as pool:
-        for way in ATTEND:
+        for way in ALONE:
             for heads, keys in ((12, 12), (24, 12)):
                 every = [Chunks.in_order(context, ranks) for context in (12, 13)]
                 every += [Chunks.zigzag(context, ranks) for context in (24, 27)] if way != "ulysses" else []
@@ -153,6 +191,17 @@ def test_attention_alone_is_torchs(ranks, causal):
                 for chunks in every:
                     chunks = chunks._replace(causal=causal)
                     assert max(pool.run(met, way, heads, keys, chunks)) < 1e-12, (way, heads, keys, chunks)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_in_groups_is_torchs(causal):
+    every = [Chunks.in_order(12, 2), Chunks.zigzag(20, 2), Chunks.zigzag(20, 2, packed_into(20))]
+    every += [one._replace(documents=packed_into(len(one.order))) for one in every[:2]]
+    with hl.ranks(hl.Mesh(cp=4)) as pool:
+        for chunks in (one._replace(causal=causal) for one in every):
+            for heads, keys in ((4, 4), (4, 2)):
+                assert max(pool.run(met, "usp", heads, keys, chunks)) < 1e-12, (heads, keys, chunks)
 
 
 def packed_into(context):
@@ -181,13 +230,13 @@ def test_a_packed_document_is_read_as_if_it_stood_alone():
     "way, mesh, more",
     [
         pytest.param(way, mesh, more, marks=() if number < 1 else pytest.mark.long, id=f"{way} {number}")
-        for way in (*ATTEND, "zigzag")
-        for number, (mesh, more) in enumerate(PACKED)
+        for way in (*ALONE, "zigzag ring", "zigzag gather")
+        for number, (mesh, more) in enumerate([*PACKED, *ROWS] if "zigzag" in way else PACKED)
         if way != "ulysses" or mesh["cp"] * mesh["tp"] == 2  # two heads of keys
     ],
 )
 def test_packed_documents_train_as_on_one_device(bench, way, mesh, more):
-    asked = {"attend": "ring", "zigzag": True} if way == "zigzag" else {"attend": way}
+    asked = {"attend": way.split()[-1]} | ({"zigzag": True} if "zigzag" in way else {})
     report = bench.asked(mesh, **{"model": MANY, "microbatches": 2} | asked | more)
     assert report.ok, report
 
@@ -232,6 +281,58 @@ def test_in_a_zigzag_ranks_compute_alike_and_nothing_that_no_query_sees(ranks):
             packed = pool.run(computed, one._replace(documents=documents))
             assert sum(pairs for pairs, _ in packed) < sum(pairs for pairs, _ in pool.run(computed, one))
             assert all(seen <= pairs for pairs, seen in packed)
+
+
+def lots():
+    """200 packings of up to six documents, on 2 to 8 ranks."""
+    draw = random.Random(0)
+    for _ in range(200):
+        yield draw.choice((2, 3, 4, 8)), tuple(draw.randint(8, 200) for _ in range(draw.randint(1, 6)))
+
+
+def test_a_zigzag_by_documents_balances_every_packing():
+    off = {"documents": [], "row": []}
+    for ranks, documents in lots():
+        total = sum(documents)
+        chunks, row = Chunks.zigzag(total, ranks, documents), Chunks.zigzag(total, ranks)
+        assert sorted(chunks.order) == list(range(total)) == sorted(row.order)
+        assert [chunks.length(rank) for rank in range(ranks)] == [end - begin for begin, end in even(total, ranks)]
+        assert max(chunks.pairs) - min(chunks.pairs) <= 2 * total
+        for name, one in (("documents", chunks), ("row", row._replace(documents=documents))):
+            off[name].append(max(one.pairs) * ranks / sum(one.pairs))
+    mean = {name: sum(every) / len(every) for name, every in off.items()}
+    assert mean["documents"] < 1.03 and mean["row"] > 1.2, mean
+
+
+def test_a_zigzag_that_is_not_mirrored_is_no_balance(monkeypatch):
+    """A rank has two neighbouring chunks of each document."""
+    plain = Chunks.zigzag.__func__
+
+    def beside(cls, context, ranks, documents=()):
+        found = plain(cls, context, ranks, documents)
+        its = [[] for _ in range(ranks)]
+        for begin in accumulate(documents[:-1], initial=0):
+            of = [number for number, (low, _) in enumerate(found.spans) if low >= begin][: 2 * ranks]
+            for place, chunk in enumerate(of):
+                its[place // 2].append(chunk)
+        return found._replace(of=tuple(map(tuple, its)))
+
+    monkeypatch.setattr(Chunks, "zigzag", classmethod(beside))
+    pairs = Chunks.zigzag(16, 2, (8, 8)).pairs
+    assert pairs == [20, 52] and max(pairs) - min(pairs) == 2 * 16
+
+
+@pytest.mark.parametrize(
+    "documents, ranks, by_row, by_document",
+    [((12, 4), 2, 1.55, 1.0), ((1024, 7168), 4, 1.12, 1.0), ((100, 28, 384), 4, 1.24, 1.0)],
+)
+def test_a_zigzag_of_the_row_is_no_balance_for_documents(documents, ranks, by_row, by_document):
+    most = lambda chunks: round(max(chunks.pairs) * ranks / sum(chunks.pairs), 2)
+    assert most(Chunks.zigzag(sum(documents), ranks)._replace(documents=documents)) == by_row
+    assert most(Chunks.zigzag(sum(documents), ranks, documents)) == by_document
+    if all(length % (2 * ranks) == 0 for length in documents):
+        its = Chunks.zigzag(sum(documents), ranks, documents).pairs
+        assert set(its) == {sum(length * (length + 1) for length in documents) // (2 * ranks)}
 
 
 # ---- mutants
@@ -315,6 +416,20 @@ def across_borders():
     Chunks._replace = lambda self, **fields: self
 
 
+def targets_in_sequence():
+    """Tokens are dealt out in a zigzag, and targets are not."""
+    plain, order = Job.batch_of, context_parallel.ContextParallel.order
+
+    def batch_of(self, *about):
+        tokens, _ = plain(self, *about)
+        context_parallel.ContextParallel.order = lambda self, job: {}
+        _, targets = plain(self, *about)
+        context_parallel.ContextParallel.order = order
+        return tokens, targets
+
+    Job.batch_of = batch_of
+
+
 @pytest.mark.parametrize(
     "way, mutant, more",
     few.one_in(
@@ -332,12 +447,18 @@ def across_borders():
             ("ring", mean_of_means, {"model": ODD}),
             ("ring", across_borders, {"model": MANY}),
             ("gather", across_borders, {"model": MANY}),
+            ("ring", targets_in_sequence, {"model": MANY, "zigzag": True}),
+            ("usp", not_permuted, {"model": WHOLE, "zigzag": True}),
+            ("usp", one_less, {"model": WHOLE}),
+            ("usp", left_on_the_way, {"model": WHOLE}),
+            ("usp", across_borders, {"model": MANY}),
         ],
     ),
     ids=lambda one: one if isinstance(one, str) else getattr(one, "__name__", ""),
 )
 def test_a_mutant_is_caught(way, mutant, more):
-    report = hl.check(hl.Mesh(cp=2), **{"model": SMALL, "microbatches": 1, "attend": way, "sabotage": mutant} | more)
+    mesh = hl.Mesh(cp=4 if way == "usp" else 2)
+    report = hl.check(mesh, **{"model": SMALL, "microbatches": 1, "attend": way, "sabotage": mutant} | more)
     assert not report.ok and report.largest_gap > 1e-4
 
 
@@ -402,7 +523,7 @@ def own(*between):
     return Model(made, token_loss, tokens_of, enters="B T", targets="B T", sizes={"T": 9}, terms=9)
 
 
-@pytest.mark.parametrize("way", ATTEND)
+@pytest.mark.parametrize("way", ALONE)
 @pytest.mark.parametrize("mesh", few.first(1, [hl.Mesh(cp=2), hl.Mesh(dp=2, cp=2, pp=2)]), ids=str)
 def test_a_model_of_ones_own_declares_where_it_attends(bench, way, mesh):
     report = bench.asked(mesh, model=own(), microbatches=2, batch=8, attend=way)
@@ -449,7 +570,13 @@ def test_a_model_of_ones_own_that_cannot_be_cut_is_refused(words, between):
         ("choose cp up to 2", hl.Mesh(cp=4), {"model": Shape(layers=1, width=8, heads=2, context=2)}),
         ("need 4 equal parts of 7 positions", hl.Mesh(cp=2, tp=2), {"model": ODD, "sequence": True}),
         ("leave zigzag out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ulysses", "zigzag": True}),
-        ("7 positions into 4 equal parts", hl.Mesh(cp=2), {"model": ODD, "zigzag": True}),
+        ("leave ulysses out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ring", "ulysses": 4}),
+        ("ulysses=4 has no effect without attend", hl.Mesh(cp=8), {"model": SMALL, "ulysses": 4}),
+        ("ulysses=2: give a divisor", hl.Mesh(cp=2), {"model": SMALL, "attend": "usp"}),
+        ("ulysses=3: give a divisor", hl.Mesh(cp=4), {"model": SMALL, "attend": "usp", "ulysses": 3}),
+        ("ulysses=4 does not divide the 2 heads", hl.Mesh(cp=8), {"model": WHOLE, "attend": "usp", "ulysses": 4}),
+        ("needs 4 equal parts of 7", hl.Mesh(cp=4), {"model": replace(SMALL, context=7), "attend": "usp"}),
+        ("no effect without zigzag", hl.Mesh(cp=2), {"model": SMALL, "zigzag_over": "row"}),
         ("choose 'ring' or 'gather'", hl.Mesh(cp=3), {"model": SMALL, "attend": "ulysses"}),
         ("there is no attend 'star'", hl.Mesh(cp=2), {"model": SMALL, "attend": "star"}),
     ],

@@ -17,7 +17,7 @@ from hybridlab.core.where.chunks import Chunks
 from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import FULL, NONE
 from hybridlab.predict.bytes.collectives import Link, cost
-from hybridlab.predict.bytes.context import ATTEND, GATHER, RING, ULYSSES
+from hybridlab.predict.bytes.context import ATTEND, GATHER, RING, ULYSSES, USP
 from hybridlab.predict.plans import footprint as footprints
 from hybridlab.predict.plans import performance
 from hybridlab.predict.plans import plan as plans
@@ -67,14 +67,23 @@ def of_a_step(shape, microbatches, exchanged):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ATTEND)
-@pytest.mark.parametrize("mesh", [hl.Mesh(cp=2), hl.Mesh(cp=4), hl.Mesh(cp=2, tp=2), hl.Mesh(dp=2, cp=2)], ids=str)
+@pytest.mark.parametrize(
+    "way, mesh",
+    [
+        (way, mesh)
+        for way in ATTEND
+        for mesh in (hl.Mesh(cp=2), hl.Mesh(cp=4), hl.Mesh(cp=2, tp=2), hl.Mesh(dp=2, cp=2), hl.Mesh(cp=4, tp=2))
+        if (way != "usp" or mesh["cp"] == 4) and (way, mesh.size) != ("ulysses", 8)
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("keys, positions", [(None, 16), (4, 16), (4, 18)])
 def test_bytes_along_cp_are_what_the_mode_says(way, mesh, keys, positions):
+    positions += positions % 4 if way == "usp" else 0  # which needs equal parts
     shape = hl.Shape(layers=3, width=32, heads=8, kv_heads=keys, context=positions)
     sent = by_the_mode(mesh, "context", model=shape, microbatches=2, batch=8, attend=way)
-    rows = 8 // 2 // mesh["dp"]
-    formula = lambda when: context.exchanged(shape, rows, mesh["cp"], way, when, mesh["tp"])
+    rows, inner = 8 // 2 // mesh["dp"], 2 if way == "usp" else 1
+    formula = lambda when: context.exchanged(shape, rows, mesh["cp"], way, when, mesh["tp"], inner)
     found = of_a_step(shape, 2, formula)
     assert sent == {op: 4 * elements for op, elements in found.items()}
 
@@ -93,7 +102,7 @@ def test_bytes_along_ep_are_what_the_mode_says(dispatch, mesh, style, shared):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("way", first(1, ATTEND))
+@pytest.mark.parametrize("way", first(1, ATTEND[:3]))
 def test_ledgers_have_what_the_closed_formula_of_cp_says(bench, way):
     """Three steps of two microbatches of 4 sequences on two ranks, in float64."""
     shape = hl.Shape(layers=2, width=16, heads=4, kv_heads=2, context=8)
@@ -126,6 +135,18 @@ def test_on_the_wire_ulysses_sends_less_the_more_ranks_and_the_others_hardly_cha
     assert wire("ulysses", 4) < wire("ulysses", 2) and wire("gather", 4) > wire("gather", 2)
 
 
+def test_on_the_wire_groups_that_exchange_heads_send_less_than_a_ring_of_all():
+    """Forward, with as many heads of keys as of queries, in units of b·s·h: all-to-alls inside, hops between."""
+    shape, ways = replace(LONG, kv_heads=None), 8
+
+    def wire(u):
+        every = context.exchanged(shape, 1, ways, "usp", "forward", ulysses=u)
+        return sum(size if op == "isend" else cost(op, u, size).bytes for op, size in every) / (64 * 64)
+
+    closed = lambda u: 4 / ways * (u - 1) / u + 2 / u * (ways / u - 1) / (ways / u)
+    assert [wire(u) for u in (1, 2, 4, 8)] == [closed(u) for u in (1, 2, 4, 8)] == [1.75, 1.0, 0.625, 0.4375]
+
+
 @pytest.mark.slow
 @given(ways=st.integers(1, 6), each=st.integers(1, 4), zigzag=st.booleans())
 @settings(max_examples=40, deadline=None)
@@ -137,6 +158,10 @@ def test_the_share_of_the_busiest_rank_is_the_runtimes(ways, each, zigzag):
     for way in (GATHER, RING):
         share = context.multiplied(ways, way, zigzag, fused=True)
         assert max(chunks.pairs) == pytest.approx(share * positions**2 + half_of_the_diagonal)
+    parts = Chunks.zigzag(positions, ways) if zigzag else Chunks.in_order(positions, ways)
+    assert context.multiplied(2 * ways, USP, zigzag, fused=True, ulysses=2) * 2 * positions**2 == pytest.approx(
+        max(parts.pairs) - half_of_the_diagonal  # of half of the heads
+    )
     met = [
         sum(len(range(*chunks.spans[mine])) * len(range(*chunks.spans[other]))
             for mine in chunks.of[rank] for of in chunks.of for other in of if other <= mine)
@@ -291,6 +316,22 @@ def a_ring_hides_from_so_many_positions_on():
             assert (spent == 0) == hidden
 
 
+def in_groups_only_the_all_to_alls_inside_a_node_show():
+    """Two ranks of a node exchange heads; the hops to the next group, of twice the positions and half the heads, hide
+    from as many positions on as those of a ring of all."""
+    shape = replace(LONG, context=1 << 14)
+    one, free = Plan(cp=4, attend=USP, ulysses=2, fused=True), replace(NODE, latency=(0, 0))
+    rates = Rates.of(free, EXACT)
+    core, _ = performance._attention(shape, one, rates)
+    spent = waiting.along_cp(shape, one, rates, core)
+    exchanged = 2 * (1 << 14) / 4 * (64 + 32 + 32 + 64) / 2 / NODE.inside
+    part = 2 * (1 << 14) / 4 * (32 + 32)
+    assert math.isclose(spent[0], exchanged) and math.isclose(spent[1], exchanged + part / NODE.inside)
+    slow = replace(NODE, node=2, latency=(0, 0), across=1.0)  # its hops leave the node, its all-to-alls do not
+    shown = waiting.along_cp(shape, one, Rates.of(slow, EXACT), core)[0]
+    assert math.isclose(shown, exchanged + part - core[0] / 2)
+
+
 def gathers_wait_for_everything():
     """Eight ranks in two nodes: a hierarchical gather of keys and values, and their gradients back; nothing hides."""
     every = 64 * 32 * 2
@@ -308,6 +349,8 @@ def attention_takes_what_the_busiest_rank_multiplies():
         ({"attend": RING}, 7 / 16),
         ({"attend": RING, "zigzag": True}, 1 / 4),
         ({"attend": ULYSSES}, 1 / 4),
+        ({"attend": USP, "ulysses": 2}, 3 / 8),
+        ({"attend": USP, "ulysses": 2, "zigzag": True}, 1 / 4),
     ):
         assert math.isclose(matrices(cp=4, **sizes) - without / 4, share * alone)
 
@@ -383,6 +426,7 @@ LAWS = (
     the_busiest_rank_keeps_more,
     a_ring_shows_only_what_is_longer_than_its_part_of_attention,
     a_ring_hides_from_so_many_positions_on,
+    in_groups_only_the_all_to_alls_inside_a_node_show,
     gathers_wait_for_everything,
     attention_takes_what_the_busiest_rank_multiplies,
     tokens_leave_their_node_over_the_slow_link,
@@ -426,18 +470,43 @@ def test_a_long_sequence_that_fits_nowhere_else_is_cut():
     assert best.plan.cp > 1 and best.plan.zigzag and best.memory.total < 80e9
 
 
+def test_the_longer_the_row_the_more_it_is_cut_and_tp_stays_in_a_node():
+    """A million tokens on 256 H100s: at 8k rows are enough for all devices, and later only tp could use the others."""
+    found = {}
+    for context in (8192, 32_768, 131_072):
+        shape = replace(model("llama3-70b").shape, context=context)
+        found[context] = plan(shape, "h100", gpus=256, batch=(1 << 20) // context, contexts=True)
+    assert [one.best.plan.cp for one in found.values()] == [1, 8, 32]
+    assert all(one.best.plan.t == 4 and one.best.plan.zigzag == (one.best.plan.cp > 1) for one in found.values())
+    why = found[131_072].why(cp=1)
+    assert "its best plan has t=32, which leaves the node of 8: tp all-reduces +" in why, why
+
+
+def test_the_groups_that_exchange_heads_fill_a_node():
+    """One sequence on two nodes of 4: with few positions all messages are latency, with many a ring hides its hops."""
+    best = lambda context: plan(replace(LONG, context=context), NODE, 8, 1, contexts=True, p=1, t=1).best
+    small, middle, large = (best(context).plan for context in (64, 1024, 4096))
+    assert ATTEND[small.attend] == "gather" and ATTEND[large.attend] == "ring" and large.zigzag
+    assert middle.attend == USP and middle.ulysses == NODE.node and middle.zigzag
+    assert "usp ulysses=4 zigzag" in str(middle)
+    assert best(1024).job()["ulysses"] == 4
+
+
 @pytest.mark.parametrize(
     "shape, sizes, said",
     [
         (LONG, {"cp": 3}, "cp = 3 must divide the 64 positions: choose it from 1, 2, 4, 8, 16, 32, 64"),
-        (LONG, {"cp": 64, "zigzag": True}, "zigzag cuts 64 positions into 128 equal parts"),
+        (LONG, {"cp": 4, "attend": USP}, "not into several of ulysses=1: give a divisor of cp between 1 and cp"),
+        (LONG, {"cp": 4, "attend": USP, "ulysses": 4}, "not into several of ulysses=4"),
+        (LONG, {"cp": 8, "t": 2, "attend": USP, "ulysses": 4}, "ulysses=4 does not divide the 2 heads of keys"),
+        (LONG, {"cp": 4, "ulysses": 2}, "ulysses=2 has no effect without attend='usp'"),
         (LONG, {"cp": 2, "attend": ULYSSES, "zigzag": True}, "leave zigzag out"),
         (LONG, {"cp": 4, "t": 2, "attend": ULYSSES}, "cp=4 does not divide the 2 heads of keys on a rank"),
         (LONG, {"ep": 2}, "distributes experts, but this model has none: leave ep out"),
         (SPARSE, {"ep": 3}, "ep = 3 must divide the 8 experts: choose it from 1, 2, 4, 8"),
         (SPARSE, {"ep": 2, "x": 2}, "shards the width, but experts need full tokens: give x=1, or one MLP"),
         (SPARSE, {"ep": 8, "b": 2}, "b·d·ep = 16 must divide the batch of 8: choose d from"),
-        (LONG, {"attend": 3}, "attend=3 is not a place in"),
+        (LONG, {"attend": 4}, "attend=4 is not a place in"),
         (LONG, {"cp": 0}, "cp=0 is not a valid size"),
     ],
 )
@@ -505,15 +574,20 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (footprints, "plan.zero, its, widths)", "plan.zero, others, widths)", zero_shares_experts_among_fewer),
     (footprints, "part = plan.b / plan.cp\n", "part = plan.b\n", activations_are_cut_along_cp),
     (footprints, "2 * others * (keys + values)", "0 * keys", activations_are_cut_along_cp),
-    (footprints, "((plan.attend == context.RING) & (plan.cp > 1))", "False", a_ring_keeps_no_scores),
+    (footprints, "(context.passes(plan.attend) & (plan.cp > 1))", "False", a_ring_keeps_no_scores),
     (footprints, "plan.x, _busiest(shape, plan))", "plan.x)", the_busiest_rank_keeps_more),
-    (waiting, "hidden / plan.cp, 0)", "hidden, 0)", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
+    (waiting, "hidden / groups, 0)", "hidden, 0)", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
     (ring, "square = 2 *", "square = 4 *", a_ring_hides_from_so_many_positions_on),
     (waiting, "shown(2 * hop", "shown(hop", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
-    (waiting, " + hop * (plan.cp > 1)", "", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
+    (waiting, " + hop * (groups > 1)", "", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
     (waiting, '2 * elements) for', 'elements) for', gathers_wait_for_everything),
-    (waiting, 'near, full = rates.near(plan, "cp")', 'near, full = rates.near(plan, "t")', gathers_wait_for_everything),
-    (context, "np.where(turned, 1 / 2, 1 - 1 / (2 * ways))", "1 / 2", attention_takes_what_the_busiest_rank_multiplies),
+    (waiting, 'near, full, groups = rates.near(plan, "cp")', 'near, full, groups = rates.near(plan, "t")',
+     gathers_wait_for_everything),
+    (waiting, "when, plan.ulysses, near", "when, plan.cp, near", in_groups_only_the_all_to_alls_inside_a_node_show),
+    (waiting, "near.every(plan.ulysses, groups), part", "near, part",
+     in_groups_only_the_all_to_alls_inside_a_node_show),
+    (context, "np.where(zigzag | (attend == ULYSSES), 1 / 2, 1 - 1 / (2 * parts))", "1 / 2",
+     attention_takes_what_the_busiest_rank_multiplies),
     (performance, "(2 + again + tiles / 2) * core", "(2 + again) * core",
      attention_takes_what_the_busiest_rank_multiplies),
     (waiting, 'rates.near(plan, "ep"), plan.b', 'rates.near(Plan(), "ep"), plan.b',

@@ -18,7 +18,7 @@ import hybridlab as hl
 from hybridlab.cli.main import main
 from hybridlab.core.what.catalog import MODELS, Machine, machine, model
 from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, SELECTIVE, kept
-from hybridlab.predict.bytes.context import GATHER, RING
+from hybridlab.predict.bytes.context import GATHER, RING, USP
 from hybridlab.predict.papers import sc21
 from hybridlab.predict.plans import by_schedule, performance, time_of_gradients
 from hybridlab.predict.plans import footprint as footprints
@@ -52,14 +52,15 @@ def legal(shape, devices, batch, grids=False, contexts=False, experts=False, **f
     sizes = [ways] * 3 + [ways if asked else [1] for asked in (grids, contexts, experts)]
     for p, t, d, x, cp, ep in (some for some in product(*sizes) if math.prod(some) == devices):
         cuts = [(False, False)] + [(True, False)] * (t > 1) + [(False, True)] * (t > 1 and p > 1)
-        meetings = product(range(3), (False, True)) if cp > 1 and shape.heads else [(0, False)]
+        meetings = product(range(4), ways, (False, True)) if cp > 1 and shape.heads else [(0, 1, False)]
         switches = list(product(meetings, range(2 if ep > 1 else 1)))
-        for b, v, ((attend, zigzag), dispatch) in product(range(1, batch + 1), range(1, shape.layers + 1), switches):
-            axes = {"x": x, "cp": cp, "attend": attend, "zigzag": zigzag, "ep": ep, "dispatch": dispatch} | found
+        for b, v, ((attend, u, zigzag), dispatch) in product(range(1, batch + 1), range(1, shape.layers + 1), switches):
+            axes = {"x": x, "cp": cp, "attend": attend, "ulysses": u, "zigzag": zigzag, "ep": ep, "dispatch": dispatch}
+            axes |= found
             if not lawful(Plan(p, t, d, b, v, **axes), shape, batch):
                 continue
             for how, zero, cut in product(range(len(RECOMPUTE)), range(4 if d * cp * ep > 1 else 1), cuts):
-                if how == SELECTIVE and (found.get("fused") or attend == RING or not shape.heads):
+                if how == SELECTIVE and (found.get("fused") or attend in (RING, USP) or not shape.heads):
                     continue  # no scores are kept
                 if any(cut) and not lawful(Plan(p, t, d, b, v, how, zero, *cut, **axes), shape, batch):
                     continue  # the positions do not divide

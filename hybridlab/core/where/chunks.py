@@ -30,14 +30,50 @@ class Chunks(NamedTuple):
         return cls(tuple(even(context, ranks)), tuple((rank,) for rank in range(ranks)))
 
     @classmethod
-    def zigzag(cls, context: int, ranks: int) -> "Chunks":
-        """Two chunks for each rank, one from the front and one from the back: then all ranks have the same number of
-        pairs.
+    def zigzag(cls, context: int, ranks: int, documents: tuple[int, ...] = ()) -> "Chunks":
+        """Two chunks of each document for each rank, one from the front and one from the back: then all ranks have the
+        same number of pairs, if 2·ranks divides the documents.
+
+        documents  the lengths of the documents, in order; none: the row is one document
+
+        The rest of a division is dealt rank after rank, from document to document, so ranks differ by one position at
+        most. It lengthens chunks at the front of one document and at the back of the next one.
 
         >>> Chunks.zigzag(8, 2).positions(0), Chunks.zigzag(8, 2).pairs
         ([0, 1, 6, 7], [18, 18])
+        >>> Chunks.zigzag(16, 2)._replace(documents=(12, 4)).pairs, Chunks.zigzag(16, 2, documents=(12, 4)).pairs
+        ([20, 68], [44, 44])
         """
-        return cls(tuple(even(context, 2 * ranks)), tuple((rank, 2 * ranks - 1 - rank) for rank in range(ranks)))
+        spans, of, end, dealt, uneven = [], [[] for _ in range(ranks)], 0, 0, 0
+        for document in documents or (context,):
+            whole, rest = divmod(document, 2 * ranks)
+            lengths = [whole] * (2 * ranks)
+            for turn in range(rest):
+                front = (dealt + turn) % ranks
+                first, then = (front, -1 - front)[:: -1 if uneven % 2 else 1]
+                lengths[first if lengths[first] == whole else then] += 1
+            dealt, uneven = dealt + rest, uneven + (rest > 0)
+            for chunk, length in enumerate(lengths):
+                if length:
+                    of[min(chunk, 2 * ranks - 1 - chunk)].append(len(spans))
+                    spans.append((end, end + length))
+                end += length
+        return cls(tuple(spans), tuple(map(tuple, of)), tuple(documents))
+
+    def among(self, ways: int) -> "Chunks":
+        """The positions of each rank cut again, in their order, among so many ranks: these are then neighbours.
+
+        >>> Chunks.zigzag(8, 2).among(2).of, Chunks.zigzag(8, 2).among(2).order
+        (((0,), (1,), (2,), (3,)), [0, 1, 6, 7, 2, 3, 4, 5])
+        """
+        parts = [
+            _spans_of(self.positions(rank)[begin:end])
+            for rank in range(len(self.of))
+            for begin, end in even(self.length(rank), ways)
+        ]
+        ends = np.cumsum([0, *map(len, parts)]).tolist()
+        of = tuple(tuple(range(first, end)) for first, end in zip(ends, ends[1:]))
+        return Chunks(tuple(span for part in parts for span in part), of, self.documents, self.causal)
 
     def positions(self, rank: int) -> list[int]:
         """The positions of a rank, in the order in which it holds them."""
@@ -51,7 +87,7 @@ class Chunks(NamedTuple):
     @property
     def looks(self) -> np.ndarray:
         """The span of keys that each position sees."""
-        return looks(self.spans[-1][1], self.documents, self.causal)
+        return looks(max(end for _, end in self.spans), self.documents, self.causal)
 
     @property
     def pairs(self) -> list[int]:
@@ -82,3 +118,13 @@ class Chunks(NamedTuple):
             found.append((chunk, slice(begin, begin + high - low)))
             begin += high - low
         return found
+
+
+def _spans_of(positions: list[int]) -> list[tuple[int, int]]:
+    """The spans that positions form, in their order.
+
+    >>> _spans_of([4, 5, 6, 9])
+    [(4, 7), (9, 10)]
+    """
+    cuts = [0, *(np.flatnonzero(np.diff(positions) != 1) + 1).tolist(), len(positions)]
+    return [(positions[begin], positions[end - 1] + 1) for begin, end in zip(cuts, cuts[1:]) if begin < end]

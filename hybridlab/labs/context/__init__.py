@@ -13,7 +13,7 @@ __getattr__, __all__ = room(
     {
         "clinic": "positions symptoms",
         "on_ranks": "sent timed",
-        "pictures": "dependence ring packed overlap",
-        "sizes": "LLAMA memory ways",
+        "pictures": "dependence ring packed balance overlap",
+        "sizes": "LLAMA memory ways groups",
     },
 )

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import NamedTuple
 
+from hybridlab.core.where.attended import looks
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.exercises.task import Task, Verdict
 from hybridlab.labs.trials.cases import OnCases, first_found
@@ -80,6 +81,40 @@ def _shared_out(gave) -> Verdict:
 
 
 RANKS = (2, 4, 3, 8)
+ROWS = (((12, 4), 2), ((8, 8), 2), ((16, 8, 24), 4), ((12, 6, 6), 3))
+
+
+def _dealt(gave) -> Verdict:
+    """Which positions of packed documents each rank gets: every position once, and as many pairs for all."""
+    for (documents, ranks), one in zip(ROWS, gave):
+        call, total = f"my_positions({documents}, {ranks})", sum(documents)
+        if one.raised:
+            return False, f"{call} raised {one.raised}."
+        its = one.value
+        if not isinstance(its, list) or len(its) != ranks or not all(isinstance(mine, list) for mine in its):
+            return False, f"{call} gave {str(its)[:50]}; give a list with a list of positions for each rank."
+        if sorted(place for mine in its for place in mine) != list(range(total)):
+            return False, f"{call} gave {str(its)[:60]}: each of the {total} positions belongs to one rank."
+        if any(mine != sorted(mine) for mine in its):
+            return False, f"{call} gave {str(its)[:60]}: a rank has its positions in the order of the row."
+        found = [sum(place - low + 1 for place in mine for low in [_begin(documents, place)]) for mine in its]
+        if len(set(found)) > 1:
+            told = ", ".join(map(str, found))
+            slip = its == [Chunks.zigzag(total, ranks).positions(rank) for rank in range(ranks)]
+            why = " That is the zigzag of the full row." if slip else ""
+            return False, f"{call}: the ranks compute {told} pairs.{why}"
+    return True, "All ranks compute the same number of pairs, with every packing."
+
+
+def _begin(documents: tuple[int, ...], place: int) -> int:
+    """The first position of the document that has this one.
+
+    >>> _begin((12, 4), 13)
+    12
+    """
+    return int(looks(sum(documents), documents)[place, 0])
+
+
 PLACES = ((0, 2, 8), (1, 2, 8), (2, 4, 32), (0, 3, 12))
 
 
@@ -103,6 +138,11 @@ CAUSES = {
     "d": "Gradients do not change the first loss.",
 }
 
+ABOUT_DEALT = {
+    "zigzag of the full row": "A query sees only keys of the same document. Cut each document into 2·ranks chunks, not "
+    "the row.",
+    "in the order of the row": "Go through the documents from first to last, and add both chunks of a document.",
+}
 ABOUT_JOINED = {  # {words of a reply: the hint about the mistake that it reports}
     "each was divided by its own sum": "An out is a mean, weighted by exponentials. Two means become one when each "
     "is multiplied by its sum first.",
@@ -190,6 +230,28 @@ TASKS: dict[str, Task] = {
         objective="Balance causal attention over ranks.",
         difficulty=2,
         minutes=4,
+    ),
+    "context.documents": task(
+        "Several documents are packed into one row, and 2·ranks divides the length of each of them. Write "
+        "my_positions(documents, ranks): a list with the positions of each rank, in the order of the row, so that with "
+        "causal attention inside each document all ranks compute the same number of pairs. documents is a tuple of "
+        f"lengths. Tried on {ROWS[0][0]} with {ROWS[0][1]} ranks, then on other packings.",
+        Function(
+            ROWS,
+            _dealt,
+            "Answer with your function itself: its name, without parentheses.",
+        ),
+        (
+            "In one document the zigzag is a balance. What if every document is dealt out alone?",
+            "Chunk i of a document that begins at position p has the positions from p + i·length on, where length is "
+            "the document's length divided by 2·ranks. Rank r has the chunks r and 2·ranks - 1 - r.",
+            "for length in documents: chunk = length // (2 * ranks); for i in (rank, 2 * ranks - 1 - rank): mine += "
+            "range(begin + i * chunk, begin + (i + 1) * chunk); then begin += length.",
+        ),
+        about=ABOUT_DEALT,
+        objective="Balance attention inside packed documents over ranks.",
+        difficulty=2,
+        minutes=6,
     ),
     "context.clinic": task(
         "What is wrong with the zigzag? (a) Keys go around in the wrong direction. (b) Tokens are in zigzag order, "

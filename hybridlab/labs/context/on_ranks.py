@@ -9,8 +9,8 @@ from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.context.sizes import of_one_layer
 from hybridlab.labs.trials.against import gap, words_of
 from hybridlab.labs.trials.table import Table
-from hybridlab.predict.bytes.context import ATTEND
 
+ATTEND = ("gather", "ring", "ulysses")
 WHEN = ("forward", "backward")
 SIZES = (2, 8, 4, 32, 16)  # of `sent`: sequences, heads of queries and of keys, positions, width of a head
 

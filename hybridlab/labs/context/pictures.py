@@ -70,6 +70,28 @@ def packed(context: int = 16, documents=(5, 4, 7)) -> Still:
     return squares(found, "key", "query", told)
 
 
+def balance(documents=(12, 4), ranks: int = 2) -> Still:
+    """The pairs of each rank in a zigzag of the full row, and in a zigzag of each document: bars.
+
+    >>> balance().summary
+    'of the row: 20 and 68 pairs; of each document: 44 and 44 pairs'
+    """
+    total = sum(documents)
+    row, each = Chunks.zigzag(total, ranks)._replace(documents=documents), Chunks.zigzag(total, ranks, documents)
+    forms = {"of the row": row.pairs, "of each document": each.pairs}
+    told = "; ".join(f"{name}: {' and '.join(map(str, pairs))} pairs" for name, pairs in forms.items())
+    most, out, y = max(map(max, forms.values())), [], 8
+    for name, pairs in forms.items():
+        out.append(words(LEFT, y + 20, f"zigzag {name}", PX["axis"], **{"font-weight": "600"}))
+        for rank, number in enumerate(pairs):
+            y, wide = y + 30, (WIDE - BARS) * number / most
+            out.append(words(LEFT, y + 19, f"rank {rank}", PX["axis"]))
+            out.append(f'<rect x="{LEFT + 70}" y="{y}" width="{wide:.1f}" height="24" fill="{NOW}"/>')
+            out.append(words(LEFT + 78 + wide, y + 18, f"{number} pairs", PX["axis"]))
+        y += 38
+    return Still(sheet(WIDE, y + 4, "pairs of each rank", told, out), told)
+
+
 def squares(found: dict[str, np.ndarray], across: str, down: str, told: str) -> Still:
     """Square tables of yes and no, side by side: dark where a row depends on a column."""
     count = len(found)

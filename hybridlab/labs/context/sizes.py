@@ -24,8 +24,10 @@ def memory(contexts=(8192, 32768, LONG)) -> Table:
     return table(heads, rows)
 
 
-def of_one_layer(way: str, shape, ranks: int, when: str = "forward", width: int = 2) -> float:
+def of_one_layer(way: str, shape, ranks: int, when: str = "forward", width: int = 2, ulysses: int = 1) -> float:
     """Bytes that one rank sends in one layer for one sequence, if each collective is sent as a ring.
+
+    ulysses  the ranks of a group that exchange heads, with usp
 
     >>> small = replace(LLAMA, context=1024)
     >>> of_one_layer("ring", small, 4) == of_one_layer("gather", small, 4) == 2 * 1024 * 1024 * 3 / 4 * 2
@@ -33,8 +35,9 @@ def of_one_layer(way: str, shape, ranks: int, when: str = "forward", width: int 
     >>> of_one_layer("ulysses", small, 4) == (2 * 4096 + 2 * 1024) * 1024 / 4 * 3 / 4 * 2
     True
     """
-    every = [(op, numbers * width) for op, numbers in exchanged(shape, 1, ranks, way, when)]
-    return float(sum(size if op == "isend" else cost(op, ranks, size).bytes for op, size in every))
+    every = [(op, numbers * width) for op, numbers in exchanged(shape, 1, ranks, way, when, ulysses=ulysses)]
+    together = ulysses if way == "usp" else ranks
+    return float(sum(size if op == "isend" else cost(op, together, size).bytes for op, size in every))
 
 
 def ways(every_ranks=(2, 4, 8, 16, 64), shape=None) -> Table:
@@ -46,6 +49,17 @@ def ways(every_ranks=(2, 4, 8, 16, 64), shape=None) -> Table:
         divides = shape.key_heads % ranks == 0
         rows.append((ranks, f"{of_one_layer('ring', shape, ranks) / 1e6:.0f}", f"{turned:.0f}" if divides else "–"))
     return table(("ranks", "ring or gather, MB", "Ulysses, MB"), rows)
+
+
+def groups(ranks: int = 16, every=(1, 2, 4, 8), shape=None) -> Table:
+    """MB that a rank sends in the forward of one layer of a long sequence, if groups of u ranks exchange heads."""
+    shape = shape or replace(LLAMA, context=LONG)
+    rows = []
+    for u in every:
+        total = of_one_layer("usp", shape, ranks, ulysses=u) / 1e6
+        hops = 2 * shape.context * shape.key_width / u * (ranks / u - 1) / (ranks / u) * 2 / 1e6
+        rows.append((u, ranks // u, *(f"{size:.0f}" for size in (total - hops, hops, total))))
+    return table(("u", "groups in the ring", "all-to-alls, MB", "hops, MB", "together, MB"), rows)
 
 
 def link_of(card: str, link: str) -> Link:

@@ -50,6 +50,19 @@ def my_chunks(ranks):
 
 labs.answer("context.zigzag", my_chunks)""")
 
+DEALT = Cell("""\
+def my_positions(documents, ranks):
+    every, begin = [[] for _ in range(ranks)], 0
+    for length in documents:
+        chunk = length // (2 * ranks)
+        for rank, mine in enumerate(every):
+            for i in (rank, 2 * ranks - 1 - rank):
+                mine += range(begin + i * chunk, begin + (i + 1) * chunk)
+        begin += length
+    return every
+
+labs.answer("context.documents", my_positions)""")
+
 MENDED = Cell("""\
 def mended(rank, ranks, context):
     length = context // (2 * ranks)
@@ -192,6 +205,20 @@ labs.answer("context.tokens", 2 * flops * keys / (2 * width * link))""",
             ("some", "one number"),
         ),
         also=(2473.5,),
+    ),
+    "context.documents": Solution(
+        DEALT,
+        "A document of L positions has L·(L + 1)/2 pairs. Its chunks r and 2·ranks - 1 - r have the same share of them "
+        "on every rank, so the sum over all documents is the same too.",
+        (
+            (DEALT.but("for length in documents", "for length in [sum(documents)]"), "zigzag of the full row"),
+            (DEALT.but("(rank, 2 * ranks - 1 - rank)", "(2 * rank, 2 * rank + 1)"), "ranks compute"),
+            (DEALT.but("(rank, 2 * ranks - 1 - rank)", "(2 * ranks - 1 - rank, rank)"), "in the order of the row"),
+            (DEALT.but("        begin += length\n", ""), "belongs to one rank"),
+            (DEALT.but("return every", "return every[0]"), "a list of positions for each rank"),
+            (DEALT.but("length // (2", "lengths // (2"), "raised"),
+            ([[0, 1], [2, 3]], "Answer with your function itself"),
+        ),
     ),
     "context.clinic": Solution(
         MENDED,

@@ -176,5 +176,6 @@ TASKS: dict[str, Task] = {
     "context.ways": varying(_ways, heads=(32, 64, 40)),
     "context.backward": varying(_backward, ranks=(8, 4, 16)),
     "context.tokens": varying(_tokens, keys=(8, 4, 1)),
+    "context.documents": build_tasks.TASKS["context.documents"],
     "context.clinic": build_tasks.TASKS["context.clinic"],
 }

@@ -11,8 +11,8 @@ owner. So a rank never stores more than its own part of the sequence and two par
 
 Causal attention: a chunk after this rank's positions is passed on and not computed. With chunks in order, the last rank
 computes all parts and the first one only its own, so all ranks wait for the last. In the zigzag order, every rank has
-one chunk from the front and one from the back, and all ranks compute the same number of pairs (`Chunks.pairs`). A chunk
-that contains only other documents is not computed either.
+one chunk of each document from the front and one from the back, and all ranks compute the same number of pairs
+(`Chunks.pairs`). A chunk that contains only other documents is not computed either.
 
 Source: Liu et al. 2023, arXiv:2310.01889; the zigzag, Llama Team 2024, arXiv:2407.21783, section 3.3.2. Relatives:
 `context_parallel`, the mode; notebook 33.

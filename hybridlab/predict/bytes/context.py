@@ -6,12 +6,15 @@ The queries of a layer have b·s·h numbers, its keys b·s·k. Each of p ranks s
   gather                       2·b·s·k·(p-1)/p           backward the same
   ring                         2·b·s·k·(p-1)/p           backward 2·b·s·k·(2p-1)/p: keys, values, and their gradients
   ulysses                      (2·b·s·h + 2·b·s·k)/p·(p-1)/p   backward the same
+  usp                          (2·b·s·h + 2·b·s·k)/p·(u-1)/u   backward the same, by Ulysses among u ranks
+                               2·b·s·k/u·(r-1)/r   backward 2·b·s·k/u·(2r-1)/r, by a ring of r = p/u ranks
 
 Sizes may be numpy arrays.
 
 Source: Liu et al. 2023, arXiv:2310.01889 (ring); Jacobs et al. 2023, arXiv:2309.14509 (Ulysses); Llama Team 2024,
-arXiv:2407.21783, 3.3.2 (gathered keys and values; the zigzag). See also `modes.context_parallel` (the same for its
-ledgers), `predict.plans.time_of_context_and_experts` (the seconds) and notebook 33.
+arXiv:2407.21783, 3.3.2 (gathered keys and values; the zigzag); Fang and Zhao 2024, arXiv:2405.07719 (USP). See also
+`modes.context_parallel` (the same for its ledgers), `predict.plans.time_of_context_and_experts` (the seconds) and
+notebook 33.
 """
 
 import numpy as np
@@ -19,8 +22,8 @@ import numpy as np
 from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
 
-ATTEND = ("gather", "ring", "ulysses")
-GATHER, RING, ULYSSES = range(3)
+ATTEND = ("gather", "ring", "ulysses", "usp")
+GATHER, RING, ULYSSES, USP = range(4)
 
 
 def widths(shape: Shape, tensor: Amount = 1) -> Amount:
@@ -39,12 +42,13 @@ def widths(shape: Shape, tensor: Amount = 1) -> Amount:
 
 
 def exchanged(
-    shape: Shape, sequences: Amount, ways: Amount, attend: str, when: str, tensor: Amount = 1
+    shape: Shape, sequences: Amount, ways: Amount, attend: str, when: str, tensor: Amount = 1, ulysses: Amount = 1
 ) -> list[tuple[str, float]]:
     """[(operation, elements)] of one microbatch in one layer on one rank, as in its ledger. A collective counts the
     full tensor, with uneven parts padded; messages count all hops together.
 
     sequences  b, in the microbatch;  ways  the length of cp;  attend  a name in ATTEND;  when  "forward", "backward"
+    ulysses    u, for usp: the ranks of an inner group
 
     >>> [(_, hops)] = exchanged(Shape(width=8, heads=2, context=16), 1, 4, "ring", "backward")
     >>> print(hops)  # 7 times 4 keys and 4 values of 8 numbers
@@ -56,23 +60,28 @@ def exchanged(
         op = "all_gather" if when == "forward" else "reduce_scatter"
         return [(op, filled * each) for each in (keys, values)]
     part = shape.context / ways
+    turned = [("all_to_all", part * each) for each in (queries, keys, values, found)]
     if attend == "ulysses":
-        return [("all_to_all", part * each) for each in (queries, keys, values, found)]
-    return [("isend", part * (keys + values) * hops(ways, when))]
+        return turned
+    around = [("isend", part * (keys + values) * hops(ways // ulysses, when))]
+    return around if attend == "ring" else turned + around
 
 
-def hops(ways: int, when: str) -> int:
+def hops(ways: Amount, when: str) -> Amount:
     """The number of hops to the next rank of a part of the keys, of the values, or of their gradients."""
     return ways - 1 if when == "forward" else 2 * ways - 1
 
 
-def multiplied(ways: Amount, attend: Amount = GATHER, zigzag: Amount = False, fused: Amount = False) -> Amount:
+def multiplied(
+    ways: Amount, attend: Amount = GATHER, zigzag: Amount = False, fused: Amount = False, ulysses: Amount = 1
+) -> Amount:
     """The fraction of all pairs of a query and a key, s·s, that the busiest rank computes.
 
     Chunks count in full. On the ring, a chunk after a rank's queries costs nothing. Masked pairs inside a chunk are
     computed, as in the papers. A fused kernel (FlashAttention) omits these too.
 
     attend  an index in ATTEND;  zigzag  a rank has a chunk from the front and one from the back
+    ulysses  the ranks of an inner group of usp, which have all positions of the group for their heads
 
     In order, the last rank attends to all positions, and all ranks wait for it: with p parts, causal attention is not p
     times as fast. In zigzag order it is.
@@ -81,7 +90,15 @@ def multiplied(ways: Amount, attend: Amount = GATHER, zigzag: Amount = False, fu
     >>> print(*(f"{multiplied(8, RING, zigzag, fused=True) / alone:.4f}" for zigzag in (False, True)))
     0.2344 0.1250
     """
-    ways, turned = np.asarray(ways), zigzag | (np.asarray(attend) == ULYSSES)
-    seen = np.where(turned, 1 / 2, 1 - 1 / (2 * ways))
-    chunks = np.where(zigzag & (np.asarray(attend) == RING), (2 * ways + 1) / (4 * ways), 1.0)
+    ways, attend, parts = np.asarray(ways), np.asarray(attend), np.asarray(ways) / ulysses
+    seen = np.where(zigzag | (attend == ULYSSES), 1 / 2, 1 - 1 / (2 * parts))
+    chunks = np.where(zigzag & passes(attend), (2 * parts + 1) / (4 * parts), 1.0)
     return (np.where(fused, seen, chunks) / ways)[()]
+
+
+def passes(attend: Amount) -> Amount:
+    """Whether keys and values pass around a ring, so that no scores are saved: on the ring, and with usp.
+
+    attend  an index in ATTEND
+    """
+    return (np.asarray(attend) == RING) | (np.asarray(attend) == USP)

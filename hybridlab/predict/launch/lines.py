@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, SELECTIVE
-from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES
+from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES, USP
 from hybridlab.predict.bytes.experts import ALL_GATHER
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan, check_plan
 
-CP = {GATHER: "allgather", RING: "p2p", ULYSSES: "a2a"}  # --cp-comm-type
+CP = {GATHER: "allgather", RING: "p2p", ULYSSES: "a2a", USP: "a2a+p2p"}  # --cp-comm-type
+HIERARCHY = "hierarchical-context-parallel-sizes"  # ranks that exchange heads, and groups around the ring
 SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # --data-parallel-sharding-strategy
 
 
@@ -118,6 +119,7 @@ def megatron(plan: Plan, shape: Shape, batch: int, precision: str = "bf16") -> l
         **_virtual(plan, shape),
         **({"sequence-parallel": ""} if plan.sequence else {}),
         **({"context-parallel-size": plan.cp, "cp-comm-type": CP[plan.attend]} if plan.cp > 1 else {}),
+        **({HIERARCHY: f"{plan.ulysses} {plan.cp // plan.ulysses}"} if plan.ulysses > 1 else {}),
         **({"expert-model-parallel-size": plan.ep} if plan.ep > 1 else {}),
         **_sharing(plan),
         **_again(plan),

@@ -91,7 +91,8 @@ def _in_layer(shape: Shape, plan: Plan, layer: int) -> dict[str, float]:
     if plan.x > 1 and layer:
         found["across"] = _along_x(shape, plan, layer, times["forward"])
     if inner and plan.cp > 1 and shape.heads:
-        keys = lambda when: context.exchanged(shape, plan.b, plan.cp, context.ATTEND[plan.attend], when, plan.t)
+        way = context.ATTEND[plan.attend]
+        keys = lambda when: context.exchanged(shape, plan.b, plan.cp, way, when, plan.t, plan.ulysses)
         found["context"] = VALUE * added(attends[when] * size for when in BOTH for _, size in keys(when))
     if inner and plan.ep > 1:
         tokens, way = _tokens(shape, plan), experts.DISPATCH[plan.dispatch]

@@ -14,14 +14,14 @@ import numpy as np
 
 from hybridlab.core.amount import Amount
 from hybridlab.predict.bytes.activations import NONE, SELECTIVE
-from hybridlab.predict.bytes.context import GATHER, ULYSSES
+from hybridlab.predict.bytes.context import GATHER, ULYSSES, USP
 
 
 class Division(NamedTuple):
     """How a model is divided, and the properties of the model that matter in addition to the lengths of its dims.
 
     copies  ranks with the same weights and different data;  owners  how many of them shard them; 0: all
-    attend, recompute  indices in the lists of their names
+    attend, recompute  indices in the lists of their names;  ulysses  ranks that exchange heads with usp, otherwise 1
     attends  whether it has attention;  routed  number of routed experts;  slots  number of experts with a capacity
     """
 
@@ -34,6 +34,7 @@ class Division(NamedTuple):
     sequence: bool = False
     scatter: bool = False
     attend: int = GATHER
+    ulysses: int = 1
     zigzag: bool = False
     recompute: int = NONE
     attends: bool = True
@@ -142,8 +143,34 @@ RULES = (
     ),
     Rule(
         "cp",
-        lambda sizes, one: np.logical_not(one.zigzag) | (sizes.get("T", 0) % (2 * one.cp) == 0),
-        lambda sizes, one: f"zigzag cuts {sizes['T']} positions into {2 * one.cp} equal parts: give a multiple of that",
+        lambda sizes, one: np.equal(one.attend, USP) | (one.ulysses == 1),
+        lambda sizes, one: f"ulysses={one.ulysses} has no effect without attend='usp': give both, or leave ulysses out",
+    ),
+    Rule(
+        "cp",
+        lambda sizes, one: (
+            np.not_equal(one.attend, USP) | ((one.ulysses > 1) & (one.ulysses < one.cp) & (one.cp % one.ulysses == 0))
+        ),
+        lambda sizes, one: (
+            f"attend='usp' divides cp={one.cp} ranks into groups, but not into several of ulysses={one.ulysses}: give "
+            "a divisor of cp between 1 and cp, or choose 'ring' or 'ulysses'"
+        ),
+    ),
+    Rule(
+        "cp",
+        lambda sizes, one: np.not_equal(one.attend, USP) | ("K" not in sizes) | (one.keys(sizes) % one.ulysses == 0),
+        lambda sizes, one: (
+            f"attend='usp' exchanges positions for heads, but ulysses={one.ulysses} does not divide the "
+            f"{one.keys(sizes)} heads of keys on a rank: give a smaller group, or choose 'ring' or 'gather'"
+        ),
+    ),
+    Rule(
+        "cp",
+        lambda sizes, one: np.not_equal(one.attend, USP) | (sizes.get("T", 0) % one.cp == 0),
+        lambda sizes, one: (
+            f"attend='usp' needs {one.cp} equal parts of {sizes['T']} positions: give a multiple of {one.cp}, or "
+            "choose 'ring' or 'gather'"
+        ),
     ),
     _whole_sequences("cp", lambda one: one.cp > 1),
     Rule(
@@ -188,10 +215,10 @@ def refuse(sizes: dict, division: Division, *asks: str) -> None:
 
     raises  ValueError in one sentence that says what to change
 
-    >>> refuse({"T": 8}, Division(cp=4, zigzag=True))
-    >>> refuse({"T": 12}, Division(cp=4, zigzag=True))
+    >>> refuse({"T": 8}, Division(cp=4))
+    >>> refuse({"T": 3}, Division(cp=4))
     Traceback (most recent call last):
-    ValueError: zigzag cuts 12 positions into 8 equal parts: give a multiple of that
+    ValueError: cp=4 cannot divide 3 positions: choose cp up to 3
     """
     for rule in RULES:
         if (rule.asks in asks or not asks) and not np.all(rule.holds(sizes, division)):

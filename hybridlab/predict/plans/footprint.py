@@ -206,7 +206,7 @@ def kept_on(shape: Shape, plan: Plan) -> Kept:
     left = kept(shape, part, plan.t, plan.sequence, plan.x, _busiest(shape, plan))
     _, keys, values, _ = context.widths(shape, plan.t)
     others = part * shape.context * (plan.cp - 1) * (plan.attend == context.GATHER)
-    unkept = plan.fused | ((plan.attend == context.RING) & (plan.cp > 1))
+    unkept = plan.fused | (context.passes(plan.attend) & (plan.cp > 1))
     return left._replace(cut=left.cut + 2 * others * (keys + values), core=left.core * np.where(unkept, 0, 1))
 
 

@@ -33,7 +33,7 @@ from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept
-from hybridlab.predict.bytes.context import RING, multiplied
+from hybridlab.predict.bytes.context import multiplied, passes
 from hybridlab.predict.bytes.experts import imbalance, weights_of_one
 from hybridlab.predict.bytes.traffic import LOSS_SUMS, Along, along_block, along_head
 from hybridlab.predict.plans.arithmetic import flops
@@ -244,8 +244,8 @@ def _attention(shape: Shape, plan: Plan, rates: Rates, software: Software = MEGA
 
     If scores are not saved, on a ring or in a fused kernel, the backward recomputes them: half a forward more.
     """
-    again, tiles = (plan.recompute != NONE) * plan.redone, plan.fused | ((plan.attend == RING) & (plan.cp > 1))
-    part = plan.cp * multiplied(plan.cp, plan.attend, plan.zigzag, plan.fused)
+    again, tiles = (plan.recompute != NONE) * plan.redone, plan.fused | (passes(plan.attend) & (plan.cp > 1))
+    part = plan.cp * multiplied(plan.cp, plan.attend, plan.zigzag, plan.fused, plan.ulysses)
     whole = kept(shape, plan.b / plan.cp, plan.t).core * part
     product = 2 * plan.b * shape.context**2 * (shape.query_width + shape.found_width) / plan.t * part / plan.cp
     speed = np.where(plan.fused, software.attention, 1.0)

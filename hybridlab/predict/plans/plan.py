@@ -27,8 +27,8 @@ class Plan(NamedTuple):
     sequence  with sequence parallelism;  scatter  each rank of tp sends its part between stages, gathered by the
               receiver
     x  ways of sharding the width: with t, AxoNN's grid;  z  how many copies shard weights in ZeRO's stage 3; 0: all
-    cp  ways of sharding the sequence;  attend  index in ATTEND: the method of attention;  zigzag  balanced causal
-        attention
+    cp  ways of sharding the sequence;  attend  index in ATTEND: the method of attention;  ulysses  ranks that
+        exchange heads, neighbours, with usp;  zigzag  balanced causal attention
     ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
     uneven  stages are unequal: some have a block more (`partition.dealt`)
 
@@ -56,6 +56,7 @@ class Plan(NamedTuple):
     z: int = 0
     cp: int = 1
     attend: int = GATHER
+    ulysses: int = 1
     zigzag: bool = False
     ep: int = 1
     dispatch: int = ALL_TO_ALL
@@ -96,6 +97,7 @@ class Plan(NamedTuple):
             self.sequence,
             self.scatter,
             self.attend,
+            self.ulysses,
             self.zigzag,
             self.recompute,
             shape.heads > 0,
@@ -127,7 +129,8 @@ class Plan(NamedTuple):
     def __str__(self) -> str:
         more = [f"p={self.p} t={self.t} d={self.d} b={self.b}"]
         more += [f"x={self.x}"] * (self.x > 1) + [f"z={self.z}"] * (self.z > 0)
-        more += [f"cp={self.cp} {ATTEND[self.attend]}" + " zigzag" * bool(self.zigzag)] * (self.cp > 1)
+        mixed = f" ulysses={self.ulysses}" * (self.ulysses > 1)
+        more += [f"cp={self.cp} {ATTEND[self.attend]}{mixed}" + " zigzag" * bool(self.zigzag)] * (self.cp > 1)
         more += [f"ep={self.ep} {DISPATCH[self.dispatch]}"] * (self.ep > 1) + [f"skew={self.skew:g}"] * (self.skew > 0)
         more += ["uneven stages"] * bool(self.uneven)
         more += ["head on all stages"] * bool(self.spread_head)
@@ -152,7 +155,8 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `NA
     "x": "ranks that shard the width: with t, AxoNN's grid",
     "z": "copies that shard the weights in ZeRO's stage 3; 0: all",
     "cp": "ranks that shard the sequence",
-    "attend": "method of attention with cp: 'gather', 'ring' or 'ulysses'",
+    "attend": "method of attention with cp: 'gather', 'ring', 'ulysses' or 'usp'",
+    "ulysses": "ranks that exchange heads with usp, neighbours",
     "zigzag": "equal work along cp",
     "ep": "ranks that shard the experts, b sequences on each",
     "dispatch": "method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'",
@@ -175,7 +179,7 @@ INSIDE_OUT = ("t", "x", "cp", "ep", "d", "p")  # ranks that differ along the fir
 CONDITIONS = ("skew", "fused", "redone", "offload", "spread_head")  # fields that are not searched
 ASKED = {  # by a switch
     "grids": ("x", "z"),
-    "contexts": ("cp", "attend", "zigzag"),
+    "contexts": ("cp", "attend", "ulysses", "zigzag"),
     "experts": ("ep", "dispatch"),
     "stages": ("uneven",),
 }

@@ -1,7 +1,8 @@
 """Scale a plan down until its ranks fit on one machine, with a small model of the same kind.
 
-Every axis that the plan uses has two ranks. All choices stay: recomputation, ZeRO, the method of attention. So the same
-program runs, with smaller sizes. Its time says nothing about the time of the plan.
+Every axis that the plan uses has two ranks; with usp, cp has four, in groups of two. All choices stay: recomputation,
+ZeRO, the method of attention. So the same program runs, with smaller sizes. Its time says nothing about the time of the
+plan.
 
 See also `predict.plans.jobs` (turns it into a job), the command line's `plan --run` and notebook 50.
 """
@@ -43,8 +44,10 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
     axes = {field: min(getattr(plan, field), 2) for field in AXES.values()}
     if plan.z:
         axes["d"] = 4
-    small = plan._replace(**axes, b=1, v=min(plan.v, 2), z=min(plan.z, 2))
-    keys = small.t * (small.cp if plan.attend == ULYSSES else 1)
+    if plan.ulysses > 1:
+        axes["cp"] = 4
+    small = plan._replace(**axes, b=1, v=min(plan.v, 2), z=min(plan.z, 2), ulysses=min(plan.ulysses, 2))
+    keys = small.t * (small.cp if plan.attend == ULYSSES else small.ulysses)
     grouped = shape.heads and shape.key_heads < shape.heads
     heads = keys * 2 if shape.heads else 0
     one = replace(

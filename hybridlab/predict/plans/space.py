@@ -8,7 +8,7 @@ import numpy as np
 from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape, divisors
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
-from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES
+from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES, USP, passes
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans.divisions import holds
 from hybridlab.predict.plans.partition import most_stages
@@ -18,8 +18,8 @@ STAGES = range(4)  # of ZeRO
 SLAB = 1 << 19  # plans whose formulas are computed at once: fewer are slower, more need memory
 CUTS = ((0, 0), (1, 0), (0, 1))  # sequence parallelism, scatter/gather: none, or one of them
 
-# the method of attention, and whether in zigzag order
-MEETINGS = ((GATHER, False), (GATHER, True), (RING, False), (RING, True), (ULYSSES, False))
+# the method of attention, the ranks that exchange heads with usp, and whether in zigzag order
+MEETINGS = ((GATHER, 1, False), (GATHER, 1, True), (RING, 1, False), (RING, 1, True), (ULYSSES, 1, False))
 
 
 def grid(
@@ -54,10 +54,10 @@ def grid(
     ways = [how for how in range(len(RECOMPUTE)) if how != SELECTIVE or not found.get("fused")]
     how, zero = _along(1, np.array(ways)), _along(2, np.array(STAGES))
     sequence, scatter = (_along(3, cut) for cut in np.array(CUTS, bool).T)
-    meetings = MEETINGS if contexts and shape.heads else MEETINGS[:1]
-    attend, zigzag = (_along(4, np.array(way)) for way in zip(*meetings))
+    meetings = _meetings(shape, devices) if contexts and shape.heads else MEETINGS[:1]
+    attend, ulysses, zigzag = (_along(4, np.array(way)) for way in zip(*meetings))
     dispatch, uneven = _along(5, np.arange(len(DISPATCH) if experts else 1)), shape.layers % (p * v) > 0
-    inside = (x, z, cp, attend, zigzag, ep, dispatch)
+    inside = (x, z, cp, attend, ulysses, zigzag, ep, dispatch)
     every = Plan(p, t, d, b, v, how, zero, sequence, scatter, *inside, uneven, **found)
     legal = _matters(every) & holds(shape.sizes, every.division(shape))
     return every, np.broadcast_to(legal & having(every, given or {}), np.broadcast_shapes(*map(np.shape, every)))
@@ -91,6 +91,12 @@ def _chunks(shape: Shape, p: int, stages: bool) -> list[int]:
     return [*range(1, most_stages(shape.layers) // p + 1)] if stages else divisors(shape.layers // p)
 
 
+def _meetings(shape: Shape, devices: int) -> list[tuple[int, int, bool]]:
+    """All methods of attention: with usp, u ranks exchange heads of keys, and a ring needs 2·u ranks or more."""
+    inner = [u for u in divisors(shape.key_heads) if 1 < u <= devices // 2]
+    return [*MEETINGS, *((USP, u, zigzag) for u in inner for zigzag in (False, True))]
+
+
 def _matters(every: Plan):
     """For each plan, whether all its options have an effect."""
     p, t, how, cp = every.p, every.t, every.recompute, every.cp
@@ -102,7 +108,7 @@ def _matters(every: Plan):
         & ((cp > 1) | ((every.attend == GATHER) & ~every.zigzag))
     )
     free = free & (((every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head))
-    return free & ((how != SELECTIVE) | ~((every.attend == RING) & (cp > 1)))
+    return free & ((how != SELECTIVE) | ~(passes(every.attend) & (cp > 1)))
 
 
 def _along(axis: int, values: np.ndarray) -> Amount:

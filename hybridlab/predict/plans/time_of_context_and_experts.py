@@ -3,7 +3,8 @@
 Along cp, `gather` waits for all keys and values, and `ulysses` for four all-to-alls. On a ring, the next keys and
 values are sent while the current ones are multiplied. So a hop is exposed only if it takes longer than its part of
 attention. In the backward a hop also sends gradients, and one more hop returns them to their owners; that one is fully
-exposed.
+exposed. With `usp`, all-to-alls are among u neighbours, and hops are between their groups: a hop has the keys and
+values of a group, of 1/u of the heads.
 
 Along ep, tokens are sent to their experts and back. Nothing overlaps with this, and all ranks wait for the busiest one.
 tp shards experts like all other layers, as in Megatron-LM (`modes.parts.cut_experts`). With sequence parallelism a rank
@@ -37,18 +38,26 @@ def along_cp(shape: Shape, plan: Plan, rates: Rates, attention: Sequence[Amount]
     """
     if not shape.heads or np.all(plan.cp == 1):
         return 0.0, 0.0
-    near, full = rates.near(plan, "cp"), plan.recompute == FULL
+    near, full, groups = rates.near(plan, "cp"), plan.recompute == FULL, np.maximum(plan.cp // plan.ulysses, 1)
 
-    def collective(way, when):
+    def collective(way, when, ways, near):
         every = context.exchanged(shape, plan.b, plan.cp, way, when, plan.t)
-        return added(rates.seconds(op, plan.cp, near, 2 * elements) for op, elements in every)
+        return added(rates.seconds(op, ways, near, 2 * elements) for op, elements in every)
 
     _, keys, values, _ = context.widths(shape, plan.t)
     part = 2 * plan.b * shape.context / plan.cp * (keys + values)
-    hop = rates.hop(plan.cp, near, part)
-    shown = lambda carried, hidden: (plan.cp - 1) * np.maximum(carried - hidden / plan.cp, 0)
-    around = shown(hop, attention[0]), shown(2 * hop, attention[1]) + hop * (plan.cp > 1)
-    of_way = [(collective("gather", when), ring, collective("ulysses", when)) for when, ring in zip(WHEN, around)]
+    hop = rates.hop(groups, near.every(plan.ulysses, groups), part)
+    shown = lambda carried, hidden: (groups - 1) * np.maximum(carried - hidden / groups, 0)
+    around = shown(hop, attention[0]), shown(2 * hop, attention[1]) + hop * (groups > 1)
+    of_way = [
+        (
+            collective("gather", when, plan.cp, near),
+            ring,
+            collective("ulysses", when, plan.cp, near),
+            ring + collective("ulysses", when, plan.ulysses, near.first(plan.ulysses)),
+        )
+        for when, ring in zip(WHEN, around)
+    ]
     forward, backward = (np.choose(plan.attend, ways) for ways in of_way)
     return forward, backward + full * forward
 
