@@ -62,7 +62,7 @@ def read_modes(chosen) -> dict:
     mesh, said = read_mesh(chosen), {name: getattr(chosen, name) for name in options()}
     for name, value in said.items():
         if value != options()[name].usual and (lacking := missing(name, mesh, said)):
-            flag, beside = (one.replace("_", "-") for one in (name, lacking))
+            flag, beside = (one.replace("_", "-").replace(" or ", " or --") for one in (name, lacking))
             raise ValueError(f"--{flag} has no effect without --{beside}: give both, or leave it out")
     return said
 

@@ -81,11 +81,12 @@ def missing(name: str, mesh: Mesh, said: dict) -> str:
 
     >>> missing("sequence", Mesh(dp=2), {}), missing("sequence", Mesh(tp=2), {}), missing("owners", Mesh(), {"zero": 0})
     ('tp', '', 'zero')
+    >>> missing("fold", Mesh(ep=2), {}), missing("fold", Mesh(cp=2), {})
+    ('tp or cp', '')
     """
     every = options()
-    other = every[name].beside
-    there = said.get(other, every[other].usual) != every[other].usual if other in every else mesh[other] > 1
-    return "" if there or not other else other
+    there = lambda one: said.get(one, every[one].usual) != every[one].usual if one in every else mesh[one] > 1
+    return "" if any(there(one) for one in every[name].beside.split(" or ") if one) else every[name].beside
 
 
 def taking_part(mesh: Mesh, chosen: dict) -> tuple[Mode, ...]:

@@ -23,6 +23,7 @@ class Division(NamedTuple):
     copies  ranks with the same weights and different data;  owners  how many of them shard them; 0: all
     attend, recompute  indices in the lists of their names
     attends  whether it has attention;  routed  number of routed experts;  slots  number of experts with a capacity
+    fold  whether whole experts are distributed over tp and cp too
     """
 
     tp: int = 1
@@ -39,6 +40,7 @@ class Division(NamedTuple):
     attends: bool = True
     routed: bool = False
     slots: bool = False
+    fold: bool = False
 
     @property
     def narrow(self) -> Amount:
@@ -99,7 +101,7 @@ def _whole_sequences(axis: str, parts: Callable) -> Rule:
         lambda sizes, one: np.logical_not(one.slots & parts(one)),
         lambda sizes, one: (
             "an expert's capacity counts tokens of full sequences, but here positions are sharded: leave capacity "
-            "out, or cp and sequence"
+            "out, or cp, sequence and fold"
         ),
     )
 
@@ -146,6 +148,7 @@ RULES = (
         lambda sizes, one: f"zigzag cuts {sizes['T']} positions into {2 * one.cp} equal parts: give a multiple of that",
     ),
     _whole_sequences("cp", lambda one: one.cp > 1),
+    _whole_sequences("fold", lambda one: one.fold),
     Rule(
         "recompute",
         lambda sizes, one: np.not_equal(one.recompute, SELECTIVE) | one.attends,
