@@ -57,6 +57,7 @@ WHOLE = (
 )  # backwards that are not split
 NETS = ("conv", "unet", "resnet")  # of pictures
 EXPERTS = ("experts", "slots")  # models of experts
+NUMBER = 5  # of experts
 MIRRORED = ("chimera", "dualpipe")  # two directions: copies of a stage along pp
 SLICES = 3
 MOST = 8  # ranks
@@ -84,7 +85,7 @@ FACTORS = {
     "sizes": ("even", "odd"),
 }
 PLACED = ("axes", "first", "grown")  # which make the mesh
-OTHERS = ("zero", "stream", "attend", "dispatch", "recompute", "schedule", "order", "model", "sizes")
+OTHERS = ("zero", "stream", "attend", "dispatch", "fold", "recompute", "schedule", "order", "model", "sizes")
 BOUND = PLACED + OTHERS  # of which `legal` speaks
 FREE = tuple(name for name in FACTORS if name not in BOUND)
 FACTORS = {name: FACTORS[name] for name in (*BOUND, *FREE)}
@@ -104,7 +105,10 @@ OF_NETS = (
         "schedule": tuple(name for name in FEW if name not in SLICED),
         "grown": ("", "dp4", "pp4", "h4", "w3"),
         "order": ("written", "ahead"),
-        **{name: FACTORS[name][:1] for name in ("stream", "attend", "dispatch", "keys", "style", "dropout", "sizes")},
+        **{
+            name: FACTORS[name][:1]
+            for name in ("stream", "attend", "dispatch", "fold", "keys", "style", "dropout", "sizes")
+        },
     }
 )
 
@@ -153,6 +157,7 @@ ON_MESH = {
     "stream": lambda mesh, stream: stream == "whole" or (mesh["tp"] > 1 and (stream != "scatter" or mesh["pp"] > 1)),
     "attend": lambda mesh, attend: attend == "gather" or mesh["cp"] > 1,
     "dispatch": lambda mesh, dispatch: dispatch == "all_to_all" or mesh["ep"] > 1,
+    "fold": lambda mesh, fold: not fold or mesh["tp"] * mesh["cp"] > 1 and _folded(mesh) <= NUMBER,
     "model": lambda mesh, model: (
         mesh["x" if model in EXPERTS else "ep"] == 1 and (model in NETS) == (mesh["h"] * mesh["w"] > 1)
     ),
@@ -176,11 +181,16 @@ def _together(one) -> bool:
     rules = (
         one["stream"] == "whole" or mesh["cp"] == 1 or one["sizes"] == "even",  # both cut the positions
         one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] != "sequence"),  # slots are for whole sequences
+        not one["fold"] or (one["model"] == "experts" and one["dispatch"] == "all_to_all"),
         one["recompute"] == "none" or one["schedule"] in WHOLE,
         one["schedule"] not in SLICED or _in_slices(one, mesh),
         one["order"] != "driven" or _one_chain(one, mesh),
     )
     return all(rules)
+
+
+def _folded(mesh):
+    return mesh["ep"] * mesh["cp"] * mesh["tp"]
 
 
 def _in_slices(one, mesh):
@@ -202,7 +212,7 @@ def shape_of(one: dict) -> Shape:
     experts = {}
     if one["model"] in EXPERTS:
         routing = Routing(balance="bias") if one["model"] == "experts" else Routing("sigmoid", capacity=1.0)
-        experts = {"experts": 5, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
+        experts = {"experts": NUMBER, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
     keys = one["keys"] or (1 if one["schedule"] in SLICED else 0)  # slices need attention
     latents = LATENTS[keys] if one["style"] == "latent" else {}
     return Shape(
@@ -228,7 +238,8 @@ def asked(one: dict) -> tuple[Mesh, dict]:
         again = gpipe(mesh["pp"], number, recompute="except_last")
         name = replicate(again, mesh.played) if mesh["dp"] > 1 else again
     zero, _, owners = one["zero"].partition(" of ")
-    more = {what: one[what] for what in ("sums", "attend", "dispatch", "recompute", "optimizer", "accumulate", "clip")}
+    names = ("sums", "attend", "dispatch", "fold", "recompute", "optimizer", "accumulate", "clip")
+    more = {what: one[what] for what in names}
     if owners:
         more["owners"] = int(owners)
     ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}
@@ -247,7 +258,7 @@ def name_of(one: dict) -> str:
     mesh = "-".join(f"{axis}{length}" for axis, length in mesh_of(one).axes.items())
     words = [mesh, one["schedule"], f"zero{one['zero']}".replace(" ", "") * (one["zero"] != "0"), one["model"]]
     words += [one[what] for what in ("stream", "attend", "recompute", "order", "sums", "optimizer", "sizes", "style")]
-    words.append(f"kv{one['keys']}")
+    words += ["folded"] * one["fold"] + [f"kv{one['keys']}"]
     words += [f"{what}{one[what]}" for what in ("dropout", "accumulate", "clip") if one[what] not in (0.0, 1, None)]
     usual = ("", "plain", "whole", "gather", "written", "after", "none", "sgd", "even", "gpt", "kv4")
     return ",".join(word for word in words if word not in usual).replace(" ", "+")

@@ -106,7 +106,7 @@ class ExpertParallel(Mode):
                 layer.dispatch = dispatch
 
     def exchange(self, comm, job):
-        return Exchanges(comm, self._owned(job), self._group(comm, job))
+        return Exchanges(comm, self._owned(job))
 
     def _group(self, comm, job) -> tuple[int, ...]:
         """The ranks among which the experts are distributed that meet this one."""

@@ -148,15 +148,14 @@ class Exchanges:
     """The all-to-alls between the layers of blocks in parts (`training.models.parts`): started here and waited for
     later.
 
-    comm   the communicator
+    comm   the communicator along ep
     owned  the number of experts of each rank
-    axis   the axis along which experts are distributed, or the ranks
 
     A stage is one of a block's three layers. After the first, rows are sent to their experts; after the second, back.
     """
 
-    def __init__(self, comm, owned: Sequence[int], axis: Axis = "ep"):
-        self.comm, self.owned, self.axis, self.ways = comm, owned, axis, {}
+    def __init__(self, comm, owned: Sequence[int]):
+        self.comm, self.owned, self.ways = comm, owned, {}
 
     def __call__(self, action, tensors) -> list[Message]:
         """Messages in the order of the tensors that leave a stage on the edge of a SEND; only the rows travel."""
@@ -164,8 +163,8 @@ class Exchanges:
         whose, forward = (block, action.microbatch), action.kind == "SEND_F"
         x, rows, *others = tensors
         if forward and layer == ATTENTION:
-            counts_RE = self.comm.all_gather(others[-1][None], self.axis)
-            self.ways[whose] = Way(self.comm, counts_RE, self.owned, self.axis)
+            counts_RE = self.comm.all_gather(others[-1][None], "ep")
+            self.ways[whose] = Way(self.comm, counts_RE, self.owned)
             others[-1] = self.ways[whose].counts_E
         way = self.ways[whose]
         travelling = way.there(rows) if forward == (layer == ATTENTION) else way.home(rows)
