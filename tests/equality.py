@@ -18,7 +18,9 @@ import hybridlab
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.modes.expert_parallel import WAYS
 from hybridlab.modes.registry import modes
+from hybridlab.predict.bytes.experts import DISPATCH
 from hybridlab.scheduling.gpipe import gpipe
 from hybridlab.scheduling.registry import schedule
 from hybridlab.scheduling.replicate import replicate
@@ -57,6 +59,7 @@ WHOLE = (
 )  # backwards that are not split
 NETS = ("conv", "unet", "resnet")  # of pictures
 EXPERTS = ("experts", "slots")  # models of experts
+FOLDED = WAYS[-1]
 NUMBER = 5  # of experts
 MIRRORED = ("chimera", "dualpipe")  # two directions: copies of a stage along pp
 SLICES = 3
@@ -85,7 +88,7 @@ FACTORS = {
     "sizes": ("even", "odd"),
 }
 PLACED = ("axes", "first", "grown")  # which make the mesh
-OTHERS = ("zero", "stream", "attend", "dispatch", "fold", "recompute", "schedule", "order", "model", "sizes")
+OTHERS = ("zero", "stream", "attend", "dispatch", "recompute", "schedule", "order", "model", "sizes")
 BOUND = PLACED + OTHERS  # of which `legal` speaks
 FREE = tuple(name for name in FACTORS if name not in BOUND)
 FACTORS = {name: FACTORS[name] for name in (*BOUND, *FREE)}
@@ -95,6 +98,7 @@ OF_TESTS = FACTORS | {
     "model": ("plain", "tied skips", "experts", "slots"),
     "schedule": FEW,
     "zero": ("0", "1", "2", "3", "3 of 2"),
+    "dispatch": DISPATCH,  # folded experts: tests/modes/test_folded_experts.py, and the soak
     "grown": ("", "dp4", "pp4", "tp4"),
 }
 OF_NETS = (
@@ -105,10 +109,7 @@ OF_NETS = (
         "schedule": tuple(name for name in FEW if name not in SLICED),
         "grown": ("", "dp4", "pp4", "h4", "w3"),
         "order": ("written", "ahead"),
-        **{
-            name: FACTORS[name][:1]
-            for name in ("stream", "attend", "dispatch", "fold", "keys", "style", "dropout", "sizes")
-        },
+        **{name: FACTORS[name][:1] for name in ("stream", "attend", "dispatch", "keys", "style", "dropout", "sizes")},
     }
 )
 
@@ -156,8 +157,9 @@ ON_MESH = {
     ),
     "stream": lambda mesh, stream: stream == "whole" or (mesh["tp"] > 1 and (stream != "scatter" or mesh["pp"] > 1)),
     "attend": lambda mesh, attend: attend == "gather" or mesh["cp"] > 1,
-    "dispatch": lambda mesh, dispatch: dispatch == "all_to_all" or mesh["ep"] > 1,
-    "fold": lambda mesh, fold: not fold or mesh["tp"] * mesh["cp"] > 1 and _folded(mesh) <= NUMBER,
+    "dispatch": lambda mesh, dispatch: (
+        dispatch == "all_to_all" or (_folds(mesh) if dispatch == FOLDED else mesh["ep"] > 1)
+    ),
     "model": lambda mesh, model: (
         mesh["x" if model in EXPERTS else "ep"] == 1 and (model in NETS) == (mesh["h"] * mesh["w"] > 1)
     ),
@@ -181,7 +183,7 @@ def _together(one) -> bool:
     rules = (
         one["stream"] == "whole" or mesh["cp"] == 1 or one["sizes"] == "even",  # both cut the positions
         one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] != "sequence"),  # slots are for whole sequences
-        not one["fold"] or (one["model"] == "experts" and one["dispatch"] == "all_to_all"),
+        one["dispatch"] != FOLDED or one["model"] == "experts",
         one["recompute"] == "none" or one["schedule"] in WHOLE,
         one["schedule"] not in SLICED or _in_slices(one, mesh),
         one["order"] != "driven" or _one_chain(one, mesh),
@@ -189,8 +191,10 @@ def _together(one) -> bool:
     return all(rules)
 
 
-def _folded(mesh):
-    return mesh["ep"] * mesh["cp"] * mesh["tp"]
+def _folds(mesh):
+    """Whether whole experts can be distributed over tp and cp too."""
+    further = mesh["tp"] * mesh["cp"]
+    return further > 1 and mesh["ep"] * further <= NUMBER
 
 
 def _in_slices(one, mesh):
@@ -238,8 +242,9 @@ def asked(one: dict) -> tuple[Mesh, dict]:
         again = gpipe(mesh["pp"], number, recompute="except_last")
         name = replicate(again, mesh.played) if mesh["dp"] > 1 else again
     zero, _, owners = one["zero"].partition(" of ")
-    names = ("sums", "attend", "dispatch", "fold", "recompute", "optimizer", "accumulate", "clip")
-    more = {what: one[what] for what in names}
+    more = {what: one[what] for what in ("sums", "attend", "dispatch", "recompute", "optimizer", "accumulate", "clip")}
+    if one["dispatch"] == FOLDED:
+        more |= {"dispatch": "all_to_all", "fold": True}
     if owners:
         more["owners"] = int(owners)
     ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}
@@ -257,8 +262,9 @@ def name_of(one: dict) -> str:
     """A combination in one word: what is not as usual."""
     mesh = "-".join(f"{axis}{length}" for axis, length in mesh_of(one).axes.items())
     words = [mesh, one["schedule"], f"zero{one['zero']}".replace(" ", "") * (one["zero"] != "0"), one["model"]]
+    words += [one["dispatch"] * (one["dispatch"] == FOLDED)]
     words += [one[what] for what in ("stream", "attend", "recompute", "order", "sums", "optimizer", "sizes", "style")]
-    words += ["folded"] * one["fold"] + [f"kv{one['keys']}"]
+    words.append(f"kv{one['keys']}")
     words += [f"{what}{one[what]}" for what in ("dropout", "accumulate", "clip") if one[what] not in (0.0, 1, None)]
     usual = ("", "plain", "whole", "gather", "written", "after", "none", "sgd", "even", "gpt", "kv4")
     return ",".join(word for word in words if word not in usual).replace(" ", "+")

@@ -128,7 +128,7 @@ def _calibrated(chosen, shape, machine, fixed):
 
 def _fixed(chosen) -> dict:
     given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
-    given |= {name: getattr(chosen, name) for name in ("zero", "zigzag", "skew", "fused", *BY_NAME)}
+    given |= {name: getattr(chosen, name) for name in ("zero", "zigzag", "fold", "skew", "fused", *BY_NAME)}
     return {field: value for field, value in given.items() if value is not None}
 
 
@@ -264,6 +264,7 @@ def _add_fixed(one):
         "--zigzag", action="store_true", default=None, help="balance causal attention across cp ranks (zigzag order)"
     )
     one.flag("--dispatch", metavar="NAME", help="fix how tokens are sent to experts along ep: all_to_all or all_gather")
+    one.flag("--fold", action="store_true", default=None, help="distribute whole experts over the tp and cp ranks too")
     one.flag("--skew", type=float, metavar="X", help="Zipf exponent of the load of experts (default 0: equal load)")
     one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
     one.flag("--unfused", action="store_false", dest="fused", help="assume attention that stores its scores")

@@ -44,6 +44,7 @@ from hybridlab.predict.bytes.experts import DISPATCH, exchanged
 from hybridlab.predict.plans import divisions
 
 EXPERTS = Dispatches, Routes, ByExpert  # a layer with experts, complete or split in parts
+WAYS = (*DISPATCH, "folded")
 FOLDED = "ep", "cp", "tp"  # the axes whose ranks see different tokens
 COUNT = 8  # bytes of one count of tokens, or of one expert's number
 
@@ -58,7 +59,7 @@ class ExpertParallel(Mode):
             False, "with tp or cp: distribute whole experts over these ranks too, as over ep", beside="tp or cp"
         ),
     }
-    factors = {"dispatch": DISPATCH, "fold": (False, True)}
+    factors = {"dispatch": WAYS}
 
     def takes_part(self, mesh, chosen):
         return chosen["fold"] or super().takes_part(mesh, chosen)

@@ -99,4 +99,5 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
         **({"scatter": True} if plan.scatter else {}),
         **({"attend": ATTEND[plan.attend], "zigzag": bool(plan.zigzag)} if plan.cp > 1 else {}),
         **({"dispatch": DISPATCH[plan.dispatch]} if plan.ep > 1 else {}),
+        **({"fold": True} if plan.fold else {}),
     }

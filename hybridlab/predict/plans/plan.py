@@ -30,6 +30,7 @@ class Plan(NamedTuple):
     cp  ways of sharding the sequence;  attend  index in ATTEND: the method of attention;  zigzag  balanced causal
         attention
     ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
+    fold  whole experts are distributed over t and cp too
     uneven  stages are unequal: some have a block more (`partition.dealt`)
 
     Four more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
@@ -58,6 +59,7 @@ class Plan(NamedTuple):
     zigzag: bool = False
     ep: int = 1
     dispatch: int = ALL_TO_ALL
+    fold: bool = False
     uneven: bool = False
     skew: float = 0.0
     fused: bool = False
@@ -70,11 +72,25 @@ class Plan(NamedTuple):
         return self.p * self.t * self.x * self.cp * self.ep * self.d
 
     @property
+    def expert_ways(self) -> Amount:
+        """The number of ranks among which the experts of a block are distributed.
+
+        >>> print(Plan(t=2, cp=2, ep=4).expert_ways, Plan(t=2, cp=2, ep=4, fold=True).expert_ways)
+        4 16
+        """
+        return self.ep * where(self.fold, self.cp * self.t, 1)
+
+    @property
+    def expert_shards(self) -> Amount:
+        """The number of ranks along tp that shard one expert."""
+        return where(self.fold, 1, self.t)
+
+    @property
     def copies(self) -> tuple[Amount, Amount]:
         """(number of ranks with the same expert weights, number with the same other weights); they see different
         tokens.
         """
-        return self.cp * self.d, self.cp * self.ep * self.d
+        return where(self.fold, 1, self.cp) * self.d, self.cp * self.ep * self.d
 
     @property
     def sharers(self) -> tuple[Amount, Amount]:
@@ -99,6 +115,7 @@ class Plan(NamedTuple):
             shape.heads > 0,
             shape.experts > 1,
             shape.experts > 1 and shape.routing.capacity is not None,
+            self.fold,
         )
 
     def microbatches(self, batch: int) -> Amount:
@@ -126,7 +143,8 @@ class Plan(NamedTuple):
         more = [f"p={self.p} t={self.t} d={self.d} b={self.b}"]
         more += [f"x={self.x}"] * (self.x > 1) + [f"z={self.z}"] * (self.z > 0)
         more += [f"cp={self.cp} {ATTEND[self.attend]}" + " zigzag" * bool(self.zigzag)] * (self.cp > 1)
-        more += [f"ep={self.ep} {DISPATCH[self.dispatch]}"] * (self.ep > 1) + [f"skew={self.skew:g}"] * (self.skew > 0)
+        more += [f"ep={self.ep} {DISPATCH[self.dispatch]}"] * (self.ep > 1) + ["folded experts"] * bool(self.fold)
+        more += [f"skew={self.skew:g}"] * (self.skew > 0)
         more += ["uneven stages"] * bool(self.uneven)
         more += [f"v={self.v}"] * (self.v > 1) + [f"{RECOMPUTE[self.recompute]} recomputation"] * (
             self.recompute > NONE
@@ -153,6 +171,7 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `NA
     "zigzag": "equal work along cp",
     "ep": "ranks that shard the experts, b sequences on each",
     "dispatch": "method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'",
+    "fold": "whole experts are distributed over t and cp too",
     "uneven": "stages may differ by a block, when p·v does not divide the layers",
     "skew": "Zipf's exponent of the popularity of experts; 0: equal",
     "fused": "attention is one kernel, which stores no scores",
@@ -172,7 +191,7 @@ CONDITIONS = ("skew", "fused", "redone", "offload")  # fields that are not searc
 ASKED = {  # by a switch
     "grids": ("x", "z"),
     "contexts": ("cp", "attend", "zigzag"),
-    "experts": ("ep", "dispatch"),
+    "experts": ("ep", "dispatch", "fold"),
     "stages": ("uneven",),
 }
 NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH}  # fields that are indices in a list of names
@@ -275,12 +294,20 @@ def _ways(of: int) -> str:
 
 
 def _check_experts(plan: Plan, shape: Shape):
-    """Equal numbers of experts along ep, and integer numbers of tokens for them."""
-    if shape.experts == 1 and plan.ep > 1:
-        raise ValueError(f"ep = {plan.ep} distributes experts, but this model has none: leave ep out")
-    if shape.experts % plan.ep:
+    """Equal numbers of experts on ranks, and integer numbers of tokens for them."""
+    if shape.experts == 1 and (plan.ep > 1 or plan.fold):
+        asked = "fold=True" if plan.fold else f"ep = {plan.ep}"
+        raise ValueError(
+            f"{asked} distributes experts, but this model has none: leave {'fold' if plan.fold else 'ep'} out"
+        )
+    if plan.fold and plan.t * plan.cp == 1:
+        raise ValueError("fold=True has no effect without t or cp: give one of them, or leave fold out")
+    if plan.fold and plan.dispatch != ALL_TO_ALL:
+        raise ValueError("fold=True sends tokens by an all-to-all: leave dispatch out, or fold")
+    if shape.experts % plan.expert_ways:
+        axes = "ep·cp·t" if plan.fold else "ep"
         ways = _ways(shape.experts)
-        raise ValueError(f"ep = {plan.ep} must divide the {shape.experts} experts: choose it from {ways}")
+        raise ValueError(f"{axes} = {plan.expert_ways} must divide the {shape.experts} experts: choose it from {ways}")
 
 
 def named(sizes: dict) -> Plan:
