@@ -164,6 +164,7 @@ def run(
     attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
     zigzag: bool = False,
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    fold: bool = False,
     sequence: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
@@ -231,6 +232,7 @@ def run(
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
     dispatch       with ep: how tokens are sent to their experts
+    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
@@ -300,6 +302,7 @@ def check(
     attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
     zigzag: bool = False,
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    fold: bool = False,
     sequence: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
@@ -363,6 +366,7 @@ def check(
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
     dispatch       with ep: how tokens are sent to their experts
+    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
@@ -436,6 +440,7 @@ def train(
     attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
     zigzag: bool = False,
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    fold: bool = False,
     sequence: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
@@ -496,6 +501,7 @@ def train(
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
     dispatch       with ep: how tokens are sent to their experts
+    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
@@ -578,6 +584,7 @@ def dry_run(
     attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
     zigzag: bool = False,
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    fold: bool = False,
     sequence: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
@@ -641,6 +648,7 @@ def dry_run(
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
     dispatch       with ep: how tokens are sent to their experts
+    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
@@ -690,6 +698,7 @@ def plan(
     zigzag: bool | None = None,
     ep: int | None = None,
     dispatch: str | None = None,
+    fold: bool | None = None,
     uneven: bool | None = None,
     skew: float | None = None,
     fused: bool | None = None,
@@ -725,6 +734,7 @@ def plan(
     zigzag     equal work along cp
     ep         ranks that shard the experts, b sequences on each
     dispatch   method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
+    fold       whole experts are distributed over t and cp too
     uneven     stages may differ by a block, when p·v does not divide the layers
     skew       Zipf's exponent of the popularity of experts; 0: equal
     fused      attention is one kernel, which stores no scores
@@ -764,6 +774,7 @@ def memory(
     zigzag: bool | None = None,
     ep: int | None = None,
     dispatch: str | None = None,
+    fold: bool | None = None,
     uneven: bool | None = None,
     skew: float | None = None,
     fused: bool | None = None,
@@ -792,6 +803,7 @@ def memory(
     zigzag     equal work along cp
     ep         ranks that shard the experts, b sequences on each
     dispatch   method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
+    fold       whole experts are distributed over t and cp too
     uneven     stages may differ by a block, when p·v does not divide the layers
     skew       Zipf's exponent of the popularity of experts; 0: equal
     fused      attention is one kernel, which stores no scores
