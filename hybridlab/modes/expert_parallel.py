@@ -28,8 +28,8 @@ its part of a sharded stream, or of a full one (`cut_experts.divided`).
 Memory is the same, and GEMMs are wider. The price is balance: the ranks of tp share the tokens of a popular expert that
 is sharded, while a folded expert has one rank.
 
-Source: Lepikhin et al. 2020, arXiv:2006.16668; folding, Liu et al. 2025, arXiv:2504.14960. Relatives: `dispatch`, which sends tokens there and back;
-`training.models.experts`; notebook 32.
+Source: Lepikhin et al. 2020, arXiv:2006.16668; folding, Liu et al. 2025, arXiv:2504.14960. Relatives: `dispatch`, which
+sends tokens there and back; `training.models.experts`; notebook 32.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ class ExpertParallel(Mode):
         return chosen["fold"] or super().takes_part(mesh, chosen)
 
     def met(self, job):
-        """The axes over which experts are distributed, in the order of the mesh: a rank's place is that in its group."""
+        """The axes over which experts are distributed, in mesh order: a rank's place is that in its group."""
         along = FOLDED if job["fold"] else self.axes
         return tuple(axis for axis, length in job.mesh.axes.items() if axis in along and length > 1)
 
@@ -86,7 +86,7 @@ class ExpertParallel(Mode):
             raise ValueError(f"{said} distributes experts, but this model has none: {remedy}")
         if job["fold"] and job["dispatch"] != "all_to_all":
             raise ValueError(
-                f"dispatch={job['dispatch']!r} gathers the tokens of rows, and fold=True has parts of rows: leave one out"
+                f"dispatch={job['dispatch']!r} gathers full rows, and fold=True has parts of rows: leave one out"
             )
         divisions.refuse(job.sizes, job.division, "fold")
         if experts < ways:

@@ -175,14 +175,8 @@ class Job:
         """The letters that may be shorter than the axis that cuts them."""
         return "".join(mode.copied for mode in self.modes)
 
-    @property
-    def leading(self) -> str:
-        """The letters that have their axes for themselves in a parameter."""
-        return "".join(mode.leading for mode in self.modes)
-
     def rules(self, what: str = "rules", but: Collection[str] = ()) -> dict[str, str]:
-        """The merged tables of all modes: "rules" of parameters, "data", "between" or "stream"; modes of the axes `but`
-        left out."""
+        """The merged tables of modes, without those of the axes `but`: "rules" of parameters, "data", "stream", …"""
         return joined((mode.name, getattr(mode, what)(self)) for mode in self.modes if mode.axis not in but)
 
     @cached_property

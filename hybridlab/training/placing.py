@@ -31,7 +31,8 @@ def layout_of(job) -> Layout:
 def _cut(job) -> list[Param]:
     """Every parameter, reduced over the copies of its stages, and cut according to all modes' rules."""
     rules, every = job.rules(), [replace(param, partial=PLAYED) for param in job.records]
-    about = rules, job.mesh, job.sizes, job.apart, job.copied, job.leading
+    leading = "".join(mode.leading for mode in job.modes)
+    about = rules, job.mesh, job.sizes, job.apart, job.copied, leading
     return [replace(param, **placed(param, *about)) for param in every]
 
 

@@ -1,4 +1,4 @@
-"""Folded experts, whole ones over ep, cp and tp: equal to one device, every byte claimed, 1/tp of the bytes; mutants."""
+"""Folded experts, over ep, cp and tp: equal to one device, every byte claimed, 1/tp of the bytes; mutants."""
 
 from dataclasses import replace
 
@@ -82,8 +82,12 @@ def test_a_rank_has_whole_experts_and_its_hidden_units_of_other_mlps():
     [
         ("ep·tp=4 cannot distribute 3 experts: choose ep·tp up to 3", BOTH, {"model": replace(SMALL, experts=3)}),
         ("fold=True distributes experts, but this model has none: leave fold out", hl.Mesh(tp=2), {"model": Shape()}),
-        ("fold=True has no effect without tp or cp: give one of them, or leave fold out", hl.Mesh(ep=2), {"model": SMALL}),
-        ("gathers the tokens of rows, and fold=True has parts of rows", BOTH, {"dispatch": "all_gather"}),
+        (
+            "fold=True has no effect without tp or cp: give one of them",
+            hl.Mesh(ep=2),
+            {"model": SMALL},
+        ),
+        ("gathers full rows, and fold=True has parts of rows", BOTH, {"dispatch": "all_gather"}),
         (
             "leave capacity out, or cp, sequence and fold",
             BOTH,

@@ -28,7 +28,9 @@ def holds_for_all_copies(loads=(5.0, 3.0, 2.0, 1.0), ranks=2, slots=6):
     """The bound, and the greedy copies, against all ways to copy and to place."""
     ways = itertools.product(range(len(loads)), repeat=slots)
     placements = (
-        [one[: slots // ranks], one[slots // ranks :]] for one in map(sorted, ways) if set(one) == set(range(len(loads)))
+        [one[: slots // ranks], one[slots // ranks :]]
+        for one in map(sorted, ways)
+        if set(one) == set(range(len(loads)))
     )
     found = set()
     for one in placements:

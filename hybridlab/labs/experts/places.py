@@ -77,7 +77,7 @@ def _rank(x, top, rank, held):
 
 
 def traded() -> Chooser:
-    """What folding saves and costs, for some lengths of tp and some skews."""
+    """The bytes that folding saves and the balance that it costs, for some lengths of tp and some skews."""
     choices = {"tp": ("tp", [1, *WAYS], 4), "exponent": ("exponent", list(SKEWS), "0.6")}
     return Chooser(traded_still, choices, [{}])
 

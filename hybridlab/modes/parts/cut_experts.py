@@ -12,9 +12,9 @@ partial sums are sent back to the ranks of the tokens.
 
 The number of tokens is not known in advance, so they are sent as an all-to-all: uneven parts need no padding.
 
-*Folded* experts (`fold`) are whole, and distributed over tp as well: see `expert_parallel`. Ranks along tp then must
-have different tokens. A sharded stream has them, and nothing is sent along tp. Of a full stream, each rank takes an
-equal part before the dispatch, and the parts of the outputs are gathered after it: n·h forward, n·(h + k) backward,
+*Folded* experts (`fold`) are unsharded, and distributed over tp as well: see `expert_parallel`. Ranks along tp then
+must have different tokens. A sharded stream has them, and nothing is sent along tp. Of a full stream, each rank takes
+an equal part before the dispatch, and the parts of the outputs are gathered after it: n·h forward, n·(h + k) backward,
 half of the all-reduces on the wire.
 
 Source: NVIDIA/Megatron-LM, expert tensor parallelism, megatron/core/transformer/moe/token_dispatcher.py. Relatives:
@@ -46,7 +46,7 @@ def cut(layer, comm, sequence: bool):
 
 
 def fold(layer, comm, sequence: bool):
-    """Make a layer dispatch different tokens on each rank along tp, in place; its experts are whole."""
+    """Make a layer dispatch different tokens on each rank along tp, in place; its experts are unsharded."""
     if not sequence:
         layer.dispatch = partial(divided, layer.dispatch, comm)
 

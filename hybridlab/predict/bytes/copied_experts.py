@@ -17,6 +17,8 @@ by Zipf's law; `predict.plans.hot_expert`, the time of a skew; notebook 32.
 
 from collections.abc import Sequence
 
+from hybridlab.core.added import added
+
 Placed = tuple[tuple[int, ...], ...]
 
 
@@ -71,7 +73,7 @@ def busiest(loads: Sequence[float], placed: Sequence[Sequence[int]]) -> float:
     """
     every = [expert for its in placed for expert in its]
     each = [load / max(every.count(expert), 1) for expert, load in enumerate(loads)]
-    return max(sum(each[expert] for expert in its) for its in placed) * len(placed) / sum(loads)
+    return max(added(each[expert] for expert in its) for its in placed) * len(placed) / added(loads)
 
 
 def bound(loads: Sequence[float], ranks: int, slots: int) -> float:
@@ -83,4 +85,4 @@ def bound(loads: Sequence[float], ranks: int, slots: int) -> float:
     (2.4, 1.0)
     """
     largest = max(load / number for load, number in zip(loads, copied(loads, slots)))
-    return max(1.0, largest * ranks / sum(loads))
+    return max(1.0, largest * ranks / added(loads))

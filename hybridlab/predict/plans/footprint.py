@@ -16,8 +16,9 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import NONE, Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
+from hybridlab.predict.plans.given import unequal
 from hybridlab.predict.plans.partition import lengths
-from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named, unequal
+from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named
 from hybridlab.predict.plans.ranges import refuse_numbers, refuse_sizes
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.signatures import spelled

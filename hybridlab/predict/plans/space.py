@@ -45,7 +45,7 @@ def grid(
     stages, and an unsharded sequence; selective recomputation needs saved scores.
 
     grids  also AxoNN's grids: x shards the width, and ZeRO 3 shards among only z of the copies
-    contexts  also cp, with all methods of attention;  experts  also ep, with both methods of dispatch, and folded experts
+    contexts  also cp, with all methods of attention;  experts  also ep, with both methods of dispatch, and folding
     stages  also p·v that does not divide the layers, so that some stages have an extra block
     given  fields that are fixed: no other value of these sizes is listed
     found  fields that are not searched: `plan.CONDITIONS`

@@ -5,11 +5,11 @@ values are sent while the current ones are multiplied. So a hop is exposed only 
 attention. In the backward a hop also sends gradients, and one more hop returns them to their owners; that one is fully
 exposed.
 
-Along ep, tokens are sent to their experts and back. Nothing overlaps with this, and all ranks wait for the busiest one.
-tp shards experts like all other layers, as in Megatron-LM (`modes.parts.cut_experts`). With sequence parallelism a rank
-of tp sends its own positions, and the received tokens are gathered along tp: `performance` counts this as an all-reduce
-along tp. Folded experts are whole and have one group of ranks, along t, cp and ep: a rank sends only its own tokens, also
-of a full stream, and nothing is gathered along tp afterwards.
+Along ep, tokens are sent to their experts and back. Nothing overlaps with this, and all ranks wait for the busiest
+one. tp shards experts like all other layers, as in Megatron-LM (`modes.parts.cut_experts`). With sequence parallelism
+a rank of tp sends its own positions, and the received tokens are gathered along tp: `performance` counts this as an
+all-reduce along tp. Folded experts are unsharded and have one group of ranks, along t, cp and ep: a rank sends only
+its own tokens, also of a full stream, and nothing is gathered along tp afterwards.
 
 See also `predict.bytes.context` and `predict.bytes.experts` (the same in elements), `predict.time.ring` (the number of
 positions that hide a hop) and `predict.plans.performance`.
