@@ -84,7 +84,7 @@ def _wrong(loads, ranks: int, slots: int, value) -> str:
 
 
 TASKS: dict[str, Task] = {
-    "experts.fold": varying(_fold, ways=(4, 2, 8)),
+    "experts.fold": varying(_fold, ways=(4, 8, 6)),
     "experts.copies": task(
         "Write my_places(loads, ranks, slots). loads has the load of each expert; slots is a multiple of ranks, and at "
         "least the number of experts. Return a list for each rank: the numbers of its experts, slots/ranks of them. An "
