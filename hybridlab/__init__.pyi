@@ -166,6 +166,7 @@ def run(
     zigzag: bool = False,
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    fold: bool = False,
     sequence: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
@@ -236,6 +237,7 @@ def run(
                    attention
     zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
+    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
@@ -307,6 +309,7 @@ def check(
     zigzag: bool = False,
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    fold: bool = False,
     sequence: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
@@ -373,6 +376,7 @@ def check(
                    attention
     zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
+    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
@@ -448,6 +452,7 @@ def train(
     zigzag: bool = False,
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    fold: bool = False,
     sequence: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
@@ -511,6 +516,7 @@ def train(
                    attention
     zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
+    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
@@ -595,6 +601,7 @@ def dry_run(
     zigzag: bool = False,
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    fold: bool = False,
     sequence: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
@@ -661,6 +668,7 @@ def dry_run(
                    attention
     zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
+    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
@@ -711,6 +719,7 @@ def plan(
     zigzag: bool | None = None,
     ep: int | None = None,
     dispatch: str | None = None,
+    fold: bool | None = None,
     uneven: bool | None = None,
     skew: float | None = None,
     fused: bool | None = None,
@@ -748,6 +757,7 @@ def plan(
     zigzag       equal work along cp
     ep           ranks that shard the experts, b sequences on each
     dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
+    fold         whole experts are distributed over t and cp too
     uneven       stages may differ by a block, when p·v does not divide the layers
     skew         Zipf's exponent of the popularity of experts; 0: equal
     fused        attention is one kernel, which stores no scores
@@ -789,6 +799,7 @@ def memory(
     zigzag: bool | None = None,
     ep: int | None = None,
     dispatch: str | None = None,
+    fold: bool | None = None,
     uneven: bool | None = None,
     skew: float | None = None,
     fused: bool | None = None,
@@ -819,6 +830,7 @@ def memory(
     zigzag       equal work along cp
     ep           ranks that shard the experts, b sequences on each
     dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
+    fold         whole experts are distributed over t and cp too
     uneven       stages may differ by a block, when p·v does not divide the layers
     skew         Zipf's exponent of the popularity of experts; 0: equal
     fused        attention is one kernel, which stores no scores

@@ -18,7 +18,9 @@ import hybridlab
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.modes.expert_parallel import WAYS
 from hybridlab.modes.registry import modes
+from hybridlab.predict.bytes.experts import DISPATCH
 from hybridlab.scheduling.gpipe import gpipe
 from hybridlab.scheduling.registry import schedule
 from hybridlab.scheduling.replicate import replicate
@@ -60,6 +62,8 @@ WHOLE = (
 )  # backwards that are not split
 NETS = ("conv", "unet", "resnet")  # of pictures
 EXPERTS = ("experts", "slots")  # models of experts
+FOLDED = WAYS[-1]
+NUMBER = 5  # of experts
 MIRRORED = ("chimera", "dualpipe")  # two directions: copies of a stage along pp
 SLICES = 3
 MOST = 8  # ranks
@@ -98,6 +102,7 @@ OF_TESTS = FACTORS | {
     "schedule": FEW,
     "zero": ("0", "1", "2", "3", "3 of 2"),
     "grown": ("", "dp4", "pp4", "tp4", "cp4"),
+    "dispatch": DISPATCH,  # folded experts: tests/modes/test_folded_experts.py, and the soak
 }
 OF_NETS = (
     OF_TESTS
@@ -163,7 +168,9 @@ ON_MESH = {
     "stream": lambda mesh, stream: stream == "whole" or (mesh["tp"] > 1 and (stream != "scatter" or mesh["pp"] > 1)),
     "attend": lambda mesh, attend: attend == "gather" or mesh["cp"] > (2 if attend == "usp" else 1),
     "zigzag": lambda mesh, zigzag: not zigzag or mesh["cp"] > 1,
-    "dispatch": lambda mesh, dispatch: dispatch == "all_to_all" or mesh["ep"] > 1,
+    "dispatch": lambda mesh, dispatch: (
+        dispatch == "all_to_all" or (_folds(mesh) if dispatch == FOLDED else mesh["ep"] > 1)
+    ),
     "model": lambda mesh, model: (
         mesh["x" if model in EXPERTS else "ep"] == 1 and (model in NETS) == (mesh["h"] * mesh["w"] > 1)
     ),
@@ -188,12 +195,19 @@ def _together(one) -> bool:
         one["stream"] == "whole" or mesh["cp"] == 1 or one["sizes"] == "even",  # both cut the positions
         one["attend"] != "usp" or one["sizes"] == "even",  # its groups have equal parts
         one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] != "sequence"),  # slots are for whole sequences
+        one["dispatch"] != FOLDED or one["model"] == "experts",
         one["recompute"] == "none" or one["schedule"] in WHOLE,
         one["schedule"] not in SLICED or _in_slices(one, mesh),
         one["schedule"] not in PIECED or _in_pieces(one, mesh),
         one["order"] != "driven" or _one_chain(one, mesh),
     )
     return all(rules)
+
+
+def _folds(mesh):
+    """Whether whole experts can be distributed over tp and cp too."""
+    further = mesh["tp"] * mesh["cp"]
+    return further > 1 and mesh["ep"] * further <= NUMBER
 
 
 def _in_slices(one, mesh):
@@ -222,7 +236,7 @@ def shape_of(one: dict) -> Shape:
     experts = {}
     if one["model"] in EXPERTS:
         routing = Routing(balance="bias") if one["model"] == "experts" else Routing("sigmoid", capacity=1.0)
-        experts = {"experts": 5, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
+        experts = {"experts": NUMBER, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
     keys = one["keys"] or (1 if one["schedule"] in SLICED else 0)  # slices need attention
     keys = 4 if one["attend"] == "usp" and keys % (2 * mesh["tp"]) else keys  # two ranks exchange heads
     latents = LATENTS[keys] if one["style"] == "latent" else {}
@@ -253,6 +267,8 @@ def asked(one: dict) -> tuple[Mesh, dict]:
         what: one[what]
         for what in ("sums", "attend", "zigzag", "dispatch", "recompute", "optimizer", "accumulate", "clip")
     }
+    if one["dispatch"] == FOLDED:
+        more |= {"dispatch": "all_to_all", "fold": True}
     if owners:
         more["owners"] = int(owners)
     ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}
@@ -270,6 +286,7 @@ def name_of(one: dict) -> str:
     """A combination in one word: what is not as usual."""
     mesh = "-".join(f"{axis}{length}" for axis, length in mesh_of(one).axes.items())
     words = [mesh, one["schedule"], f"zero{one['zero']}".replace(" ", "") * (one["zero"] != "0"), one["model"]]
+    words += [one["dispatch"] * (one["dispatch"] == FOLDED)]
     words += [one[what] for what in ("stream", "attend", "recompute", "order", "sums", "optimizer", "sizes", "style")]
     words += [f"kv{one['keys']}", "zigzag" * one["zigzag"]]
     words += [f"{what}{one[what]}" for what in ("dropout", "accumulate", "clip") if one[what] not in (0.0, 1, None)]

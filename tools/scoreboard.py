@@ -125,17 +125,10 @@ def _left_out() -> list[dict]:
     reasons = {}
     for row in rows:
         reasons.setdefault((row["kind"], row["model"], megatron.left_out(row)), []).append(row)
-    told = [
+    return [
         {"source": "megatron_bridge", "what": f"{kind}, {name}", "rows": len(some), "why": reason}
         for (kind, name, reason), some in reasons.items()
     ]
-    folded = {
-        "source": "moe_folding",
-        "what": "with folding",
-        "rows": 2,
-        "why": "our plans have no separate axes for experts and for attention",
-    }
-    return [*told, folded]
 
 
 # --- the page ------------------------------------------------------------------------------------------------------

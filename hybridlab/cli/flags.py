@@ -57,13 +57,13 @@ def add_modes(one):
 
 
 def read_modes(chosen) -> dict:
-    from hybridlab.modes.registry import missing, options
+    from hybridlab.modes.registry import missing, options, too
 
     mesh, said = read_mesh(chosen), {name: getattr(chosen, name) for name in options()}
     for name, value in said.items():
         if value != options()[name].usual and (lacking := missing(name, mesh, said)):
-            flag, beside = (one.replace("_", "-") for one in (name, lacking))
-            raise ValueError(f"--{flag} has no effect without --{beside}: give both, or leave it out")
+            flag, beside = (one.replace("_", "-").replace(" or ", " or --") for one in (name, lacking))
+            raise ValueError(f"--{flag} has no effect without --{beside}: {too(lacking)}, or leave it out")
     return said
 
 

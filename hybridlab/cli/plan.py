@@ -128,7 +128,7 @@ def _calibrated(chosen, shape, machine, fixed):
 
 def _fixed(chosen) -> dict:
     given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
-    names = ("zero", "ulysses", "zigzag", "skew", "fused", "spread_head", *BY_NAME)
+    names = ("zero", "ulysses", "zigzag", "fold", "skew", "fused", "spread_head", *BY_NAME)
     given |= {name: getattr(chosen, name) for name in names}
     return {field: value for field, value in given.items() if value is not None}
 
@@ -258,16 +258,14 @@ def _add_fixed(one):
         one.flag(f"--{flag}", type=int, metavar="N", help=f"fix {OF_A_PLAN[field]}")
     one.flag("--zero", type=int, metavar="N", help="fix the ZeRO stage, 0 to 3")
     one.flag("--recompute", metavar="NAME", help="fix what is recomputed: none, selective or full")
-    one.flag(
-        "--attend",
-        metavar="NAME",
-        help="fix how keys and values reach the queries along cp: gather, ring, ulysses or usp",
-    )
+    told = "fix how keys and values reach the queries along cp: gather, ring, ulysses or usp"
+    one.flag("--attend", metavar="NAME", help=told)
     one.flag("--ulysses", type=int, metavar="N", help="fix the ranks that exchange heads with usp, inside a node")
     one.flag(
         "--zigzag", action="store_true", default=None, help="balance causal attention across cp ranks (zigzag order)"
     )
     one.flag("--dispatch", metavar="NAME", help="fix how tokens are sent to experts along ep: all_to_all or all_gather")
+    one.flag("--fold", action="store_true", default=None, help="distribute whole experts over the tp and cp ranks too")
     one.flag("--skew", type=float, metavar="X", help="Zipf exponent of the load of experts (default 0: equal load)")
     one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
     one.flag("--spread-head", action="store_true", default=None, help="shard the head over the stages")

@@ -2,9 +2,9 @@
 slices."""
 
 from hybridlab.core.when.law import LAW
-from hybridlab.scheduling.dispatched import dispatched
+from hybridlab.scheduling.dispatched import dispatched, dual_batch
 from hybridlab.scheduling.interleaved import groups, table
 from hybridlab.scheduling.replicate import replicate
 from hybridlab.scheduling.token_slices import on_slices
 
-__all__ = ["LAW", "dispatched", "groups", "on_slices", "replicate", "table"]
+__all__ = ["LAW", "dispatched", "dual_batch", "groups", "on_slices", "replicate", "table"]

@@ -127,6 +127,10 @@ class ContextParallel(Mode):
                 f"cp={ways} is invalid: {job.schedule.name} cuts the positions of a row already, one slice after "
                 "another. Leave cp out, or choose 1f1b"
             )
+        if job.schedule.exchanges:
+            raise ValueError(
+                f"{job.schedule.name} has its all-to-alls between layers, where positions are not sharded: leave cp out"
+            )
         if any("T" not in one for one in (job.sizes, job.model.enters.split(), job.model.targets.split())):
             raise ValueError(
                 f"cp={ways} shards the positions T, but no dimension of this model has that name: leave cp out, or "

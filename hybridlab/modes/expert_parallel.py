@@ -16,8 +16,20 @@ loss is divided by the tokens of the global batch, and gradients are only added.
 
 Tensor parallelism cuts every expert by its hidden units: see `cut_experts`.
 
-Source: Lepikhin et al. 2020, arXiv:2006.16668. Relatives: `dispatch`, which sends tokens there and back;
-`training.models.experts`; notebook 32.
+With `fold`, experts are distributed over the ranks of tp and cp too, each expert whole on one rank: for attention these
+ranks shard heads and positions, for experts they are further ranks of ep. The table {E: "ep+cp+tp"} says it, in the
+order of the mesh. Each rank dispatches the tokens that only it has: of its rows, its positions along cp and, along tp,
+its part of a sharded stream, or of a full one (`cut_experts.divided`).
+
+  one layer sends, per rank, forward, on the wire     for T tokens of the ranks along tp, k choices each, width h
+  experts sharded along tp, sharded stream            2·k·T·h·(1 - 1/(ep·tp)): a part along ep, the rest along tp
+  folded                                              2·k·T/tp·h·(1 - 1/(ep·tp)), exactly 1/tp of it
+
+Memory is the same, and GEMMs are wider. The price is balance: the ranks of tp share the tokens of a popular expert that
+is sharded, while a folded expert has one rank.
+
+Source: Lepikhin et al. 2020, arXiv:2006.16668; folding, Liu et al. 2025, arXiv:2504.14960. Relatives: `dispatch`, which
+sends tokens there and back; `training.models.experts`; notebook 32.
 """
 
 from collections.abc import Iterator
@@ -29,54 +41,92 @@ from hybridlab.core.where.layout import even
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts.dispatch import Exchanges, by_all_gather, by_all_to_all, with_slots
 from hybridlab.predict.bytes.experts import DISPATCH, exchanged
+from hybridlab.predict.plans import divisions
 
 EXPERTS = Dispatches, Routes, ByExpert  # a layer with experts, complete or split in parts
+WAYS = (*DISPATCH, "folded")
+FOLDED = "ep", "cp", "tp"  # the axes whose ranks see different tokens
 COUNT = 8  # bytes of one count of tokens, or of one expert's number
 
 
 class ExpertParallel(Mode):
     """The runtime part of this mode."""
 
-    name, axis, purpose = "expert parallelism", "ep", "experts"
+    name, axis, purpose, leading = "expert parallelism", "ep", "experts", "E"
     options = {
-        "dispatch": Option("all_to_all", "with ep: how tokens are sent to their experts", str, DISPATCH, beside="ep")
+        "dispatch": Option("all_to_all", "with ep: how tokens are sent to their experts", str, DISPATCH, beside="ep"),
+        "fold": Option(
+            False, "with tp or cp: distribute whole experts over these ranks too, as over ep", beside="tp or cp"
+        ),
     }
-    factors = {"dispatch": DISPATCH}
+    factors = {"dispatch": WAYS}
+
+    def takes_part(self, mesh, chosen):
+        return chosen["fold"] or super().takes_part(mesh, chosen)
+
+    def met(self, job):
+        """The axes over which experts are distributed, in mesh order: a rank's place is that in its group."""
+        along = FOLDED if job["fold"] else self.axes
+        return tuple(axis for axis, length in job.mesh.axes.items() if axis in along and length > 1)
+
+    def title(self, job):
+        return f"tokens to folded experts, along {'+'.join(self.met(job))}" if job["fold"] else super().title(job)
 
     def said(self, job):
-        return f"dispatch {job['dispatch']}"
+        return f"dispatch {job['dispatch']}" + ", folded" * job["fold"]
 
     def refuse(self, job):
-        ways, experts = job.mesh["ep"], job.sizes.get("E")
+        rows, experts, asked = job.mesh["ep"], job.sizes.get("E"), "·".join(self.met(job))
+        ways = job.mesh.length(self._product(job))
         if job.schedule.exchanges and job["dispatch"] != "all_to_all":
             raise ValueError(f"{job.schedule.name} already has its all-to-alls between stages: leave dispatch out")
         if experts is None or not any(isinstance(module, Dispatches) for module in job.whole.modules()):
-            raise ValueError(f"ep={ways} distributes experts, but this model has none: leave ep out, or give experts=…")
-        for size, what in ((experts, "experts"), (job.rows, "rows of a microbatch")):
-            if size < ways:
-                raise ValueError(f"ep={ways} cannot distribute {size} {what}: choose ep up to {size}")
+            said = "fold=True" if job["fold"] else f"ep={ways}"
+            remedy = f"leave {'fold' if job['fold'] else 'ep'} out, or give experts=…"
+            raise ValueError(f"{said} distributes experts, but this model has none: {remedy}")
+        if job["fold"] and job["dispatch"] != "all_to_all":
+            raise ValueError(
+                f"dispatch={job['dispatch']!r} gathers full rows, and fold=True has parts of rows: leave one out"
+            )
+        divisions.refuse(job.sizes, job.division, "fold")
+        if experts < ways:
+            raise ValueError(f"{asked}={ways} cannot distribute {experts} experts: choose {asked} up to {experts}")
+        if job.rows < rows:
+            raise ValueError(f"ep={rows} cannot distribute {job.rows} rows of a microbatch: choose ep up to {job.rows}")
 
     def rules(self, job):
-        return {"E": "ep"}
+        return {"E": self._product(job)}
 
     def data(self, job):
         return {"B": "ep"}
 
     def fit(self, module, comm, job):
+        dispatch = self._dispatch(comm, job)
         for layer in module.modules():
             if isinstance(layer, Dispatches):
-                layer.dispatch = self._dispatch(comm, job)
+                layer.dispatch = dispatch
 
     def exchange(self, comm, job):
-        return Exchanges(comm, _shares(job.sizes["E"], job.mesh["ep"]))
+        return Exchanges(comm, self._owned(job))
+
+    def _group(self, comm, job) -> tuple[int, ...]:
+        """The ranks among which the experts are distributed that meet this one."""
+        comm.open(*job.mesh.groups(self.met(job)))
+        return job.mesh.group(comm.rank, self.met(job))
+
+    def _product(self, job) -> str:
+        return "+".join(self.met(job))
+
+    def _owned(self, job) -> tuple[int, ...]:
+        return _shares(job.sizes["E"], job.mesh.length(self._product(job)))
 
     def _dispatch(self, comm, job):
-        owned, rows = (_shares(length, job.mesh["ep"]) for length in (job.sizes["E"], job.rows))
+        owned, rows = self._owned(job), _shares(job.rows, job.mesh["ep"])
         if job["dispatch"] == "all_gather":
             return partial(by_all_gather, comm=comm, owned=owned, rows=rows)
         if slots := _slots(job):
             return partial(with_slots, comm=comm, owned=owned, slots=[slots * its for its in rows])
-        return partial(by_all_to_all, comm=comm, owned=owned)
+        return partial(by_all_to_all, comm=comm, owned=owned, axis=self._group(comm, job))
 
     # its messages
 
@@ -85,7 +135,7 @@ class ExpertParallel(Mode):
         found = {seam for module in job.layers[layer].modules() for seam in EXPERTS if isinstance(module, seam)}
         if when == "again" or not found:
             return
-        shape, ways, width = job.model.shape, job.mesh["ep"], job.widths.value
+        shape, ways, width = job.model.shape, job.mesh.length(self._product(job)), job.widths.value
         rows = here["B"] / ways
         if job["dispatch"] == "all_to_all" and (slots := _slots(job)):
             yield from [("all_to_all", rows * slots * shape.experts * shape.width * width)] * 2

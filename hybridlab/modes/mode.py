@@ -30,7 +30,7 @@ class Option(NamedTuple):
     usual   its default;  help  one line
     kind    the type of the value: bool is a flag without a value; a function converts the given text or value
     choices  the only legal values, if they can be listed;  least  the minimum of a number, which then must be finite
-    `beside`  the option, or the axis with several ranks, without which it has no effect
+    `beside`  the option, or the axis with several ranks, without which it has no effect; "tp or cp": either will do
     """
 
     usual: Any
@@ -52,10 +52,11 @@ class Mode:
     purpose  the purpose of its messages in the ledger
     core     whether its messages belong to the core of attention, between queries and keys
     options  {name: Option};  copied  letters of dims that may be shorter than the axis that cuts them
+    leading  letters of dims that have their axes for themselves in a parameter (see `core.where.rules`)
     factors  {name: choices}: its rows in the table of combinations that are all proved equal (tests/equality.py)
     """
 
-    name, axis, purpose, copied, core = "", "", "", "", False
+    name, axis, purpose, copied, leading, core = "", "", "", "", "", False
     options: dict[str, Option] = {}
     factors: dict[str, tuple] = {}
 
@@ -78,6 +79,10 @@ class Mode:
     def said(self, job) -> str:
         """The mode's part in the description of a job: its active options, in words."""
         return ", ".join(name for name, option in self.options.items() if option.kind is bool and job[name])
+
+    def met(self, job) -> tuple[str, ...]:
+        """The axes along which the ranks differ that one of its messages joins: its own, unless a job asks for more."""
+        return self.axes
 
     def title(self, job) -> str:
         """The name of its bytes in a report."""
@@ -151,7 +156,7 @@ class Mode:
         """(operation, bytes) of each operation of one microbatch in one layer.
 
         when  "forward", "backward", or "again": the part of a backward that repeats the forward
-        here  {letter: its length on all ranks together that differ only along this axis}
+        here  {letter: its length on all ranks together that differ only along the axes of `met`}
 
         Bytes are those of the full tensor, as in a rank's ledger; where ranks differ, their mean. An "isend" goes from
         each rank to the next one along the axis, in a ring.
@@ -165,7 +170,7 @@ class Mode:
     def transfers(self, job) -> Iterator[Transfer]:
         """All transfers of a step for this mode: those that `sends` lists, for each action of the schedule."""
         for group, program in self.playing(job):  # the first rank represents all
-            for op, size in self._of_program(job, program, job.lengths(group[0], self.axis)).items():
+            for op, size in self._of_program(job, program, job.lengths(group[0], self.met(job))).items():
                 for ranks in self.together(job, op, group):
                     yield transfer(job.mesh, "activations", op, ranks, size * job.accumulate)
 
@@ -175,11 +180,11 @@ class Mode:
         return around(group) if op == "isend" else [group]
 
     def playing(self, job) -> Iterator[tuple[tuple[int, ...], list]]:
-        """(ranks that differ only along the mode's axes, the program that they all execute)."""
+        """(ranks that differ only along the axes of `met`, the program that they all execute)."""
         mesh = job.mesh
         for line in sorted({mesh.line(rank) for rank in range(mesh.size)}):
             for rank, program in zip(line, job.schedule.program):
-                group = mesh.group(rank, self.axes)
+                group = mesh.group(rank, self.met(job))
                 if group[0] == rank:
                     yield group, program
 

@@ -69,7 +69,7 @@ def chosen_of(mesh: Mesh, said: dict, dtype: str) -> dict:
         if least is not None and not least <= value < math.inf:
             raise ValueError(f"{name}={value} is not possible: give a number, {least} or more")
         if value != every[name].usual and (lacking := missing(name, mesh, said)):
-            raise ValueError(f"{name}={value!r} has no effect without {lacking}: give both, or leave {name} out")
+            raise ValueError(f"{name}={value!r} has no effect without {lacking}: {too(lacking)}, or leave {name} out")
     chosen = {name: option.usual for name, option in every.items()} | said
     for mode in modes():
         chosen |= {name: value for name, value in mode.completed(mesh, chosen, dtype).items() if name not in said}
@@ -81,11 +81,17 @@ def missing(name: str, mesh: Mesh, said: dict) -> str:
 
     >>> missing("sequence", Mesh(dp=2), {}), missing("sequence", Mesh(tp=2), {}), missing("owners", Mesh(), {"zero": 0})
     ('tp', '', 'zero')
+    >>> missing("fold", Mesh(ep=2), {}), missing("fold", Mesh(cp=2), {})
+    ('tp or cp', '')
     """
     every = options()
-    other = every[name].beside
-    there = said.get(other, every[other].usual) != every[other].usual if other in every else mesh[other] > 1
-    return "" if there or not other else other
+    there = lambda one: said.get(one, every[one].usual) != every[one].usual if one in every else mesh[one] > 1
+    return "" if any(there(one) for one in every[name].beside.split(" or ") if one) else every[name].beside
+
+
+def too(lacking: str) -> str:
+    """What to do about what `missing` returns."""
+    return "give one of them" if " or " in lacking else "give both"
 
 
 def taking_part(mesh: Mesh, chosen: dict) -> tuple[Mode, ...]:

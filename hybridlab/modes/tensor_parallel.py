@@ -224,7 +224,7 @@ class TensorParallel(Mode):
     def fit(self, module, comm, job):
         fit(module, comm, job.layout, _positions(job) if job["sequence"] else None)
         for layer in cut_experts.routed(module).values():
-            cut_experts.cut(layer, comm, job["sequence"])
+            (cut_experts.fold if job["fold"] else cut_experts.cut)(layer, comm, job["sequence"])
 
     def placed(self, layout, job):
         found = {*cut_experts.behind(layout), *_read_in_pairs(job, layout)}

@@ -18,9 +18,14 @@ overlaps with a part of the other microbatch:
 In a backward combine comes first and sends gradients to the experts; dispatch sends them back. All exchanges are hidden
 if one takes no longer than the shortest of the four parts.
 
+Without a pipeline, `dual_batch` makes such pairs on one rank: the forward of a microbatch with the backward of the one
+before it. Megatron-LM calls it batch-level overlap (`--overlap-moe-expert-parallel-comm`).
+
 Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 and figure 4. Relatives: `scheduling.dualpipe`,
 `predict.time.with_experts`; notebook 32.
 """
+
+from dataclasses import replace
 
 from hybridlab.core.when.schedule import Schedule
 
@@ -50,6 +55,28 @@ def dispatched(schedule: Schedule, overlapped: bool = True) -> Schedule:
     more = {"place": place, "exchanges": tuple(exchanges), "chunks": PARTS * schedule.chunks}
     name = f"{schedule.name} with experts" + ", in turns" * (overlapped and bool(schedule.fused))
     return schedule.with_programs(programs, name=name, **more)
+
+
+def dual_batch(microbatches: int, blocks: int = 1, overlapped: bool = True) -> Schedule:
+    """Two microbatches that alternate on one pipeline rank: each hides the all-to-alls of the other.
+
+    microbatches  of a step;  blocks  of the model, each a stage
+    overlapped    as in `dispatched`: without it, messages of a pair are hidden no better than in order
+
+    At most two microbatches are in flight. Exposed are four exchanges of each block in a step: those of the first
+    forward and of the last backward. That holds if `predict.time.with_experts.hidden`, and for one block.
+
+    raises  ValueError for no microbatches or blocks
+
+    >>> print(dual_batch(2))
+    rank 0: 0F0 1F0 2F0 2B0 0F1 1B0 1F1 0B0 2F1 2B1 1B1 0B1
+    """
+    if microbatches < 1 or blocks < 1:
+        raise ValueError(f"dual_batch({microbatches}, blocks={blocks}) is empty: give 1 or more of both")
+    pairs = [f"({s}F{m + 1};{blocks - 1 - s}B{m})OVERLAP_F_B" for m in range(microbatches - 1) for s in range(blocks)]
+    first, last = [f"{s}F0" for s in range(blocks)], [f"{s}B{microbatches - 1}" for s in reversed(range(blocks))]
+    one = replace(Schedule.from_csv(",".join([*first, *pairs, *last])), name="dual_batch")
+    return dispatched(one, overlapped)
 
 
 def _parts(action, overlapped):

@@ -37,7 +37,7 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
         "ulysses": job["ulysses"],
         "dispatch": DISPATCH.index(job["dispatch"]),
     }
-    more |= {"recompute": RECOMPUTE.index(job["recompute"]), "zero": job["zero"]}
+    more |= {"fold": job["fold"], "recompute": RECOMPUTE.index(job["recompute"]), "zero": job["zero"]}
     plan = Plan(*sizes, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
     batch, of_a_slice = job.rows * job.microbatches, replace(shape, context=-(-shape.context // slices))
     forward, backward, head, _, _, _ = pieces(shape, plan, batch, machine)

@@ -1,7 +1,7 @@
 """The job: a model, and its division among ranks. The model itself has no code for it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
@@ -175,9 +175,9 @@ class Job:
         """The letters that may be shorter than the axis that cuts them."""
         return "".join(mode.copied for mode in self.modes)
 
-    def rules(self, what: str = "rules", but: str = "") -> dict[str, str]:
-        """The merged tables of all modes: "rules" of parameters, "data", "between" or "stream"; axis `but` left out."""
-        return joined((mode.name, getattr(mode, what)(self)) for mode in self.modes if mode.axis != but)
+    def rules(self, what: str = "rules", but: Collection[str] = ()) -> dict[str, str]:
+        """The merged tables of modes, without those of the axes `but`: "rules" of parameters, "data", "stream", …"""
+        return joined((mode.name, getattr(mode, what)(self)) for mode in self.modes if mode.axis not in but)
 
     @cached_property
     def apart(self) -> tuple[str, ...]:
@@ -219,6 +219,7 @@ class Job:
             any(isinstance(module, Attends) for module in modules),
             bool(routing),
             any(one.capacity is not None for one in routing),
+            self["fold"],
         )
 
     def rooms(self, rank: int) -> dict[int, list]:
@@ -230,12 +231,12 @@ class Job:
             for number, edge in enumerate(self.schedule.edges)
         }
 
-    def lengths(self, rank: int, axis: str) -> dict[str, int]:
-        """{letter: its length on all ranks together that differ from this one only along an axis}.
+    def lengths(self, rank: int, axes: Collection[str]) -> dict[str, int]:
+        """{letter: its length on all ranks together that differ from this one only along some axes}.
 
         For dims of parameters and of tensors between layers.
         """
-        rules = self.rules("rules", but=axis) | self.rules("between", but=axis)
+        rules = self.rules("rules", but=axes) | self.rules("between", but=axes)
         found = self.sizes | {"B": self.rows}
         for letter, axes in rules.items():
             if letter in found:

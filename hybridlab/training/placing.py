@@ -31,7 +31,9 @@ def layout_of(job) -> Layout:
 def _cut(job) -> list[Param]:
     """Every parameter, reduced over the copies of its stages, and cut according to all modes' rules."""
     rules, every = job.rules(), [replace(param, partial=PLAYED) for param in job.records]
-    return [replace(param, **placed(param, rules, job.mesh, job.sizes, job.apart, job.copied)) for param in every]
+    leading = "".join(mode.leading for mode in job.modes)
+    about = rules, job.mesh, job.sizes, job.apart, job.copied, leading
+    return [replace(param, **placed(param, *about)) for param in every]
 
 
 def sums_inside(job) -> bool:

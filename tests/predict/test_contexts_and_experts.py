@@ -473,9 +473,9 @@ def test_a_long_sequence_that_fits_nowhere_else_is_cut():
 def test_the_longer_the_row_the_more_it_is_cut_and_tp_stays_in_a_node():
     """A million tokens on 256 H100s: at 8k rows are enough for all devices, and later only tp could use the others."""
     found = {}
-    for context in (8192, 32_768, 131_072):
-        shape = replace(model("llama3-70b").shape, context=context)
-        found[context] = plan(shape, "h100", gpus=256, batch=(1 << 20) // context, contexts=True)
+    for tokens in (8192, 32_768, 131_072):
+        shape = replace(model("llama3-70b").shape, context=tokens)
+        found[tokens] = plan(shape, "h100", gpus=256, batch=(1 << 20) // tokens, contexts=True)
     assert [one.best.plan.cp for one in found.values()] == [1, 8, 32]
     assert all(one.best.plan.t == 4 and one.best.plan.zigzag == (one.best.plan.cp > 1) for one in found.values())
     why = found[131_072].why(cp=1)
@@ -503,6 +503,10 @@ def test_the_groups_that_exchange_heads_fill_a_node():
         (LONG, {"cp": 2, "attend": ULYSSES, "zigzag": True}, "leave zigzag out"),
         (LONG, {"cp": 4, "t": 2, "attend": ULYSSES}, "cp=4 does not divide the 2 heads of keys on a rank"),
         (LONG, {"ep": 2}, "distributes experts, but this model has none: leave ep out"),
+        (LONG, {"t": 2, "fold": True}, "fold=True distributes experts, but this model has none: leave fold out"),
+        (SPARSE, {"ep": 2, "fold": True}, "fold=True has no effect without t or cp"),
+        (SPARSE, {"t": 2, "dispatch": 1, "fold": True}, "fold=True sends tokens by an all-to-all"),
+        (SPARSE, {"ep": 4, "cp": 4, "fold": True}, "ep·cp·t = 16 must divide the 8 experts: choose it from 1, 2, 4, 8"),
         (SPARSE, {"ep": 3}, "ep = 3 must divide the 8 experts: choose it from 1, 2, 4, 8"),
         (SPARSE, {"ep": 2, "x": 2}, "shards the width, but experts need full tokens: give x=1, or one MLP"),
         (SPARSE, {"ep": 8, "b": 2}, "b·d·ep = 16 must divide the batch of 8: choose d from"),
@@ -570,12 +574,12 @@ def test_a_dry_run_is_timed_by_the_same_formula():
 # --- mutants --------------------------------------------------------------------------------------------------------
 
 MUTANTS = [  # (where, what stands there, what a mutant has, the law that it breaks)
-    (footprints, "(plan.x * plan.ep)", "plan.x", experts_are_shared_out_and_all_else_is_not),
+    (footprints, "(plan.x * plan.expert_ways)", "plan.x", experts_are_shared_out_and_all_else_is_not),
     (footprints, "plan.zero, its, widths)", "plan.zero, others, widths)", zero_shares_experts_among_fewer),
     (footprints, "part = plan.b / plan.cp\n", "part = plan.b\n", activations_are_cut_along_cp),
     (footprints, "2 * others * (keys + values)", "0 * keys", activations_are_cut_along_cp),
     (footprints, "(context.passes(plan.attend) & (plan.cp > 1))", "False", a_ring_keeps_no_scores),
-    (footprints, "plan.x, _busiest(shape, plan))", "plan.x)", the_busiest_rank_keeps_more),
+    (footprints, "plan.x, _busiest(shape, plan), where", "plan.x, 1.0, where", the_busiest_rank_keeps_more),
     (waiting, "hidden / groups, 0)", "hidden, 0)", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
     (ring, "square = 2 *", "square = 4 *", a_ring_hides_from_so_many_positions_on),
     (waiting, "shown(2 * hop", "shown(hop", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
@@ -590,13 +594,13 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
      attention_takes_what_the_busiest_rank_multiplies),
     (performance, "(2 + again + tiles / 2) * core", "(2 + again) * core",
      attention_takes_what_the_busiest_rank_multiplies),
-    (waiting, 'rates.near(plan, "ep"), plan.b', 'rates.near(Plan(), "ep"), plan.b',
+    (waiting, 'rates.of_experts(plan, "t+cp+ep", "ep")', 'rates.of_experts(Plan(), "ep", "ep")',
      tokens_leave_their_node_over_the_slow_link),
     (waiting, 'uneven if op == "all_to_all" else 1', "1", all_wait_for_the_busiest_rank),
     (performance, "(uneven - 1) * shape.chosen", "0 * shape.chosen", all_wait_for_the_busiest_rank),
     (experts, '[("all_gather", "tokens", ways * stream)]', '[("all_gather", "tokens", stream)]',
      gathering_is_better_where_ranks_are_fewer_than_choices),
-    (plans, "return self.cp * self.d, ", "return self.cp * self.ep * self.d, ",
+    (plans, "where(self.fold, 1, self.cp) * self.d", "self.cp * self.ep * self.d",
      gradients_of_experts_are_summed_over_their_copies),
     (plans, "self.cp * self.ep * self.d\n\n    @property\n    def s", "self.cp * self.d\n\n    @property\n    def s",
      zero_shares_experts_among_fewer),

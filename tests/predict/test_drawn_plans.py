@@ -56,6 +56,8 @@ ENDS = ("gpt", Plan(p=2, v=4, uneven=True))  # eight stages of six blocks: embed
 QUICK += [ENDS]
 ALONE = ("gpt", Plan(t=2, sequence=True))  # norms are summed over ranks that see other positions, and over no copies
 QUICK += [("experts", Plan(t=2, ep=2, sequence=True, recompute=FULL))]
+FOLDED = [("experts", Plan(t=2, ep=2, fold=True, recompute=FULL)), ("experts", Plan(t=2, cp=2, zero=1, fold=True))]
+QUICK += FOLDED
 
 
 SOME = [one for at, one in enumerate(SMALL_PLANS) if at % OF_SMALL < 2]  # of each model's
@@ -118,6 +120,7 @@ REFUSED = [  # what no rule but one forbids, and its words
     ("cp", SMALL["llama"], {"cp": 4, "attend": 2}, "does not divide the 2 heads of keys on a rank"),
     ("cp", SMALL["gpt"], {"cp": 8, "attend": 1, "zigzag": True}, "into 16 equal parts"),
     ("cp", SMALL["slots"], {"cp": 2}, "leave capacity out"),
+    ("fold", SMALL["slots"], {"t": 2, "fold": True}, "leave capacity out"),
     ("recompute", SMALL["no attention"], {"recompute": 1}, "this model has none: choose 'full'"),
     ("zero", SMALL["gpt"], {"p": 2, "zero": 1}, "give dp=2 or more"),
     ("zero", SMALL["gpt"], {"d": 2, "zero": 3, "z": 1}, "zero=3 with owners=1 shards nothing"),
@@ -186,7 +189,7 @@ def sends_what_the_plan_says(shape, plan, batch=BATCH):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, plan", marked([ALONE, *QUICK, *COUNTED], [ALONE]))
+@pytest.mark.parametrize("name, plan", marked([ALONE, *QUICK, *COUNTED], [ALONE, *FOLDED]))
 def test_bytes_of_a_dry_run_are_the_plans(name, plan):
     sends_what_the_plan_says(SMALL[name], plan)
 

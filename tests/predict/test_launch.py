@@ -351,7 +351,8 @@ def refused_by_torchtitan(ways, world):
         experts, tensor = ways["expert"], ways["expert_tensor"]
         if tensor not in (1, ways["tensor"]):
             return "experts are cut as all else is, or not"
-        if experts % ways["context"] or shared % experts:
+        along_tp = ways["tensor"] if tensor == 1 else 1
+        if experts % (ways["context"] * along_tp) or shared * along_tp % experts:
             return "ranks of experts are some of those that share weights, and all along cp"
     return ""
 
@@ -379,6 +380,8 @@ def test_torchtitans_experts_stand_on_ranks_that_share_weights():
     assert (ways["data_parallel_shard"], ways["data_parallel_replicate"]) == (8, 1)
     assert (ways["expert"], ways["expert_tensor"]) == (4, 2) and refused_by_torchtitan(ways, 32) == ""
     assert "expert_tensor" not in of_torchtitan(one._replace(ep=1), shape, 32)
+    ways = of_torchtitan(one._replace(ep=2, d=4, cp=2, fold=True), shape, 32)
+    assert (ways["expert"], ways["expert_tensor"]) == (8, 1) and refused_by_torchtitan(ways, 64) == ""
     assert refused_by_torchtitan(ways | {"data_parallel_shard": 2}, 32)  # as this line was once
 
 

@@ -11,7 +11,7 @@ import hybridlab as hl
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.modes.parts import dispatch
 from hybridlab.predict.time.with_experts import hidden, with_experts
-from hybridlab.scheduling.dispatched import PARTS, dispatched
+from hybridlab.scheduling.dispatched import PARTS, dispatched, dual_batch
 from hybridlab.scheduling.replicate import replicate
 
 NAMES = {"1f1b": 3, "gpipe": 3, "zb_h1": 4, "interleaved": 4, "dualpipe": 8, "dualpipe_v": 8}
@@ -205,3 +205,37 @@ def test_the_gathering_dispatch_and_other_models_are_refused():
             hl.check(
                 hl.Mesh(pp=2, ep=2), schedule=made("1f1b", 2, 3), **({} if "model" in more else {"shape": SMALL}) | more
             )
+
+
+# ---- two microbatches in turns, without a pipeline
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_a_batch_in_turns_shows_four_exchanges_of_each_block(blocks):
+    """Of the first forward and of the last backward; in order, it shows four for each microbatch."""
+    costs = with_experts(blocks, attention=1, experts=1, exchange=1)
+    for microbatches in (1, 6, 12):
+        turns, order = (hl.simulate(dual_batch(microbatches, blocks, one), costs).length for one in (True, False))
+        work = 6 * blocks * microbatches
+        assert turns == work + 4 * blocks and order == work + 4 * blocks * microbatches
+
+
+def test_six_microbatches_take_forty_units_instead_of_sixty():
+    """The six microbatches of the notebook: sixty units become forty."""
+    costs = hl.Costs(F=(1, 1, 0), B=(2, 2, 0), bytes=(1, 1, 0), bandwidth=1)
+    turns, order = (hl.simulate(dual_batch(6, overlapped=one), costs) for one in (True, False))
+    assert (order.length, turns.length) == (60, 40)
+    assert dual_batch(6).name == "dual_batch with experts, in turns" and dual_batch(6).stages == PARTS
+
+
+def test_an_empty_batch_is_refused():
+    with pytest.raises(ValueError, match=r"dual_batch\(0, blocks=1\) is empty: give 1 or more"):
+        dual_batch(0)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("blocks", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_ranks_run_a_batch_in_turns_as_one_device_does(bench, blocks):
+    shape = hl.Shape(layers=blocks, width=16, heads=2, context=8, experts=4, chosen=2, inner=24)
+    report = bench.asked(hl.Mesh(ep=2), schedule=dual_batch(3, blocks), model=shape, batch=6)
+    assert report.ok and report.largest_gap < 1e-10, report

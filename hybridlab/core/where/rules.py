@@ -5,7 +5,8 @@ The dims of a tensor have names, the letters that the code's suffixes use: a mat
 is cut between groups. A dot is a dim without a name. A rule says along which axis of the mesh a letter is cut.
 
 Two things are illegal: one axis that cuts two dims of a tensor, and two rules for one letter. A letter may be sharded
-along two joined axes, "y+z": a mode that cuts the parts of another one, "y", further.
+along two joined axes, "y+z": a mode that cuts the parts of another one, "y", further. A *leading* letter has its axes
+for itself: {E: "ep+tp"} and {F: "tp"}, with E leading, shard experts by their number, and an MLP by its hidden units.
 
 All else follows: the box of a parameter, and whether its local gradients are partial sums: they are, where ranks along
 the axis see different data and hold the same box.
@@ -24,7 +25,13 @@ Rules = dict[str, str]
 
 
 def placed(
-    param: Param, rules: Rules, mesh: Mesh, sizes: dict[str, int], data: Iterable[str] = (), copied: str = ""
+    param: Param,
+    rules: Rules,
+    mesh: Mesh,
+    sizes: dict[str, int],
+    data: Iterable[str] = (),
+    copied: str = "",
+    leading: str = "",
 ) -> dict:
     """The changes of a table of rules to one record.
 
@@ -32,6 +39,7 @@ def placed(
     data    the axes along which ranks see different data: gradients of parameters that they do not shard are partial
             sums
     copied  letters that may be shorter than their axis: neighbours then hold the same
+    leading  letters along whose axes no other letter of the parameter is cut
 
     raises  ValueError when an axis would cut two dims of the parameter
 
@@ -39,9 +47,15 @@ def placed(
     {'shard': {'tp': Cut(dim=0, spans=((0, 64), (64, 128)))}}
     >>> placed(Param("b", (32,), dims="D"), {"F": "ep"}, Mesh(ep=2), {}, data=["ep"])
     {'partial': ('ep',)}
+    >>> rules = {"E": "ep+tp", "F": "tp"}
+    >>> placed(Param("w", (4, 8, 2), dims="E F D"), rules, Mesh(ep=2, tp=2), {"F": 8}, leading="E")
+    {'shard': {'ep+tp': Cut(dim=0, spans=((0, 1), (1, 2), (2, 3), (3, 4)))}}
     """
-    shard, partial = {}, list(param.partial)
-    for dim, letter, axes in cuts(param.dims, rules, mesh):
+    shard, partial, every = {}, list(param.partial), list(cuts(param.dims, rules, mesh))
+    taken = {axis for _, letter, axes in every if letter in leading for axis in axes.split("+")}
+    for dim, letter, axes in every:
+        if letter not in leading and axes in taken:
+            continue
         if twice := {axis for other in shard for axis in other.split("+")} & set(axes.split("+")):
             raise ValueError(
                 f"{param.name} ({param.dims}) would be sharded twice along {', '.join(sorted(twice))}: leave out the "

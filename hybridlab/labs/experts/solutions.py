@@ -1,6 +1,7 @@
 """Solutions of notebook 32."""
 
 from hybridlab.labs.exercises.solution import Cell, Solution
+from hybridlab.labs.experts import build_solutions
 
 DISPATCH = Cell("""\
 def my_dispatch(comm, x, chosen, weights, experts, owned):
@@ -33,6 +34,7 @@ labs.answer("experts.clinic", ("b", mended))""")
 DIVIDE = 'comm.mesh["dp"] * comm.mesh["ep"]'
 
 SOLUTIONS: dict[str, Solution] = {
+    **build_solutions.SOLUTIONS,
     "experts.route": Solution(
         'labs.answer("experts.route", [(1, 2, 0.5 / 0.8), (3, 0, 0.54 / 0.78), (1, 3, 0.7 / 0.9), (1, 2, 0.45 / 0.8)])',
         "Take the two highest scores of each row, and divide the first by their sum.",

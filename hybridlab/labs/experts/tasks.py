@@ -5,7 +5,7 @@ from functools import partial
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.experts import clinic
+from hybridlab.labs.experts import build_tasks, clinic
 from hybridlab.labs.experts.on_ranks import CASE, SCORES, On
 from hybridlab.labs.experts.uneven import factor
 from hybridlab.labs.trials.cases import OnCases, OnMeshes, first_found
@@ -197,6 +197,7 @@ ABOUT_DISPATCH = {  # {words of a reply: the hint about the mistake that it repo
 }
 
 TASKS: dict[str, Task] = {
+    **build_tasks.TASKS,
     "experts.route": task(
         "Each token goes to the two experts with the highest scores. Its two weights are these scores, divided by "
         "their sum. Answer with a row for each token: (first expert, second expert, weight of the first).",

@@ -212,8 +212,8 @@ TASKS: dict[str, Task] = {
     "slices.cut": task(
         "Write my_lengths(alpha, beta, tokens, slices): the lengths of slices of equal cost, in order. A token "
         "costs alpha for its matrices and beta for each position before it. The lengths are integers that add up "
-        "to tokens; a slice may end one token too early or too late. With alpha=0, two slices take 71 % and 29 % of the "
-        "row.",
+        "to tokens; a slice may end one token too early or too late. With alpha=0, two slices take 71 % and 29 % of "
+        "the row.",
         Function(CUTS, _cut, "Answer with your function itself: my_lengths, without parentheses."),
         (
             "Tokens 0 to x cost αx + βx²/2. Which part of the row's cost is before the i-th cut?",

@@ -12,6 +12,11 @@ partial sums are sent back to the ranks of the tokens.
 
 The number of tokens is not known in advance, so they are sent as an all-to-all: uneven parts need no padding.
 
+*Folded* experts (`fold`) are unsharded, and distributed over tp as well: see `expert_parallel`. Ranks along tp then
+must have different tokens. A sharded stream has them, and nothing is sent along tp. Of a full stream, each rank takes
+an equal part before the dispatch, and the parts of the outputs are gathered after it: n·h forward, n·(h + k) backward,
+half of the all-reduces on the wire.
+
 Source: NVIDIA/Megatron-LM, expert tensor parallelism, megatron/core/transformer/moe/token_dispatcher.py. Relatives:
 `tensor_parallel`, the mode; `dispatch`, the way along ep; `predict.plans.time_of_context_and_experts`; notebook 32.
 
@@ -24,9 +29,9 @@ from functools import partial
 import torch
 
 from hybridlab.core.what.seams import Dispatches
-from hybridlab.core.where.layout import Layout
+from hybridlab.core.where.layout import Layout, even
 from hybridlab.modes.parts.token_order import by_expert
-from hybridlab.world.talk.typed import all_reduce, all_to_all, enter
+from hybridlab.world.talk.typed import all_gather, all_reduce, all_to_all, enter, split
 
 COUNT = 8  # bytes of one count of tokens
 
@@ -38,6 +43,21 @@ def cut(layer, comm, sequence: bool):
         layer.experts.forward = partial(on_all, layer.experts.forward, comm)
     else:
         layer.dispatch = partial(entered, layer.dispatch, comm)
+
+
+def fold(layer, comm, sequence: bool):
+    """Make a layer dispatch different tokens on each rank along tp, in place; its experts are unsharded."""
+    if not sequence:
+        layer.dispatch = partial(divided, layer.dispatch, comm)
+
+
+def divided(dispatch, comm, x_ND, chosen_NC, weights_NC, experts):
+    """A dispatch of this rank's part of the tokens, which are the same on all ranks along tp; all outputs return."""
+    spans = even(len(x_ND), comm.mesh["tp"])
+    sizes = [end - begin for begin, end in spans]
+    x_MD, weights_MC = (split(comm, one, "tp", 0, of="I", sizes=sizes) for one in (x_ND, weights_NC))
+    y_MD = dispatch(x_MD, chosen_NC[slice(*spans[comm.coordinates["tp"]])], weights_MC, experts)
+    return all_gather(comm, y_MD, "tp", 0, to="I", sizes=sizes)
 
 
 def entered(dispatch, comm, x_ND, chosen_NC, weights_NC, experts):
@@ -68,8 +88,9 @@ def routed(module) -> dict:
 
 
 def behind(layout: Layout) -> list[str]:
-    """The biases after experts: each rank along tp adds a fraction, so their gradients are partial sums."""
-    return [param.name for param in layout.params if param.dims.split() == ["E", "D"]]
+    """The biases after sharded experts: each rank along tp adds a fraction, so their gradients are partial sums."""
+    whole = lambda param: any("tp" in axes.split("+") for axes in param.shard)
+    return [param.name for param in layout.params if param.dims.split() == ["E", "D"] and not whole(param)]
 
 
 def sends(job, layer: int, when: str, here: dict[str, int]) -> Iterator[tuple[str, float]]:
@@ -78,6 +99,11 @@ def sends(job, layer: int, when: str, here: dict[str, int]) -> Iterator[tuple[st
         return
     shape, ways, each = job.model.shape, job.mesh["tp"], job.widths.value
     tokens = here["B"] * here["T"]
+    if job["fold"]:
+        filled = 0 if job["sequence"] else ways * -(-tokens // ways)  # uneven parts are padded
+        gathered = {"forward": [shape.width], "backward": [shape.width, shape.chosen]}[when]
+        yield from (("all_gather", filled * numbers * each) for numbers in gathered if filled)
+        return
     arrivals = tokens * shape.chosen * shape.width * each
     if job["sequence"]:
         yield from [("all_gather", ways * shape.experts / job.mesh["ep"] * COUNT)] * (when == "forward")

@@ -33,20 +33,23 @@ from hybridlab.scheduling.dispatched import ATTENTION, PARTS
 from hybridlab.world.talk.message import Message
 from hybridlab.world.talk.typed import all_gather, all_to_all, reduce_scatter
 
+Axis = str | tuple[int, ...]  # of the mesh, or the ranks that meet
 
-def by_all_to_all(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int]):
+
+def by_all_to_all(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int], axis: Axis = "ep"):
     """Dispatch each token to the ranks of its experts with an all-to-all, and combine the results.
 
     x_ND        tokens
     chosen_NC   the experts that each token chose
     weights_NC  of these choices
     experts     those of this rank
-    comm        the communicator along ep
+    comm        the communicator
     owned       the number of experts of each rank
+    axis        the axis along which experts are distributed, or the ranks
     """
     order_A, counts_E = in_order(chosen_NC, sum(owned))
-    counts_RE = comm.all_gather(counts_E[None], "ep")
-    y_AD = through(x_ND[order_A // chosen_NC.shape[1]], counts_RE, experts, comm, owned)
+    counts_RE = comm.all_gather(counts_E[None], axis)
+    y_AD = through(x_ND[order_A // chosen_NC.shape[1]], counts_RE, experts, comm, owned, axis)
     return combine(y_AD, order_A, weights_NC)
 
 
@@ -94,49 +97,51 @@ def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[in
     return reduce_scatter(comm, combine(y_AD, order_A, weights_MC), "ep", 0, sizes=tokens)
 
 
-def through(x_AD, counts_RE, experts, comm, owned: Sequence[int]):
+def through(x_AD, counts_RE, experts, comm, owned: Sequence[int], axis: Axis = "ep"):
     """The outputs of the experts for rows in the order of their experts, on whichever ranks these experts are.
 
     x_AD       rows in the order of their experts
     experts    those of this rank
-    comm       the communicator along ep
+    comm       the communicator
     owned      the number of experts of each rank
     counts_RE  the number of rows of each rank for each expert
+    axis       the axis along which experts are distributed, or the ranks
     """
-    way = Way(comm, counts_RE, owned)
+    way = Way(comm, counts_RE, owned, axis)
     order_A = way.by_expert_A.to(x_AD.device)
-    came_AD = all_to_all(comm, x_AD, "ep", cut=0, join=0, sent=way.sent, received=way.received)
+    came_AD = all_to_all(comm, x_AD, axis, cut=0, join=0, sent=way.sent, received=way.received)
     y_AD = experts(came_AD[order_A], way.counts_E.tolist())
-    return all_to_all(comm, y_AD[order_A.argsort()], "ep", cut=0, join=0, sent=way.received, received=way.sent)
+    return all_to_all(comm, y_AD[order_A.argsort()], axis, cut=0, join=0, sent=way.received, received=way.sent)
 
 
 class Way:
     """The two all-to-alls of one microbatch and layer: rows to the experts, and back; gradients take the same route.
 
-    comm       the communicator along ep
+    comm       the communicator
     counts_RE  the number of rows of each rank for each expert;  owned  the number of experts of each rank
+    axis       the axis along which experts are distributed, or the ranks
 
     sent, received  the number of rows sent to each rank, and received from it
     counts_E        the number of rows that arrive at each expert of this rank
     by_expert_A     the order that sorts the received rows by expert
     """
 
-    def __init__(self, comm, counts_RE, owned: Sequence[int]):
-        here = comm.coordinates["ep"]
+    def __init__(self, comm, counts_RE, owned: Sequence[int], axis: Axis = "ep"):
+        here = comm.group(axis).ranks.index(comm.rank)
         mine_RE = counts_RE.split(list(owned), 1)[here]
-        self.comm, self.counts_E = comm, mine_RE.sum(0)
+        self.comm, self.axis, self.counts_E = comm, axis, mine_RE.sum(0)
         self.sent = [int(counts_E.sum()) for counts_E in counts_RE[here].split(list(owned))]
         self.received, self.by_expert_A = mine_RE.sum(1).tolist(), by_expert(mine_RE)
 
     def there(self, x_AD) -> Message:
         """Start to send rows, in the order of their experts, to these experts; received rows have that order too."""
         order = self.by_expert_A.to(x_AD.device)
-        return self.comm.iall_to_all(x_AD, "ep", sent=self.sent, received=self.received).then(lambda x: x[order])
+        return self.comm.iall_to_all(x_AD, self.axis, sent=self.sent, received=self.received).then(lambda x: x[order])
 
     def home(self, y_AD) -> Message:
         """Start the return transfer."""
         y_AD = y_AD[self.by_expert_A.argsort().to(y_AD.device)]
-        return self.comm.iall_to_all(y_AD, "ep", sent=self.received, received=self.sent)
+        return self.comm.iall_to_all(y_AD, self.axis, sent=self.received, received=self.sent)
 
 
 class Exchanges:

@@ -43,7 +43,13 @@ class Kept(NamedTuple):
 
 
 def kept(
-    shape: Shape, sequences: Amount, ways: Amount = 1, sequence: Amount = False, x: Amount = 1, imbalance: Amount = 1.0
+    shape: Shape,
+    sequences: Amount,
+    ways: Amount = 1,
+    sequence: Amount = False,
+    x: Amount = 1,
+    imbalance: Amount = 1.0,
+    apart: Amount = 1,
 ) -> Kept:
     """The saved activations of a block without recomputation: in a GPT s·b·h·(10 + 24/t) + 5·a·b·s²/t bytes. With
     sequence parallelism, all of it is divided by t.
@@ -51,6 +57,7 @@ def kept(
     sequences  b, in a microbatch, or a part of one;  ways  t, the length of tp
     sequence  whether sequence parallelism is on;  x  the number of shards of the width
     imbalance  load of this rank's experts over the mean load
+    apart  the number of ranks along tp with different tokens for experts: 1, or t if experts are folded
 
     >>> gpt = Shape(layers=96, width=12288, heads=96, context=2048)
     >>> one = kept(gpt, sequences=1)
@@ -69,7 +76,7 @@ def kept(
     latents = 4 * (shape.query_latent + shape.latent)  # before and behind their norms
     mlps = shape.chosen * imbalance + shape.shared
     mlp = (4 if gpt else 6) * f * mlps  # before and behind the nonlinearity, and the gate's
-    routed = (2 * h * imbalance + 2 * h) * shape.chosen * (shape.experts > 1)
+    routed = (2 * h * imbalance + 2 * h) * shape.chosen * (shape.experts > 1) / apart
     core = (5 if gpt else 2) * shape.heads * shape.context  # behind the softmax; and dropout's mask and its result
     return Kept(
         tokens * (norms + into + masks) / _parts(ways, sequence) / x,

@@ -94,15 +94,15 @@ def _in_layer(shape: Shape, plan: Plan, layer: int) -> dict[str, float]:
         way = context.ATTEND[plan.attend]
         keys = lambda when: context.exchanged(shape, plan.b, plan.cp, way, when, plan.t, plan.ulysses)
         found["context"] = VALUE * added(attends[when] * size for when in BOTH for _, size in keys(when))
-    if inner and plan.ep > 1:
+    if inner and plan.expert_ways > 1:
         tokens, way = _tokens(shape, plan), experts.DISPATCH[plan.dispatch]
-        moves = lambda when: experts.exchanged(shape, tokens, plan.ep, way, when)
+        moves = lambda when: experts.exchanged(shape, tokens, plan.expert_ways, way, when)
         found["experts"] = added(times[when] * WIDTHS[what] * size for when in BOTH for _, what, size in moves(when))
     return found
 
 
 def _tokens(shape, plan) -> float:
-    return plan.b * shape.context / plan.cp / (plan.t if plan.sequence else 1)
+    return plan.b * shape.context / plan.cp / (plan.t if plan.sequence or plan.fold else 1)
 
 
 def _along_tp(shape: Shape, plan: Plan, layer: int, times: dict) -> float:
@@ -119,6 +119,9 @@ def _along_tp(shape: Shape, plan: Plan, layer: int, times: dict) -> float:
 def _experts_along_tp(shape: Shape, plan: Plan, forwards: int) -> float:
     """The same for a block's experts, see `modes.parts.cut_experts`; a count of eight bytes is four numbers."""
     tokens = plan.b * shape.context / plan.cp
+    if plan.fold:
+        filled = 0 if plan.sequence else plan.t * -(-tokens // plan.t)  # uneven parts are padded
+        return filled * ((forwards + 1) * shape.width + shape.chosen)
     if plan.sequence:
         counts = plan.t * shape.experts / plan.ep * WIDTHS["counts"] / VALUE
         return forwards * counts + (forwards + 1) * 2 * tokens * shape.chosen * shape.width
@@ -143,7 +146,7 @@ def weights_at(shape: Shape, plan: Plan, layers: list[int]) -> Held:
         if layer == 0
         else of_head(shape, plan.t, plan.x, plan.p > 1)
         if layer > shape.layers
-        else of_block(shape, plan.t, plan.x, plan.ep)
+        else of_block(shape, plan.t, plan.x, plan.expert_ways, plan.expert_shards)
         for layer in layers
     ]
     return Held(*map(added, zip(*parts)))
@@ -162,7 +165,7 @@ def _of_gradients(shape: Shape, plan: Plan, layers: list[int]) -> float:
         (held.asked, others, tp),
         (held.keys, others, shape.heads > 0 and plan.t > shape.key_heads),
         (held.routed, its, False),
-        (held.behind, its, tp),
+        (held.behind, its, tp and not plan.fold),
     )
     blocks = added(0 < layer <= shape.layers for layer in layers)
     tallies = blocks * shape.experts * TALLY * (shape.experts > 1 and (others > 1 or (tp and plan.sequence)))

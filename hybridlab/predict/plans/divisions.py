@@ -23,6 +23,7 @@ class Division(NamedTuple):
     copies  ranks with the same weights and different data;  owners  how many of them shard them; 0: all
     attend, recompute  indices in the lists of their names;  ulysses  ranks that exchange heads with usp, otherwise 1
     attends  whether it has attention;  routed  number of routed experts;  slots  number of experts with a capacity
+    fold  whether whole experts are distributed over tp and cp too
     """
 
     tp: int = 1
@@ -40,6 +41,7 @@ class Division(NamedTuple):
     attends: bool = True
     routed: bool = False
     slots: bool = False
+    fold: bool = False
 
     @property
     def narrow(self) -> Amount:
@@ -100,7 +102,7 @@ def _whole_sequences(axis: str, parts: Callable) -> Rule:
         lambda sizes, one: np.logical_not(one.slots & parts(one)),
         lambda sizes, one: (
             "an expert's capacity counts tokens of full sequences, but here positions are sharded: leave capacity "
-            "out, or cp and sequence"
+            "out, or cp, sequence and fold"
         ),
     )
 
@@ -173,6 +175,7 @@ RULES = (
         ),
     ),
     _whole_sequences("cp", lambda one: one.cp > 1),
+    _whole_sequences("fold", lambda one: one.fold),
     Rule(
         "recompute",
         lambda sizes, one: np.not_equal(one.recompute, SELECTIVE) | one.attends,

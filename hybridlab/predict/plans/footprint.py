@@ -16,8 +16,9 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import NONE, Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
+from hybridlab.predict.plans.given import unequal
 from hybridlab.predict.plans.partition import lengths
-from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named, unequal
+from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named
 from hybridlab.predict.plans.ranges import refuse_numbers, refuse_sizes
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.signatures import spelled
@@ -61,7 +62,8 @@ def of_experts(shape: Shape, plan: Plan) -> Amount:
     8.0
     """
     cut, whole = experts.held(shape)
-    return lengths(shape.layers, plan.p, plan.v).longest * (cut / plan.t + whole) / (plan.x * plan.ep)
+    each = cut / plan.expert_shards + whole
+    return lengths(shape.layers, plan.p, plan.v).longest * each / (plan.x * plan.expert_ways)
 
 
 def alike(shape: Shape, plan: Plan) -> Amount:
@@ -187,14 +189,14 @@ def saved_on(shape: Shape, plan: Plan, software: Software) -> Kept:
     tokens, routed = plan.b / plan.cp * shape.context, shape.chosen * _busiest(shape, plan)
     whole = ((shape.heads > 0) + (not sparse)) * entered(shape, plan) / 2
     cut = tokens * (shape.inside * (routed + shape.shared) - shape.found_width) / plan.t
-    inside = sparse * tokens * shape.width * routed / plan.x
+    inside = sparse * tokens * shape.width * routed / (plan.x * where(plan.fold, plan.t, 1))
     return left._replace(
         whole=left.whole - narrow * whole, cut=left.cut - narrow * cut, inside=left.inside - narrow * inside
     )
 
 
 def _busiest(shape: Shape, plan: Plan) -> Amount:
-    return experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
+    return experts.imbalance(shape.experts, shape.chosen, plan.expert_ways, plan.skew)
 
 
 def kept_on(shape: Shape, plan: Plan) -> Kept:
@@ -203,7 +205,7 @@ def kept_on(shape: Shape, plan: Plan) -> Kept:
     cp shards the sequence. Gathered keys and values are saved in full. A ring and a fused kernel save no scores.
     """
     part = plan.b / plan.cp
-    left = kept(shape, part, plan.t, plan.sequence, plan.x, _busiest(shape, plan))
+    left = kept(shape, part, plan.t, plan.sequence, plan.x, _busiest(shape, plan), where(plan.fold, plan.t, 1))
     _, keys, values, _ = context.widths(shape, plan.t)
     others = part * shape.context * (plan.cp - 1) * (plan.attend == context.GATHER)
     unkept = plan.fused | (context.passes(plan.attend) & (plan.cp > 1))

@@ -60,6 +60,6 @@ def hot(
 
 def _under(shape: Shape, kind: Machine, batch: int, plan: Plan) -> Hot:
     most = popular(shape.experts, shape.chosen, plan.skew)[0] / shape.chosen
-    load = float(imbalance(shape.experts, shape.chosen, plan.ep, plan.skew))
+    load = float(imbalance(shape.experts, shape.chosen, plan.expert_ways, plan.skew))
     time = Step(*map(float, step(shape, plan, batch, kind)))
     return Hot(plan.skew, most, load, time, Footprint(*map(float, footprint(shape, plan, batch))))

@@ -100,4 +100,5 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
         **({"attend": ATTEND[plan.attend], "zigzag": bool(plan.zigzag)} if plan.cp > 1 else {}),
         **({"ulysses": plan.ulysses} if plan.ulysses > 1 else {}),
         **({"dispatch": DISPATCH[plan.dispatch]} if plan.ep > 1 else {}),
+        **({"fold": True} if plan.fold else {}),
     }

@@ -184,7 +184,7 @@ def _block(
     All ranks along x do the same attention and the same operations between the two matrices of a pair.
     """
     tokens, full = plan.b * shape.context / plan.cp, (plan.recompute == FULL) * plan.redone
-    uneven = imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
+    uneven = imbalance(shape.experts, shape.chosen, plan.expert_ways, plan.skew)
     busiest = shape.multiplied + (uneven - 1) * shape.chosen * weights_of_one(shape)
     matrices = 2 * tokens * _here(shape, plan, busiest) / rates.products
     left = kept_on(shape, plan)
@@ -193,10 +193,8 @@ def _block(
     context = along_cp(shape, plan, rates, [one + other for one, other in zip(core, scores)])
     context = [shown(wait, one, software.context) for wait, one in zip(context, core)]
     experts = along_ep(shape, plan, rates, software.once)
-    pairs, along = 2 if shape.heads else 1, along_block(shape, plan.t)
-    # with sequence parallelism, the tokens of experts are gathered along tp, and scattered: k tokens for one
-    pairs = pairs + np.where(plan.sequence, shape.chosen * uneven - 1, 0)
-    launch = launch * (software.launch + software.asked * (shape.experts > 1) * shape.experts / plan.ep) / 4
+    pairs, along = (shape.heads > 0) + _inner_pairs(shape, plan, uneven), along_block(shape, plan.t)
+    launch = launch * (software.launch + software.asked * (shape.experts > 1) * shape.experts / plan.expert_ways) / 4
     sums = lambda seconds, beside: shown(seconds, beside, software.tensor)
     products = matrices + core[0], (2 + full * (1 - software.early * _last(shape))) * matrices + core[1]
     forward = Work(
@@ -218,6 +216,16 @@ def _block(
         shown(experts[1], products[1], software.experts),
     )
     return forward, backward
+
+
+def _inner_pairs(shape: Shape, plan: Plan, uneven):
+    """The all-reduces along tp of an MLP, or of experts and the shared ones, in a forward.
+
+    With sequence parallelism, the tokens of sharded experts are gathered along tp, and scattered: k tokens for one. To
+    folded experts each rank sends its own tokens; only of a full stream, the outputs are gathered, half an all-reduce.
+    """
+    sharded, folded = np.where(plan.sequence, shape.chosen * uneven, 1), np.where(plan.sequence, 0.0, 0.5)
+    return np.where(plan.fold, folded, sharded) + shape.shared
 
 
 def _ends(plan: Plan, rates: Rates, summed, tokens):

@@ -10,7 +10,7 @@ import numpy as np
 
 from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.shape import Shape
-from hybridlab.predict.bytes.activations import NONE, RECOMPUTE, SELECTIVE
+from hybridlab.predict.bytes.activations import NONE, RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans import divisions
@@ -30,6 +30,7 @@ class Plan(NamedTuple):
     cp  ways of sharding the sequence;  attend  index in ATTEND: the method of attention;  ulysses  ranks that
         exchange heads, neighbours, with usp;  zigzag  balanced causal attention
     ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
+    fold  whole experts are distributed over t and cp too
     uneven  stages are unequal: some have a block more (`partition.dealt`)
 
     Five more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
@@ -60,6 +61,7 @@ class Plan(NamedTuple):
     zigzag: bool = False
     ep: int = 1
     dispatch: int = ALL_TO_ALL
+    fold: bool = False
     uneven: bool = False
     skew: float = 0.0
     fused: bool = False
@@ -73,11 +75,25 @@ class Plan(NamedTuple):
         return self.p * self.t * self.x * self.cp * self.ep * self.d
 
     @property
+    def expert_ways(self) -> Amount:
+        """The number of ranks among which the experts of a block are distributed.
+
+        >>> print(Plan(t=2, cp=2, ep=4).expert_ways, Plan(t=2, cp=2, ep=4, fold=True).expert_ways)
+        4 16
+        """
+        return self.ep * where(self.fold, self.cp * self.t, 1)
+
+    @property
+    def expert_shards(self) -> Amount:
+        """The number of ranks along tp that shard one expert."""
+        return where(self.fold, 1, self.t)
+
+    @property
     def copies(self) -> tuple[Amount, Amount]:
         """(number of ranks with the same expert weights, number with the same other weights); they see different
         tokens.
         """
-        return self.cp * self.d, self.cp * self.ep * self.d
+        return where(self.fold, 1, self.cp) * self.d, self.cp * self.ep * self.d
 
     @property
     def sharers(self) -> tuple[Amount, Amount]:
@@ -103,6 +119,7 @@ class Plan(NamedTuple):
             shape.heads > 0,
             shape.experts > 1,
             shape.experts > 1 and shape.routing.capacity is not None,
+            self.fold,
         )
 
     def microbatches(self, batch: int) -> Amount:
@@ -131,7 +148,8 @@ class Plan(NamedTuple):
         more += [f"x={self.x}"] * (self.x > 1) + [f"z={self.z}"] * (self.z > 0)
         mixed = f" ulysses={self.ulysses}" * (self.ulysses > 1)
         more += [f"cp={self.cp} {ATTEND[self.attend]}{mixed}" + " zigzag" * bool(self.zigzag)] * (self.cp > 1)
-        more += [f"ep={self.ep} {DISPATCH[self.dispatch]}"] * (self.ep > 1) + [f"skew={self.skew:g}"] * (self.skew > 0)
+        more += [f"ep={self.ep} {DISPATCH[self.dispatch]}"] * (self.ep > 1) + ["folded experts"] * bool(self.fold)
+        more += [f"skew={self.skew:g}"] * (self.skew > 0)
         more += ["uneven stages"] * bool(self.uneven)
         more += ["head on all stages"] * bool(self.spread_head)
         more += [f"v={self.v}"] * (self.v > 1) + [f"{RECOMPUTE[self.recompute]} recomputation"] * (
@@ -160,6 +178,7 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `NA
     "zigzag": "equal work along cp",
     "ep": "ranks that shard the experts, b sequences on each",
     "dispatch": "method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'",
+    "fold": "whole experts are distributed over t and cp too",
     "uneven": "stages may differ by a block, when p·v does not divide the layers",
     "skew": "Zipf's exponent of the popularity of experts; 0: equal",
     "fused": "attention is one kernel, which stores no scores",
@@ -180,45 +199,11 @@ CONDITIONS = ("skew", "fused", "redone", "offload", "spread_head")  # fields tha
 ASKED = {  # by a switch
     "grids": ("x", "z"),
     "contexts": ("cp", "attend", "ulysses", "zigzag"),
-    "experts": ("ep", "dispatch"),
+    "experts": ("ep", "dispatch", "fold"),
     "stages": ("uneven",),
 }
 NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH}  # fields that are indices in a list of names
 _KINDS = tuple(type(default) for default in Plan._field_defaults.values())
-
-
-def beyond(field: str, given: dict) -> bool:
-    """Whether a field is fixed to a value that only a wider search has (`ASKED`).
-
-    >>> beyond("cp", {"cp": 2}), beyond("cp", {"cp": 1}), beyond("attend", {"attend": "gather"})
-    (True, False, False)
-    """
-    usual = Plan._field_defaults[field]
-    return given.get(field, usual) not in (usual, NAMED[field][usual] if field in NAMED else usual)
-
-
-def wider(shape: Shape, given: dict) -> dict[str, bool]:
-    """{switch: whether given fields need the wider search that it names}.
-
-    >>> [switch for switch, needed in wider(Shape(layers=6), {"p": 2, "v": 2, "cp": 2}).items() if needed]
-    ['contexts', 'stages']
-    """
-    found = {switch: any(beyond(name, given) for name in fields) for switch, fields in ASKED.items()}
-    return found | {"stages": found["stages"] or (given.get("uneven") is None and unequal(shape, given))}
-
-
-def saves_scores(given: dict) -> bool:
-    """Whether given fields recompute the scores of attention, which a fused kernel does not save."""
-    return given.get("recompute") in (SELECTIVE, RECOMPUTE[SELECTIVE])
-
-
-def unequal(shape: Shape, given: dict) -> bool:
-    """Whether given stages do not divide the layers, so that some have a block more.
-
-    >>> unequal(Shape(layers=6), {"p": 2, "v": 2}), unequal(Shape(layers=6), {"p": 2})
-    (True, False)
-    """
-    return shape.layers % (given.get("p", 1) * given.get("v", 1)) > 0
 
 
 def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
@@ -288,12 +273,20 @@ def _ways(of: int) -> str:
 
 
 def _check_experts(plan: Plan, shape: Shape):
-    """Equal numbers of experts along ep, and integer numbers of tokens for them."""
-    if shape.experts == 1 and plan.ep > 1:
-        raise ValueError(f"ep = {plan.ep} distributes experts, but this model has none: leave ep out")
-    if shape.experts % plan.ep:
+    """Equal numbers of experts on ranks, and integer numbers of tokens for them."""
+    if shape.experts == 1 and (plan.ep > 1 or plan.fold):
+        asked = "fold=True" if plan.fold else f"ep = {plan.ep}"
+        raise ValueError(
+            f"{asked} distributes experts, but this model has none: leave {'fold' if plan.fold else 'ep'} out"
+        )
+    if plan.fold and plan.t * plan.cp == 1:
+        raise ValueError("fold=True has no effect without t or cp: give one of them, or leave fold out")
+    if plan.fold and plan.dispatch != ALL_TO_ALL:
+        raise ValueError("fold=True sends tokens by an all-to-all: leave dispatch out, or fold")
+    if shape.experts % plan.expert_ways:
+        axes = "ep·cp·t" if plan.fold else "ep"
         ways = _ways(shape.experts)
-        raise ValueError(f"ep = {plan.ep} must divide the {shape.experts} experts: choose it from {ways}")
+        raise ValueError(f"{axes} = {plan.expert_ways} must divide the {shape.experts} experts: choose it from {ways}")
 
 
 def named(sizes: dict) -> Plan:

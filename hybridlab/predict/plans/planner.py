@@ -23,8 +23,9 @@ from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans.arithmetic import DAY, flops
 from hybridlab.predict.plans.choice import Choice
 from hybridlab.predict.plans.footprint import Footprint, footprint
+from hybridlab.predict.plans.given import saves_scores, wider
 from hybridlab.predict.plans.performance import Step, step
-from hybridlab.predict.plans.plan import CONDITIONS, Plan, arguments, saves_scores, wider
+from hybridlab.predict.plans.plan import CONDITIONS, Plan, arguments
 from hybridlab.predict.plans.ranges import refuse_numbers, refuse_sizes
 from hybridlab.predict.plans.rates import Fit
 from hybridlab.predict.plans.reasons import reason, waterfall

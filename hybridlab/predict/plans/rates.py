@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.amount import Amount
+from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import MOST
 from hybridlab.predict.bytes.collectives import Cost, Link, hierarchical
@@ -63,6 +63,10 @@ class Rates(NamedTuple):
     def near(self, plan: Plan, axes: str) -> Near:
         """The spread of a group along an axis of a plan, or along several joined by "+"."""
         return Near(*(plan.near(axes, size) for size in (self.node, self.pod)))
+
+    def of_experts(self, plan: Plan, folded: str, usual: str) -> Near:
+        """The spread of a group for experts: along other axes of a plan if they are folded."""
+        return Near(*(where(plan.fold, *both) for both in zip(self.near(plan, folded), self.near(plan, usual))))
 
     def ring(self, ways: Amount, near: Near, rings: Amount = 1) -> Link:
         """The link to other nodes, for this number of rings through all nodes of a group.

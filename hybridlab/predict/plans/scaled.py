@@ -59,7 +59,7 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
         inner=None if shape.inner is None else 2 * HEAD * (heads or 4),
         context=POSITIONS * small.cp * small.t,
         vocabulary=VOCABULARY,
-        experts=2 * small.ep if shape.experts > 1 else 1,
+        experts=2 * small.expert_ways if shape.experts > 1 else 1,
         chosen=min(shape.chosen, 2),
         documents=(),
         **({"latent": 2 * HEAD, "rotary": 2} if shape.latent else {}),

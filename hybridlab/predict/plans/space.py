@@ -9,7 +9,7 @@ from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape, divisors
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES, USP, passes
-from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
+from hybridlab.predict.bytes.experts import ALL_GATHER, ALL_TO_ALL
 from hybridlab.predict.plans.divisions import holds
 from hybridlab.predict.plans.partition import most_stages
 from hybridlab.predict.plans.plan import Plan, named
@@ -20,6 +20,8 @@ CUTS = ((0, 0), (1, 0), (0, 1))  # sequence parallelism, scatter/gather: none, o
 
 # the method of attention, the ranks that exchange heads with usp, and whether in zigzag order
 MEETINGS = ((GATHER, 1, False), (GATHER, 1, True), (RING, 1, False), (RING, 1, True), (ULYSSES, 1, False))
+# the method of dispatch, and whether experts are folded
+SENDINGS = ((ALL_TO_ALL, False), (ALL_GATHER, False), (ALL_TO_ALL, True))
 
 
 def grid(
@@ -43,7 +45,7 @@ def grid(
     stages, and an unsharded sequence; selective recomputation needs saved scores.
 
     grids  also AxoNN's grids: x shards the width, and ZeRO 3 shards among only z of the copies
-    contexts  also cp, with all methods of attention;  experts  also ep, with both methods of dispatch
+    contexts  also cp, with all methods of attention;  experts  also ep, with both methods of dispatch, and folding
     stages  also p·v that does not divide the layers, so that some stages have an extra block
     given  fields that are fixed: no other value of these sizes is listed
     found  fields that are not searched: `plan.CONDITIONS`
@@ -56,10 +58,10 @@ def grid(
     sequence, scatter = (_along(3, cut) for cut in np.array(CUTS, bool).T)
     meetings = _meetings(shape, devices) if contexts and shape.heads else MEETINGS[:1]
     attend, ulysses, zigzag = (_along(4, np.array(way)) for way in zip(*meetings))
-    dispatch, uneven = _along(5, np.arange(len(DISPATCH) if experts else 1)), shape.layers % (p * v) > 0
-    inside = (x, z, cp, attend, ulysses, zigzag, ep, dispatch)
+    dispatch, fold = (_along(5, np.array(way)) for way in zip(*SENDINGS[: None if experts else 1]))
+    inside, uneven = (x, z, cp, attend, ulysses, zigzag, ep, dispatch, fold), shape.layers % (p * v) > 0
     every = Plan(p, t, d, b, v, how, zero, sequence, scatter, *inside, uneven, **found)
-    legal = _matters(every) & holds(shape.sizes, every.division(shape))
+    legal = _matters(every) & _shared_out(every, shape) & holds(shape.sizes, every.division(shape))
     return every, np.broadcast_to(legal & having(every, given or {}), np.broadcast_shapes(*map(np.shape, every)))
 
 
@@ -109,6 +111,12 @@ def _matters(every: Plan):
     )
     free = free & (((every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head))
     return free & ((how != SELECTIVE) | ~(passes(every.attend) & (cp > 1)))
+
+
+def _shared_out(every: Plan, shape: Shape):
+    """For each plan, whether folded experts, if it has them, are distributed over further ranks, equally."""
+    further = (every.t * every.cp > 1) & (shape.experts > 1) & (shape.experts % every.expert_ways == 0)
+    return ~np.asarray(every.fold) | further
 
 
 def _along(axis: int, values: np.ndarray) -> Amount:

@@ -6,10 +6,11 @@ attention. In the backward a hop also sends gradients, and one more hop returns 
 exposed. With `usp`, all-to-alls are among u neighbours, and hops are between their groups: a hop has the keys and
 values of a group, of 1/u of the heads.
 
-Along ep, tokens are sent to their experts and back. Nothing overlaps with this, and all ranks wait for the busiest one.
-tp shards experts like all other layers, as in Megatron-LM (`modes.parts.cut_experts`). With sequence parallelism a rank
-of tp sends its own positions, and the received tokens are gathered along tp: `performance` counts this as an all-reduce
-along tp.
+Along ep, tokens are sent to their experts and back. Nothing overlaps with this, and all ranks wait for the busiest
+one. tp shards experts like all other layers, as in Megatron-LM (`modes.parts.cut_experts`). With sequence parallelism
+a rank of tp sends its own positions, and the received tokens are gathered along tp: `performance` counts this as an
+all-reduce along tp. Folded experts are unsharded and have one group of ranks, along t, cp and ep: a rank sends only
+its own tokens, also of a full stream, and nothing is gathered along tp afterwards.
 
 See also `predict.bytes.context` and `predict.bytes.experts` (the same in elements), `predict.time.ring` (the number of
 positions that hide a hop) and `predict.plans.performance`.
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hybridlab.core.added import added
-from hybridlab.core.amount import Amount
+from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import FULL
@@ -69,15 +70,16 @@ def along_ep(shape: Shape, plan: Plan, rates: Rates, once: bool = False) -> tupl
     """
     if shape.experts == 1:
         return 0.0, 0.0
-    near, tokens = rates.near(plan, "ep"), plan.b * shape.context / plan.cp / (1 + plan.sequence * (plan.t - 1))
-    uneven = experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
-    away = experts.crossing(shape.chosen, plan.ep / near.node) if once else 1.0
+    near, ways = rates.of_experts(plan, "t+cp+ep", "ep"), plan.expert_ways
+    tokens = plan.b * shape.context / plan.cp / where(plan.sequence | plan.fold, plan.t, 1)
+    uneven = experts.imbalance(shape.experts, shape.chosen, ways, plan.skew)
+    away = experts.crossing(shape.chosen, ways / near.node) if once else 1.0
 
     def seconds(dispatch, when):
-        every = experts.exchanged(shape, tokens, plan.ep, dispatch, when)
+        every = experts.exchanged(shape, tokens, ways, dispatch, when)
         busy = lambda op: uneven if op == "all_to_all" else 1
         sizes = ((op, WIDTHS[what] * busy(op) * size) for op, what, size in every)
-        return added(rates.seconds(op, plan.ep, near, size, away) for op, size in sizes)
+        return added(rates.seconds(op, ways, near, size, away) for op, size in sizes)
 
     forward, backward = (np.choose(plan.dispatch, [seconds(one, when) for one in experts.DISPATCH]) for when in WHEN)
     return forward, backward + (plan.recompute == FULL) * forward

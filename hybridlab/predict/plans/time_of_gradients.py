@@ -38,9 +38,10 @@ def among_copies(plan: Plan, rates: Rates, held: tuple[Amount, Amount], layers: 
 
     held  weights of experts, which ranks along ep do not share, and all other weights;  layers  the layers of a stage
     """
+    spread = rates.of_experts(plan, "d", "cp+d"), rates.near(plan, "cp+ep+d")
     found = [
-        _among(plan.z, copies, rates.near(plan, axes), sharers, rates, weights, layers, software)
-        for axes, copies, sharers, weights in zip(("cp+d", "cp+ep+d"), plan.copies, plan.sharers, held)
+        _among(plan.z, copies, near, sharers, rates, weights, layers, software)
+        for near, copies, sharers, weights in zip(spread, plan.copies, plan.sharers, held)
         if np.any(weights)
     ]
     return Copies(*(added(seconds) for seconds in zip(*found)))

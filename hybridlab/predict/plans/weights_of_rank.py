@@ -23,7 +23,7 @@ class Held(NamedTuple):
     cut     sharded along tp;  whole  replicated along tp
     asked   replicated along tp, but each rank uses them for its own heads: the matrices that make latents
     keys    sharded along tp; if there are fewer heads than ranks, some neighbours have the same
-    routed  experts, sharded along tp and ep;  behind  the biases after them; each rank along tp adds a part
+    routed  experts, sharded along tp and ep, or folded;  behind  the biases after them; each rank along tp adds a part
     """
 
     cut: float = 0
@@ -44,27 +44,29 @@ class Held(NamedTuple):
         return self.routed + self.behind
 
 
-def of_block(shape: Shape, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> Held:
-    """One block.
+def of_block(shape: Shape, t: Amount = 1, x: Amount = 1, ways: Amount = 1, shards: Amount | None = None) -> Held:
+    """One block, with its experts distributed over `ways` ranks, each expert sharded over `shards`; None: over t.
 
-    >>> print(*of_block(Shape(width=16, experts=4), t=2, ep=2))
+    >>> print(*of_block(Shape(width=16, experts=4), t=2, ways=2))
     264.0 144.0 272.0 2112.0 32.0 0.0
+    >>> print(*of_block(Shape(width=16, experts=4), t=2, ways=4, shards=1))  # folded
+    264.0 144.0 272.0 2112.0 16.0 0.0
     >>> float(sum(of_block(Shape()))) == sum(Shape().block)
     True
     """
     h, biased, attends = shape.width, shape.style == "gpt", shape.heads > 0
-    f, mlps = -(-shape.inside // t), shape.shared + (shape.experts == 1)
-    mlp = f * ((2 if biased else 3) * h / x + biased)
+    mlps, unit = shape.shared + (shape.experts == 1), (2 if biased else 3) * h / x + biased
+    mlp, expert = (-(-shape.inside // cut) * unit for cut in (t, t if shards is None else shards))
     queries = shape.query_width if not shape.query_latent else 0  # made from the residual stream
     keys = shape.value_width / np.minimum(t, shape.key_heads)[()] if attends and not shape.latent else 0
     norms = (1 + attends) * (1 + biased) + biased * (mlps + attends)  # and the biases after all-reduces
     router = shape.experts * (shape.experts > 1) * h
-    here = shape.experts / ep * (shape.experts > 1)
+    here = shape.experts / ways * (shape.experts > 1)
     return Held(
         ((queries + shape.found_width) * h / x + queries * biased + shape.block.heads) / t + mlps * mlp,
         norms * h / x + router,
         2 * keys * (h / x + biased),
-        here * mlp,
+        here * expert,
         here * h * biased,
         shape.latents * h / x + shape.block.norms,
     )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridlab.predict.plans.choice import Choice
-from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan, named, saves_scores, wider
+from hybridlab.predict.plans.given import saves_scores, wider
+from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan, named
 from hybridlab.predict.plans.reasons import bill, reason
 from hybridlab.predict.plans.refusals import illegal
 from hybridlab.predict.plans.space import at, grid

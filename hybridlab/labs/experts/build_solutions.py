@@ -1,0 +1,51 @@
+"""Solutions of the exercises in `build_tasks`."""
+
+from hybridlab.labs.exercises.solution import Cell, Solution
+
+PLACES = Cell("""\
+def my_places(loads, ranks, slots):
+    copies = [1] * len(loads)
+    for _ in range(slots - len(loads)):
+        copies[max(range(len(loads)), key=lambda expert: loads[expert] / copies[expert])] += 1
+    each = [(loads[expert] / n, expert) for expert, n in enumerate(copies) for _ in range(n)]
+    places, totals = [[] for _ in range(ranks)], [0] * ranks
+    for load, expert in sorted(each, reverse=True):
+        free = [rank for rank in range(ranks) if len(places[rank]) < slots // ranks]
+        rank = min(free, key=lambda rank: totals[rank])
+        places[rank].append(expert)
+        totals[rank] += load
+    return places
+
+labs.answer("experts.copies", my_places)""")
+
+SOLUTIONS: dict[str, Solution] = {
+    "experts.fold": Solution(
+        'labs.answer("experts.fold", $ways)',
+        "Each row was sent to all ranks along tp, and now it is sent to one. Both sums have the factor 1 - 1/(ep·tp).",
+        (
+            (1, "to how many ranks"),
+            (8, "to one rank"),
+            (3, "rows are sent in both cases"),
+            (2, "That is ep"),
+            (100, "Too large"),
+            ("tp", "one number"),
+        ),
+    ),
+    "experts.copies": Solution(
+        PLACES,
+        "A copy goes where one copy has the largest load, and the largest copies are placed first.",
+        (
+            (PLACES.but("loads[expert] / copies[expert])] += 1", "loads[expert])] += 1"), "is possible"),
+            (PLACES.but("key=lambda expert: loads[expert] / copies[expert])", "key=lambda expert: -copies[expert])"),
+             "A copy of expert"),
+            (PLACES.but("sorted(each, reverse=True)", "sorted(each)"), "is possible"),
+            (PLACES.but("key=lambda rank: totals[rank]", "key=lambda rank: rank"), "placed first"),
+            (PLACES.but("range(slots - len(loads))", "range(0)"), "slots, and all of them"),
+            (PLACES.but(" if len(places[rank]) < slots // ranks", ""), "slots, and all of them"),
+            (PLACES.but("append(expert)", "append(expert + 1)"), "experts have the numbers"),
+            (PLACES.but("append(expert)", "append(0)"), "is on no rank"),
+            (PLACES.but("return places", "return places[0]"), "one for each rank"),
+            ([[0, 0, 2], [0, 1, 3]], "your function itself"),
+        ),
+    ),
+}  # fmt: skip

@@ -1,0 +1,106 @@
+"""The exercises of notebook 32 about the places of experts: folded ones, and copies of popular ones."""
+
+from functools import partial
+
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.trials.trial import Function, Gave
+from hybridlab.predict.bytes.copied_experts import busiest, packed
+from hybridlab.predict.bytes.experts import popular
+
+task = partial(Task, notebook="32_experts")
+SKEWED = tuple(popular(16, 1, 1.0))
+PLACES = (  # (loads, ranks, slots); the first one is in the question
+    ([6, 2, 1, 1], 2, 6),
+    ([1, 9, 1, 1, 1, 1], 4, 8),
+    ([round(100 * load, 2) for load in SKEWED], 4, 20),
+    ([round(100 * load, 2) for load in reversed(SKEWED)], 8, 24),
+    ([5, 5, 5, 5], 2, 4),
+)
+ALMOST = 1.02  # times the load of the package's placement: ties may be broken in another way
+
+
+def _fold(ways: int) -> Task:
+    ep = 2
+    return task(
+        f"Experts are distributed over ep={ep}, and tp={ways} shards the hidden units of each; the stream is sharded "
+        "along the sequence. A row is sent to the rank of its expert along ep, then to all ranks along tp, and the "
+        f"partial sums return the same way. Now fold: whole experts over all {ep * ways} ranks of ep and tp, and a row "
+        "is sent to one rank and back. By what factor does a rank send fewer bytes of rows? Count only what leaves the "
+        "rank, and let all experts be chosen equally often.",
+        Number(
+            lambda: ways,
+            "times",
+            slips=[
+                (1, "The rows of a rank are the same. But to how many ranks is each of them sent?"),
+                (ep * ways, "Folded rows are sent too: to one rank."),
+                (ways - 1, "Along ep, rows are sent in both cases."),
+                (ep, "That is ep. How many ranks had a part of each expert?"),
+            ],
+        ),
+        (
+            "Let the ranks along tp have T tokens together, of which each chooses k experts. How many rows leave a "
+            "rank along ep, and how many along tp?",
+            f"Sharded, there and back: 2·(kT/{ways})·(1 - 1/{ep}) along ep, 2·kT·(1 - 1/{ways}) along tp. The sum is "
+            f"2·kT·(1 - 1/{ep * ways}).",
+            f"Folded: 2·(kT/{ways})·(1 - 1/{ep * ways}), so {ways} times less.",
+        ),
+        objective="Predict the bytes of folded experts.",
+        difficulty=2,
+        minutes=4,
+    )
+
+
+def _judged(gave: list[Gave]) -> Verdict:
+    for number, (case, one) in enumerate(zip(PLACES, gave)):
+        loads, ranks, slots = case
+        name = "the example" if number == 0 else f"{len(loads)} experts, {ranks} ranks and {slots} slots"
+        if one.raised:
+            return False, f"On {name} it raised {one.raised}"
+        if told := _wrong(*case, one.value):
+            return False, f"On {name}: {told}"
+    return True, f"Right on {len(PLACES)} cases. No token is dropped, and no router has learned anything."
+
+
+def _wrong(loads, ranks: int, slots: int, value) -> str:
+    """The mistake in one placement, in a sentence; empty if there is none."""
+    if not isinstance(value, list | tuple) or len(value) != ranks:
+        return f"return {ranks} lists, one for each rank, with the numbers of its experts."
+    if not all(isinstance(its, list | tuple) and len(its) == slots // ranks for its in value):
+        return f"every rank has {slots // ranks} slots, and all of them hold an expert."
+    every = [expert for its in value for expert in its]
+    if not all(type(one) is int and 0 <= one < len(loads) for one in every):
+        return f"experts have the numbers 0 to {len(loads) - 1}."
+    if missing := set(range(len(loads))) - set(every):
+        return f"expert {min(missing)} is on no rank."
+    found, right = busiest(loads, value), busiest(loads, packed(loads, ranks, slots))
+    if found <= ALMOST * right:
+        return ""
+    each = [load / every.count(expert) for expert, load in enumerate(loads)]
+    hottest = max(range(len(loads)), key=lambda expert: each[expert])
+    words = f"the busiest rank has {found:.2f} times the mean, and {right:.2f} is possible"
+    if each[hottest] > ALMOST * right * sum(loads) / ranks:
+        return f"{words}. A copy of expert {hottest} alone has {each[hottest] * ranks / sum(loads):.2f} times the mean."
+    return f"{words}. Does each further slot go to the largest copy, and are the largest copies placed first?"
+
+
+TASKS: dict[str, Task] = {
+    "experts.fold": varying(_fold, ways=(4, 8, 6)),
+    "experts.copies": task(
+        "Write my_places(loads, ranks, slots). loads has the load of each expert; slots is a multiple of ranks, and at "
+        "least the number of experts. Return a list for each rank: the numbers of its experts, slots/ranks of them. An "
+        "expert may have several copies, which share its load equally. Make the load of the busiest rank small. For "
+        f"example, my_places({PLACES[0][0]}, 2, 6) can be [[0, 0, 2], [0, 1, 3]].",
+        Function(PLACES, _judged, "Answer with your function itself: my_places, without parentheses."),
+        (
+            "Two steps: first decide how many copies each expert has, then put the copies on ranks.",
+            "Give each further slot to the expert with the largest load of one copy. Then take the copies, the largest "
+            "load first; put each on the rank with the smallest load so far that has a free slot.",
+            "copies = [1] * len(loads); for each of slots - len(loads) slots: expert = max(range(len(loads)), "
+            "key=lambda e: loads[e] / copies[e]); copies[expert] += 1. Then sort the pairs (loads[e] / copies[e], e), "
+            "the largest first.",
+        ),
+        objective="Balance ranks with copies of popular experts.",
+        difficulty=2,
+        minutes=8,
+    ),
+}

@@ -1,0 +1,88 @@
+"""Copies of popular experts, and their places on ranks: the loads of the ranks become even, without dropped tokens.
+
+Every rank has the same number of slots, each for one expert, and there are more slots than experts. A popular expert
+gets several, and its copies share its tokens equally. Two greedy steps find them:
+
+  copy   each further slot goes to the expert whose copies have the largest load
+  pack   copies, the largest load first, go to the rank with the smallest load that still has a free slot
+
+No placement is better than a bound: the busiest rank has at least the mean, and at least one copy with the largest
+load. So two things limit the balance: the mean of the loads, and the number of copies of the hottest expert.
+
+Here it is a prediction: no mode runs copies. Copies see different tokens, so their gradients would be partial sums.
+
+Source: DeepSeek-AI 2025, EPLB, github.com/deepseek-ai/EPLB (its global form). Relatives: `predict.bytes.experts`, loads
+by Zipf's law; `predict.plans.hot_expert`, the time of a skew; notebook 32.
+"""
+
+from collections.abc import Sequence
+
+from hybridlab.core.added import added
+
+Placed = tuple[tuple[int, ...], ...]
+
+
+def copied(loads: Sequence[float], slots: int) -> list[int]:
+    """The number of copies of each expert, at least 1, for so many slots.
+
+    loads  of the experts;  slots  of all ranks together
+
+    raises  ValueError if there are fewer slots than experts
+
+    >>> copied([6, 2, 1, 1], slots=6)
+    [3, 1, 1, 1]
+    """
+    if slots < len(loads):
+        raise ValueError(f"{slots} slots cannot hold {len(loads)} experts: give {len(loads)} slots or more")
+    copies = [1] * len(loads)
+    for _ in range(slots - len(loads)):
+        copies[max(range(len(loads)), key=lambda expert: loads[expert] / copies[expert])] += 1
+    return copies
+
+
+def packed(loads: Sequence[float], ranks: int, slots: int) -> Placed:
+    """The experts on each rank, copies included: the same number on every rank.
+
+    loads  of the experts;  ranks, slots  their numbers
+
+    raises  ValueError if the slots cannot be equally many on each rank, or are fewer than the experts
+
+    >>> packed([6, 2, 1, 1], ranks=2, slots=6)
+    ((0, 0, 2), (0, 1, 3))
+    """
+    if slots % ranks:
+        raise ValueError(f"{slots} slots cannot be equally many on {ranks} ranks: give a multiple of {ranks}")
+    copies = copied(loads, slots)
+    each = [(loads[expert] / number, expert) for expert, number in enumerate(copies) for _ in range(number)]
+    placed, totals = [[] for _ in range(ranks)], [0.0] * ranks
+    for load, expert in sorted(each, key=lambda one: -one[0]):
+        free = (rank for rank in range(ranks) if len(placed[rank]) < slots // ranks)
+        rank = min(free, key=lambda rank: totals[rank])
+        placed[rank].append(expert)
+        totals[rank] += load
+    return tuple(map(tuple, placed))
+
+
+def busiest(loads: Sequence[float], placed: Sequence[Sequence[int]]) -> float:
+    """The load of the busiest rank over the mean, if the copies of an expert share its tokens equally.
+
+    loads  of the experts;  placed  the experts on each rank
+
+    >>> busiest([6, 2, 1, 1], [(0, 1), (2, 3)]), busiest([6, 2, 1, 1], packed([6, 2, 1, 1], ranks=2, slots=6))
+    (1.6, 1.0)
+    """
+    every = [expert for its in placed for expert in its]
+    each = [load / max(every.count(expert), 1) for expert, load in enumerate(loads)]
+    return max(added(each[expert] for expert in its) for its in placed) * len(placed) / added(loads)
+
+
+def bound(loads: Sequence[float], ranks: int, slots: int) -> float:
+    """The load over the mean that the busiest rank has at least, for any copies in so many slots.
+
+    loads  of the experts;  ranks, slots  their numbers
+
+    >>> bound([6, 2, 1, 1], ranks=4, slots=4), bound([6, 2, 1, 1], ranks=4, slots=8)
+    (2.4, 1.0)
+    """
+    largest = max(load / number for load, number in zip(loads, copied(loads, slots)))
+    return max(1.0, largest * ranks / added(loads))

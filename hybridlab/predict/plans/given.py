@@ -1,0 +1,42 @@
+"""Fields of a plan that are given: the wider search that they need, and the assumptions that they rule out.
+
+Relatives: `predict.plans.plan`, the fields; `predict.plans.planner` and `what_if`, which search.
+"""
+
+from hybridlab.core.what.shape import Shape
+from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
+from hybridlab.predict.plans.plan import ASKED, NAMED, Plan
+
+
+def beyond(field: str, given: dict) -> bool:
+    """Whether a field is fixed to a value that only a wider search has (`ASKED`).
+
+    >>> beyond("cp", {"cp": 2}), beyond("cp", {"cp": 1}), beyond("attend", {"attend": "gather"})
+    (True, False, False)
+    """
+    usual = Plan._field_defaults[field]
+    return given.get(field, usual) not in (usual, NAMED[field][usual] if field in NAMED else usual)
+
+
+def wider(shape: Shape, given: dict) -> dict[str, bool]:
+    """{switch: whether given fields need the wider search that it names}.
+
+    >>> [switch for switch, needed in wider(Shape(layers=6), {"p": 2, "v": 2, "cp": 2}).items() if needed]
+    ['contexts', 'stages']
+    """
+    found = {switch: any(beyond(name, given) for name in fields) for switch, fields in ASKED.items()}
+    return found | {"stages": found["stages"] or (given.get("uneven") is None and unequal(shape, given))}
+
+
+def saves_scores(given: dict) -> bool:
+    """Whether given fields recompute the scores of attention, which a fused kernel does not save."""
+    return given.get("recompute") in (SELECTIVE, RECOMPUTE[SELECTIVE])
+
+
+def unequal(shape: Shape, given: dict) -> bool:
+    """Whether given stages do not divide the layers, so that some have a block more.
+
+    >>> unequal(Shape(layers=6), {"p": 2, "v": 2}), unequal(Shape(layers=6), {"p": 2})
+    (True, False)
+    """
+    return shape.layers % (given.get("p", 1) * given.get("v", 1)) > 0
