@@ -1,9 +1,8 @@
-"""The axes of a job in a table, from the messages of one layer; and a pipeline next to ZeRO 3, from dry runs."""
+"""The axes of a job in a table, from the messages of one layer."""
 
 from typing import NamedTuple
 
 import hybridlab as hl
-from hybridlab.core.dry import DryRun
 from hybridlab.core.layer import ONCE, Layer, Travel
 from hybridlab.labs.rows import Table, table
 from hybridlab.show.layouts.memory_bars import size
@@ -25,7 +24,6 @@ AXES = {
     "dp": Said("rows of the batch", "time; with ZeRO states, gradients, weights", "needs enough rows for every copy"),
 }
 HEADS = ("axis", "cut along it", "what travels", "when", "bytes", "saves", "watch out")
-COSTS = ("", "peak on rank 0", "weights", "sent in a step", "when")
 
 
 def axes(layer: Layer) -> Table:
@@ -54,20 +52,3 @@ def _operations(its: tuple[Travel, ...]) -> dict[str, int]:
 def _when(its: tuple[Travel, ...]) -> str:
     whens = ["in every microbatch"] * any(one.phase not in ONCE for one in its)
     return " and ".join(whens + ["once in a step"] * any(one.phase in ONCE for one in its))
-
-
-def pipeline_or_zero(ranks: int, **job) -> Table:
-    """The costs of the same job as a pipeline of some ranks, and with ZeRO 3 on them.
-
-    ranks  of either;  job  arguments of `hl.dry_run`
-    """
-    runs = {
-        "pipeline": (hl.dry_run(hl.Mesh(pp=ranks), **job), "between stages, for every microbatch"),
-        "ZeRO 3": (hl.dry_run(hl.Mesh(dp=ranks), zero=3, **job), "before and after every layer"),
-    }
-    return table(COSTS, [(name, *_costs(run), when) for name, (run, when) in runs.items()])
-
-
-def _costs(run: DryRun) -> tuple[str, ...]:
-    kept = run.peak["weights"] + run.peak["optimizer"]
-    return size(run.peak_bytes), size(kept), size(sum(run.bytes.values()))

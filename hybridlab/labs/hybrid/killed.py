@@ -31,7 +31,7 @@ KEPT = 2  # states: when a rank dies, some ranks may have ended the step that ot
 class Killed(NamedTuple):
     """What happened.
 
-    said   the supervisor's sentence about the dead rank
+    said   the supervisor's sentence about the dead rank, without the place where it died
     step   the first step that the other ranks did without it
     losses of all steps;  alone  of one device
     gaps   {weight: its largest difference from one device, relative to its move}, without those that noise explains
@@ -93,7 +93,7 @@ def _until_killed(job: Job, memories: list[Path], rank: int, step: int) -> str:
         with hl.ranks(job.mesh) as pool:
             pool.run(_training, job, memories, rank, step)
     except hl.RankError as error:
-        return str(error)
+        return str(error).partition(",")[0]
     raise RuntimeError(f"rank {rank} was not killed in step {step}")
 
 
@@ -106,7 +106,11 @@ def _training(comm, job: Job, memories: list[Path], rank: int, step: int):
     trainer, losses = Trainer(comm, job, watch), []
     _keep(trainer, memories[comm.rank], 0, losses)
     for number in range(job.steps):
-        losses += trainer.step(number)[0]
+        try:
+            losses += trainer.step(number)[0]
+        except BaseException:  # the messages of the dead rank will not come
+            comm.ledger.failed = True
+            raise
         _keep(trainer, memories[comm.rank], number + 1, losses)
 
 
