@@ -77,5 +77,7 @@ class Layer:
         for phase in PHASES:
             for one in (one for one in self.travels if one.phase == phase):
                 times = f"{one.count} × " if one.count > 1 else ""
-                lines.append(f"  {phase:8}  {self.where(one.place):18}  {times}{one.op} {one.axis}: {one.bytes:,} bytes")
+                lines.append(
+                    f"  {phase:8}  {self.where(one.place):18}  {times}{one.op} {one.axis}: {one.bytes:,} bytes"
+                )
         return "\n".join(lines)

@@ -65,7 +65,11 @@ def without_a_copy_left_the_run_restarts_and_loses_what_was_not_saved():
     assert sum(restarts) > 10 and all(one.restarting == 500 * n for one, n in zip(found, restarts))
     assert all(one.training == 4000 for one in found)
     quiet = [one for one, n in zip(found, restarts) if not n]
-    assert quiet and all((0 < one.lost < 20) == (one.waiting > 0) for one in quiet) and any(one.lost > 100 for one in found)
+    assert (
+        quiet
+        and all((0 < one.lost < 20) == (one.waiting > 0) for one in quiet)
+        and any(one.lost > 100 for one in found)
+    )
     assert all(one.waiting % 10 == 0 and one.waiting <= 4000 for one in quiet)  # a step of 20 s with one of two copies
 
 

@@ -88,7 +88,9 @@ def test_a_layer_has_the_messages_by_which_a_run_with_one_more_layer_is_larger(n
         found[one.axis, one.op] += one.bytes
     more = {key: size - small[key] for key, size in large.items() if size > small[key]}
     if experts > 1:
-        more["ep", "all_reduce"] -= 8 * experts  # the router's tallies, one number for each expert: not a message of a layer
+        more["ep", "all_reduce"] -= (
+            8 * experts
+        )  # the router's tallies, one number for each expert: not a message of a layer
     assert found == more
 
 

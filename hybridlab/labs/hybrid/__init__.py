@@ -1,5 +1,6 @@
 """Notebook 40, all modes at once: the grid of ranks, curves, a mutant (`grid`); bytes along each axis (`traffic`);
-steps without some ranks, and goodput (`lost`), and a rank killed in the middle of one (`killed`); the axes in a table, from one layer's messages (`axes`).
+steps without some ranks, and goodput (`lost`); a rank killed in the middle of a step (`killed`); the axes in a table,
+from one layer's messages (`axes`).
 
 Its exercises are in `tasks`, their solutions in `solutions`. Students build a step on a grid of ranks (`build_tasks`,
 `build_solutions`); `trial` has its grids and the verdict, `rank` is the program of one rank. `in_torch`: layers that

@@ -2,14 +2,13 @@
 
 from typing import NamedTuple
 
-import hybridlab as hl
 from hybridlab.core.layer import ONCE, Layer, Travel
 from hybridlab.labs.rows import Table, table
 from hybridlab.show.layouts.memory_bars import size
 
 
 class Said(NamedTuple):
-    """The words about an axis: what it cuts, what it saves, and its danger."""
+    """The words about an axis: the dimension that it cuts, the memory that it saves, and its danger."""
 
     cut: str
     saves: str
@@ -29,6 +28,7 @@ HEADS = ("axis", "cut along it", "what travels", "when", "bytes", "saves", "watc
 def axes(layer: Layer) -> Table:
     """A row for each axis of the layer's mesh; bytes and operations are those of the layer.
 
+    >>> import hybridlab as hl
     >>> print(axes(hl.dry_layer(hl.Mesh(tp=2))))
     axis  cut along it         what travels  when ...
     """

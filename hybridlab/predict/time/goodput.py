@@ -5,8 +5,8 @@ step all ranks wait for the slowest one. A failure loses all work since the last
 copies, only its step: the other copies take over until the rank is repaired (`scheduling.rerouted`).
 
 Sources: Young 1974, *A first order approximation to the optimum checkpoint interval*; Daly 2006, *A higher order
-estimate of the optimum checkpoint interval for restart dumps*; Gandhi et al. 2024, *ReCycle*, arXiv:2405.14009. Relatives: `predict.plans.planner` (seconds of a step),
-`world.explain` (what fails on real ranks), notebook 42.
+estimate of the optimum checkpoint interval for restart dumps*; Gandhi et al. 2024, *ReCycle*, arXiv:2405.14009.
+Relatives: `predict.plans.planner` (seconds of a step), `world.explain` (what fails on real ranks), notebooks 40, 42.
 """
 
 import math

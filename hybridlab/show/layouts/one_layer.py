@@ -47,7 +47,9 @@ def told(layer: Layer) -> str:
     """The picture in words."""
     said = [f"One layer on rank {layer.rank} of {_mesh(layer)}."]
     for phase in PHASES:
-        its = [f"{_name(one)} along {one.axis} at {layer.where(one.place)}, {size(one.bytes)}" for one in _of(layer, phase)]
+        its = [
+            f"{_name(one)} along {one.axis} at {layer.where(one.place)}, {size(one.bytes)}" for one in _of(layer, phase)
+        ]
         said += [f"{phase.capitalize()}: {'; '.join(its)}."] if its else []
     return " ".join(said)
 

@@ -195,7 +195,9 @@ def _alone(given: dict, mesh) -> dict:
     of = {name: one.usual for name, one in usual.items()} | given
     model = model_of(of["model"] or of["shape"] or Shape(), of["loss"], of["data"])
     if not isinstance(model, Transformer):
-        raise ValueError(f"{type(model).__name__} is not a transformer, whose layers are alike: give a Shape, or its name")
+        raise ValueError(
+            f"{type(model).__name__} is not a transformer, whose layers are alike: give a Shape, or its name"
+        )
     rows = of["batch"] and max(1, of["batch"] // of["microbatches"])
     return given | ALONE | {"model": replace(model.shape, layers=STAGES * mesh["pp"]), "batch": rows, "shape": None}
 
