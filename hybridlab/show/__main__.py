@@ -3,26 +3,20 @@
 import sys
 from pathlib import Path
 
-from hybridlab.core.what.shape import Shape
-from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.registry import schedule
-from hybridlab.show.layouts.one_layer import one_layer
 from hybridlab.show.timelines.svg import animated, svg
-from hybridlab.training.dry.dry_layer import dry_layer
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def pictures() -> dict[str, str]:
-    """Every picture by its file name: the schedules one below the other on one time axis, 1F1B in motion, and the
-    messages of one layer along five axes."""
+    """Every picture by its file name: the schedules one below the other on one time axis, and 1F1B in motion."""
     costs = Costs(F=1, B=2)
     three = [simulate(schedule(name, ranks=4, microbatches=4), costs) for name in ("naive", "gpipe", "1f1b")]
     moving = simulate(schedule("1f1b", ranks=4, microbatches=8), costs)
-    layer = dry_layer(Mesh(dp=2, pp=2, cp=2, ep=2, tp=2), model=Shape(experts=4), zero=1)
-    return {"pipeline.svg": svg(*three), "moving.svg": animated(moving), "layer.svg": one_layer(layer).svg}
+    return {"pipeline.svg": svg(*three), "moving.svg": animated(moving)}
 
 
 def main(folder: Path):

@@ -213,7 +213,7 @@ def _rerouted(draw, times, seconds: float, steps: int, stages: int, between: flo
         spent["lost"] += fails - now
         gone.append((fails + troubles.repair, int(draw.integers(stages))))
         pause = troubles.reroute
-        if sum(stage == gone[-1][1] for _, stage in gone) == troubles.copies:  # nobody has the state of this stage
+        if [stage for _, stage in gone].count(gone[-1][1]) == troubles.copies:  # nobody has the state of this stage
             spent["training"] -= seconds * (done - saved)
             spent["lost"] += seconds * (done - saved)
             pause, done, gone = troubles.restart, saved, []
