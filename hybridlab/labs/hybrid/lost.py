@@ -47,5 +47,5 @@ def goodputs(ranks: int) -> tuple[float, float, float]:
     """
     between = RESTARTING.between_failures(ranks)
     every = round(daly(RESTARTING.save, between) / STEP)
-    runs = (replay(STEP, STEPS, ranks, one, every) for one in (RESTARTING, REROUTING))
-    return between / 3600, *(run.goodput for run in runs)
+    restarting, rerouting = (replay(STEP, STEPS, ranks, one, every) for one in (RESTARTING, REROUTING))
+    return between / 3600, restarting.goodput, rerouting.goodput

@@ -26,7 +26,7 @@ def one_layer(layer: Layer, title: str | None = None) -> Still:
     >>> from hybridlab.core.where.mesh import Mesh
     >>> g = Travel("forward", 0, "all_reduce", "tp", 1, 4096)
     >>> one_layer(Layer("", Mesh(tp=2), 0, ("out",), 64, (g,)))
-    <picture One layer on rank 0 of tp=2. Forward: all-reduce along tp at out, 4.10 kB.>
+    <picture One layer on rank 0 of tp=2. Forward: all-reduce along tp at out, 4.1 kB.>
     """
     unit = (WIDTH - 2 * SIDE) / (BOX * len(layer.parts) + GAP * (len(layer.parts) + 1))
     spot = lambda place: SIDE + unit * (GAP / 2 + (BOX + GAP) / 2 * (2 * place + 1))
@@ -70,7 +70,7 @@ def _name(one: Travel) -> str:
 def _messages(layer, phase, spot):
     """([(level, x, message)], levels): in each level, no two messages overlap."""
     ends, found = [], []
-    for one in sorted(_of(layer, phase), key=lambda one: one.place):
+    for one in sorted(_of(layer, phase), key=lambda one: one.place or 0):
         wide = _wide(one)
         x = min(max(spot(one.place), SIDE + wide / 2), WIDTH - SIDE - wide / 2)
         level = next((number for number, end in enumerate(ends) if end + 6 <= x - wide / 2), len(ends))

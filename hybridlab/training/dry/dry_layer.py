@@ -144,7 +144,8 @@ class Noted(Dry):
     def __init__(self, comm, job: Job, alive: Alive):
         super().__init__(comm, job, alive)
         stage = job.stages_on(comm.rank)[STAGES // 2]
-        self.notes = self.work.notes = Notes(comm.ledger, stage)
+        self.notes = Notes(comm.ledger, stage)
+        self.work.notes = self.notes
         self.notes.listen(self.weights.stages[stage])
 
     def works(self, *about) -> NotedWork:
