@@ -28,6 +28,7 @@ _HOME = {  # as a reader meets them: the reference lists them in this order
     "weights": "training.checkpoints.stored",
     "export": "training.checkpoints.export",
     "dry_run": "training.dry.dry_run",
+    "dry_layer": "training.dry.dry_layer",
     "plan": "predict.plans.planner",
     "memory": "predict.plans.footprint",
     "validate": "scheduling.validate",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Sequence
 from hybridlab.core.dry import DryRun
+from hybridlab.core.layer import Layer
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.routing import Routing as Routing
 from hybridlab.core.what.shape import Shape as Shape
@@ -686,6 +687,135 @@ def dry_run(
     >>> one = hl.dry_run(hl.Mesh(dp=24, pp=2), model=hl.Shape(layers=2), rank=17, zero=1)
     >>> one.actions[:2], one.fits, one.bytes["messages"]
     (('1F32@8', '1B32@8'), True, 16384)
+    """
+
+
+def dry_layer(
+    mesh: Mesh | None = None,
+    *,
+    rank: int = 0,
+    schedule: str | Schedule = '1f1b',
+    microbatches: int = 4,
+    batch: int | None = None,
+    chunks: int | None = None,
+    copies: tuple[int, ...] | None = None,
+    slices: int | Sequence[int] | None = None,
+    slicing: Literal['equal', 'cost'] | None = None,
+    cut: str | Sequence = 'layers',
+    ahead: int = 0,
+    active: int = 2,
+    driven: bool = False,
+    model: nn.Module | Model | Shape | Callable | str | None = None,
+    loss: Callable | None = None,
+    weights: str | Path | dict | None = None,
+    data: Any = None,
+    shape: Shape | None = None,
+    skips: dict[int, int] | None = None,
+    takes: dict | None = None,
+    dims: dict[str, str] | None = None,
+    sizes: dict[str, int] | None = None,
+    terms: int | None = None,
+    enters: str | None = None,
+    targets: str | None = None,
+    steps: int = 3,
+    rows: int = 2,
+    accumulate: int = 1,
+    optimizer: Literal['sgd', 'adamw'] = 'adamw',
+    rate: float | Callable = 0.1,
+    warmup: int = 0,
+    anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
+    betas: tuple[float, ...] = ...,
+    decay: float = 0.0,
+    clip: float | None = None,
+    stash: bool = True,
+    seed: int = 0,
+    dtype: Literal['float32', 'float64', 'bfloat16'] = 'bfloat16',
+    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    offload: bool = False,
+    zero: int = 0,
+    owners: int | None = None,
+    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    zigzag: bool = False,
+    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    sequence: bool = False,
+    scatter: bool = False,
+    recompute: Literal['none', 'selective', 'full'] = 'none',
+    device_memory: str | float | None = None,
+    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
+    copy_time: float = 1.0,
+) -> Layer:
+    """One transformer layer of a job on one rank, with each message at its place, from the ledger of a dry run.
+
+    mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule       a name from hl.schedules(), or your own schedule
+    microbatches   microbatches of one pipeline in one run of the schedule
+    batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
+    chunks         stages on each rank, for schedules with this option
+    copies         ranks of each stage, such as (3, 1); only for pipedream
+    slices         token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
+    slicing        with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
+                   shorter
+    cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
+                   numbers or ranges
+    ahead          number of receives posted in advance
+    active         with zero=3: stages whose gathered weights a rank holds at the same time
+    driven         message-driven: each rank computes whichever microbatch has arrived, in no fixed order
+    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                   'FILE.py:name'; None: the transformer of `shape`
+    loss           loss(output, target), the sum over a microbatch; for your own module
+    weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT, a
+                   text file
+    shape          sizes of the transformer to train when no model is given
+    skips          skip connections, {layer: earlier layer whose output it also takes}
+    takes          branches and joins, {layer: earlier layers whose outputs it takes}
+    dims           names of the dimensions of parameters, {parameter: 'F D'}
+    sizes          lengths of joined dimensions, {letter: length}
+    terms          loss terms in one row (default 1)
+    enters         names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets        names of the dimensions of targets (default 'B')
+    steps          optimizer steps
+    rows           rows in one microbatch, if no batch is given
+    accumulate     runs of the schedule for one optimizer step (gradient accumulation)
+    optimizer      the optimizer
+    rate           the learning rate, or a function of the step that returns it
+    warmup         steps in which the learning rate grows linearly to its full size
+    anneal         the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          decay rates of AdamW's two running averages
+    decay          weight decay; not applied to norms and biases
+    clip           gradient clipping: the largest global gradient norm
+    stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
+    seed           random seed of the initial weights, dropout and batches
+    dtype          data type of the computation
+    sums           when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sum_dtype      data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype   data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload        keep the optimizer and its state in host memory
+    zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
+    owners         with zero: number of ranks in each sharding group; None: all replicas
+    attend         with cp: how keys and values reach the queries
+    zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
+                   attention
+    dispatch       with ep: how tokens are sent to their experts
+    sequence       with tp: shard norms and residuals along the sequence
+    scatter        with tp: send only a shard of each activation between stages
+    recompute      what to recompute in each layer during the backward
+    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
+                   they need
+    make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
+    rank  the rank, of all ranks of the mesh
+
+    The layer is in the middle of the model, and is a stage alone; `microbatches` only says how many rows one has.
+    Weights that ZeRO 3 gathers are gathered as often as in a breadth-first schedule.
+
+    raises  ValueError for invalid arguments and for a model other than a transformer
+
+    >>> import hybridlab as hl
+    >>> print(hl.dry_layer(hl.Mesh(tp=2)))
+    one layer on rank 0 (tp=0), ...
     """
 
 

@@ -752,6 +752,13 @@ SET = [
         "300 GB/s; across servers through one network card, with 25 GB/s",
         "core/what/catalog.py: 300e9, 25e9,",
     ),
+    ("40_hybrid", "fails once in 50,000 hours", "labs/hybrid/lost.py: device_hours=50_000"),
+    ("40_hybrid", "a step takes 10 s", "labs/hybrid/lost.py: STEP, STEPS = 10.0"),
+    ("40_hybrid", "a save 60 s", "labs/hybrid/lost.py: save=60"),
+    ("40_hybrid", "takes 15 minutes", "labs/hybrid/lost.py: restart=15 * 60"),
+    ("40_hybrid", "rerouting 30 s", "labs/hybrid/lost.py: reroute=30"),
+    ("40_hybrid", "a repair 4 hours", "labs/hybrid/lost.py: repair=4 * 3600"),
+    ("40_hybrid", "takes 16/15 as long", "labs/hybrid/lost.py: copies=16"),
     ("40_hybrid", "25 GB/s for each GPU between nodes, and 300 GB/s inside", "beta=1 / 300e9"),
 ]
 

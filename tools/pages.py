@@ -1,7 +1,8 @@
 """Write the pages about the course again, from the notebooks, docs/slides.toml and docs/systems.toml.
 
-python -m tools.pages            notebooks/README.md; in docs/ prerequisites.svg, slides.md, systems.md, lecturers.md,
-                                 the last section of glossary.md, and the line of gpu.md that names the machines
+python -m tools.pages            notebooks/README.md; in docs/ prerequisites.svg, layer.svg, slides.md, systems.md,
+                                 lecturers.md, the last section of glossary.md, and the line of gpu.md that names the
+                                 machines
 python -m tools.pages --check    write nothing; name the pages that are not current
 """
 
@@ -10,6 +11,7 @@ import pathlib
 import re
 import sys
 
+import hybridlab as hl
 from hybridlab.measuring.recorded import Recorded, recorded
 from tools import graph, landing, lessons, slides, systems, wording
 from tools.course import FOLDER, HOUSE, books
@@ -20,11 +22,18 @@ def texts() -> dict[pathlib.Path, str]:
     return {
         FOLDER / "README.md": landing.page(),
         HOUSE / "docs" / "prerequisites.svg": graph.svg(books()),
+        HOUSE / "docs" / "layer.svg": layer(),
         HOUSE / "docs" / "slides.md": slides.page(),
         HOUSE / "docs" / "lecturers.md": lessons.page(),
         HOUSE / "docs" / "systems.md": systems.page(),
         HOUSE / "docs" / "glossary.md": wording.page((HOUSE / "docs" / "glossary.md").read_text(encoding="utf-8")),
     }
+
+
+def layer() -> str:
+    """README's picture of one layer, on one of 32 ranks."""
+    mesh = hl.Mesh(dp=2, pp=2, cp=2, ep=2, tp=2)
+    return hl.draw(hl.dry_layer(mesh, model=hl.Shape(experts=4), zero=1)).svg
 
 
 def with_machines(text: str, records: list[Recorded]) -> str:

@@ -3,6 +3,7 @@
 import math
 import statistics
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,11 +48,44 @@ def young_and_daly_save_at_the_best_time():
         assert found[every] < min(found[every // 2], found[2 * every])
 
 
+COPIES = Troubles(device_hours=10_000, restart=900, save=40, copies=4, repair=7200, reroute=60)
+
+
+def copies_take_what_the_first_order_says():
+    for repair in (0, 600):
+        one = replace(COPIES, repair=repair)
+        assert whole(one, seeds=40) == pytest.approx(expected(10.0, 3000, 10_000, one, 60), rel=0.015)
+
+
+def without_a_copy_left_the_run_restarts_and_loses_what_was_not_saved():
+    """One stage of two copies: the second loss before the repair restarts, and then the work since the save is lost."""
+    two = Troubles(device_hours=1, restart=500, save=0, copies=2, repair=math.inf)
+    found = [replay(10.0, 400, 2, two, 100, seed) for seed in range(40)]
+    restarts = [round(one.restarting / 500) for one in found]
+    assert sum(restarts) > 10 and all(one.restarting == 500 * n for one, n in zip(found, restarts))
+    assert all(one.training == 4000 for one in found)
+    quiet = [one for one, n in zip(found, restarts) if not n]
+    assert (
+        quiet
+        and all((0 < one.lost < 20) == (one.waiting > 0) for one in quiet)
+        and any(one.lost > 100 for one in found)
+    )
+    assert all(one.waiting % 10 == 0 and one.waiting <= 4000 for one in quiet)  # a step of 20 s with one of two copies
+
+
 LAWS = [
+    copies_take_what_the_first_order_says, without_a_copy_left_the_run_restarts_and_loses_what_was_not_saved,
     replays_take_what_dalys_formula_says, the_slowest_of_many_takes_what_the_integral_says,
     nothing_is_lost_where_nothing_fails, young_and_daly_save_at_the_best_time,
 ]  # fmt: skip
 MUTANTS = [
+    ("troubles.copies / (troubles.copies - most)", "troubles.copies / troubles.copies",
+     copies_take_what_the_first_order_says),
+    ('spent["lost"] += fails - now', 'spent["lost"] += 0',
+     without_a_copy_left_the_run_restarts_and_loses_what_was_not_saved),
+    ("pause = troubles.reroute", "pause = 0.0", copies_take_what_the_first_order_says),
+    ("pause, done, gone = troubles.restart, saved, []", "pause, gone = troubles.restart, []",
+     without_a_copy_left_the_run_restarts_and_loses_what_was_not_saved),
     ('spent["lost"] += until', 'spent["lost"] += 0', replays_take_what_dalys_formula_says),
     ('spent["restarting"] += troubles.restart', 'spent["restarting"] += 0', replays_take_what_dalys_formula_says),
     ('spent["saving"] += troubles.save', 'spent["saving"] += 0', nothing_is_lost_where_nothing_fails),
@@ -87,6 +121,10 @@ def test_ten_thousand_ranks_take_seconds():
 def test_bad_numbers_are_told():
     with pytest.raises(ValueError, match="jitter=-1 is not a valid time or fraction: give 0 or more"):
         Troubles(jitter=-1)
+    with pytest.raises(ValueError, match="copies=0 leaves no rank"):
+        Troubles(copies=0)
+    with pytest.raises(ValueError, match="ranks=5 cannot be copies=2"):
+        replay(1.0, 1, 5, Troubles(copies=2), 1)
     with pytest.raises(ValueError, match="give 1 or more of each"):
         replay(1.0, 0, 1, Troubles(), 1)
     assert math.isinf(Troubles().between_failures(5))

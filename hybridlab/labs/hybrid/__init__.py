@@ -1,5 +1,6 @@
 """Notebook 40, all modes at once: the grid of ranks, curves, a mutant (`grid`); bytes along each axis (`traffic`);
-steps without some ranks (`lost`).
+steps without some ranks, and goodput (`lost`); a rank killed in the middle of a step (`killed`); the axes in a table,
+from one layer's messages (`axes`).
 
 Its exercises are in `tasks`, their solutions in `solutions`. Students build a step on a grid of ranks (`build_tasks`,
 `build_solutions`); `trial` has its grids and the verdict, `rank` is the program of one rank. `in_torch`: layers that
@@ -12,9 +13,11 @@ from hybridlab.lazily import room
 __getattr__, __all__ = room(
     __name__,
     {
+        "axes": "axes",
         "grid": "SHAPE curves explorer forget_the_tensor_sum job picture proof",
         "in_torch": "furthest two_layers",
-        "lost": "length without",
+        "killed": "killed",
+        "lost": "goodputs length without",
         "traffic": "between_nodes by_axis counted",
     },
 )

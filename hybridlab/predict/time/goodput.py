@@ -1,14 +1,16 @@
 """Predict goodput: the useful fraction of a long run on many ranks with failures, checkpoints and varying steps.
 
 There are two methods: a formula, and a replay that draws every step of every rank and every failure at random. In each
-step all ranks wait for the slowest one. A failure loses all work since the last checkpoint.
+step all ranks wait for the slowest one. A failure loses all work since the last checkpoint; or, where a stage has
+copies, only its step: the other copies take over until the rank is repaired (`scheduling.rerouted`).
 
 Sources: Young 1974, *A first order approximation to the optimum checkpoint interval*; Daly 2006, *A higher order
-estimate of the optimum checkpoint interval for restart dumps*. Relatives: `predict.plans.planner` (seconds of a step),
-`world.explain` (what fails on real ranks), notebook 42.
+estimate of the optimum checkpoint interval for restart dumps*; Gandhi et al. 2024, *ReCycle*, arXiv:2405.14009.
+Relatives: `predict.plans.planner` (seconds of a step), `world.explain` (what fails on real ranks), notebooks 40, 42.
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -25,6 +27,9 @@ class Troubles:
     """The interruptions of a run: failures, checkpoints, varying steps.
 
     device_hours  mean hours until one device or its link fails;  restart  seconds until all ranks train again
+    copies  of each stage, d: with 2 or more, the f lost ranks of a stage leave its work to the others, and a step takes
+            d/(d - f) times as long until they are repaired; without any left, the run restarts from a checkpoint
+    repair  seconds until a lost rank is replaced, with copies;  reroute  seconds until the others train again
     save          seconds of all ranks to save the state
     jitter        the standard deviation of a rank's step, as a fraction of it;  slow  {rank: relative slowdown}
 
@@ -39,11 +44,16 @@ class Troubles:
     save: float = 0.0
     jitter: float = 0.0
     slow: tuple[tuple[int, float], ...] = ()
+    copies: int = 1
+    repair: float = 0.0
+    reroute: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("device_hours", "restart", "save", "jitter"):
+        for name in ("device_hours", "restart", "save", "jitter", "repair", "reroute"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)} is not a valid time or fraction: give 0 or more")
+        if self.copies < 1:
+            raise ValueError(f"copies={self.copies} leaves no rank for a stage: give 1 or more")
 
     def between_failures(self, ranks: int) -> float:
         """Mean seconds between two failures on any rank."""
@@ -114,13 +124,20 @@ def slowest(ranks: int, jitter: float) -> float:
 def expected(seconds: float, steps: int, ranks: int, troubles: Troubles, every: int) -> float:
     """Mean seconds of a run by formula: M·e^(R/M)·(e^((τ+δ)/M) - 1) for each τ of work between saves (Daly).
 
+    With copies, a failure costs half a step and the rerouting, and while any rank awaits its repair, a step takes
+    d/(d-1) times as long: a first order in the number of failures, for repairs before another copy of a stage is lost.
+
     seconds  the seconds of a step of one undisturbed rank;  every  the number of steps from one save to the next
     """
     worst = max((by for _, by in troubles.slow), default=0.0)
-    work = every * seconds * max(slowest(ranks, troubles.jitter), 1 + worst) + troubles.save
-    between = troubles.between_failures(ranks)
+    step = seconds * max(slowest(ranks, troubles.jitter), 1 + worst)
+    work, between = every * step + troubles.save, troubles.between_failures(ranks)
     if math.isinf(between):
         return steps / every * work
+    if troubles.copies > 1:
+        slower = 1 - math.expm1(-max(troubles.repair - troubles.reroute, 0) / between) / (troubles.copies - 1)
+        paused = (troubles.reroute + slower * step / 2) / between
+        return steps * (slower * step + troubles.save / every) / (1 - paused)
     return steps / every * between * math.exp(troubles.restart / between) * math.expm1(work / between)
 
 
@@ -134,16 +151,20 @@ def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: in
     every     steps from one save to the next
     seed      of the failures
 
-    raises  ValueError if there are no steps, ranks or saves
+    raises  ValueError if there are no steps, ranks or saves, or the ranks cannot be copies of the same stages
 
     >>> replay(2.0, steps=100, ranks=64, troubles=Troubles(save=1.0), every=10).goodput
     0.9523809523809523
     """
     if min(steps, ranks, every) < 1:
         raise ValueError(f"steps={steps}, ranks={ranks}, every={every} are not all positive: give 1 or more of each")
+    if ranks % troubles.copies:
+        raise ValueError(f"ranks={ranks} cannot be copies={troubles.copies} of the same stages: give a multiple")
     draw = np.random.default_rng(seed)
     times = _steps(draw, seconds, ranks, troubles)
     between = troubles.between_failures(ranks)
+    if troubles.copies > 1:
+        return _rerouted(draw, times, seconds, steps, ranks // troubles.copies, between, troubles, every)
     until = math.inf if math.isinf(between) else draw.exponential(between)
     spent = dict.fromkeys(Spent._fields, 0.0)
     done = 0
@@ -168,6 +189,37 @@ def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: in
             until = draw.exponential(between)
         spent["restarting"] += troubles.restart
         until -= troubles.restart
+    return Spent(**spent)
+
+
+def _rerouted(draw, times, seconds: float, steps: int, stages: int, between: float, troubles: Troubles, every: int):
+    """The replay of a run in which the copies of a lost rank do its work until it is repaired.
+
+    No rank fails during a pause. Of the work since the last save that a restart loses, its waiting stays waiting.
+    """
+    failure = lambda: math.inf if math.isinf(between) else draw.exponential(between)
+    spent, gone = dict.fromkeys(Spent._fields, 0.0), []  # gone: (until when, stage) of each lost rank
+    now, done, saved, fails = 0.0, 0, 0, failure()
+    while done < steps:
+        gone = [one for one in gone if one[0] > now]
+        most = max(Counter(stage for _, stage in gone).values(), default=0)
+        work = next(times) * troubles.copies / (troubles.copies - most)
+        save = troubles.save if (done + 1) % every == 0 or done + 1 == steps else 0.0
+        if now + work + save <= fails:
+            now, done, saved = now + work + save, done + 1, done + 1 if (done + 1) % every == 0 else saved
+            for cause, its in (("training", seconds), ("waiting", work - seconds), ("saving", save)):
+                spent[cause] += its
+            continue
+        spent["lost"] += fails - now
+        gone.append((fails + troubles.repair, int(draw.integers(stages))))
+        pause = troubles.reroute
+        if [stage for _, stage in gone].count(gone[-1][1]) == troubles.copies:  # nobody has the state of this stage
+            spent["training"] -= seconds * (done - saved)
+            spent["lost"] += seconds * (done - saved)
+            pause, done, gone = troubles.restart, saved, []
+        spent["restarting"] += pause
+        now = fails + pause
+        fails = now + failure()
     return Spent(**spent)
 
 

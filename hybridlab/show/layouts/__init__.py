@@ -1,4 +1,4 @@
 """Layouts: ranks and their slices (`grid_of_ranks`), groups as lines through a box (`box_of_ranks`),
 matrices cut among ranks (`cuts`), images on ranks (`tiles`), bytes on each rank (`memory_bars`), the parts of a
-device's memory (`anatomy`), and the edges between stages (`stage_graph`).
+device's memory (`anatomy`), the edges between stages (`stage_graph`), and a layer's messages (`one_layer`).
 """

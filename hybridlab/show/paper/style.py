@@ -58,6 +58,7 @@ DASHES = {  # by their meaning; the first four are plotly's names, for curves
     "along cp": "6 3 2 3",
     "along pp": "9 4",
     "along dp": "2 4",
+    "along ep": "2 3 6 3",
 }
 MARKS = {  # around the point (0, 0)
     "circle": "M-6 0a6 6 0 1 0 12 0a6 6 0 1 0 -12 0",

@@ -1,4 +1,4 @@
-"""Draw: a timeline, or several on one time axis, as a plotly figure; a layout as a grid of ranks.
+"""Draw: a timeline, or several on one time axis, as a plotly figure; a layout, a dry run, a layer.
 
 Bars with a base; an image above `MANY` boxes; no shapes, which take seconds instead of milliseconds.
 """
@@ -9,10 +9,12 @@ import numpy as np
 import plotly.graph_objects as go
 
 from hybridlab.core.dry import DryRun
+from hybridlab.core.layer import Layer
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.core.where.layout import Layout
 from hybridlab.show.charts.memory_over_time import memory_over_time
 from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks
+from hybridlab.show.layouts.one_layer import one_layer
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.sheet import prose_width, wrap
 from hybridlab.show.paper.still import Still
@@ -35,22 +37,22 @@ PX = STYLE["pixels"]
 
 @typed
 def draw(
-    *timelines: Timeline | Layout | DryRun | str,
+    *timelines: Timeline | Layout | DryRun | Layer | str,
     title: str | None = None,
     numbers: bool = True,
     notes: Sequence[Note] = (),
     columns: int = 0,
     titles: Sequence[str] = (),
 ) -> Figure | Still:
-    """The picture of a timeline, of a prediction above its measurement, of several timelines, of a layout or of a dry
-    run.
+    """The picture of a timeline, of a prediction above its measurement, of several timelines, of a layout, of a dry
+    run or of one layer.
 
     Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. If there are
     several steps, the step of median length is drawn. Measured times are in milliseconds. For a layout, draw(layout,
     "blocks.0.mlp.up.weight") shows the slice of this parameter on each rank; for a dry run, the picture shows its
-    memory.
+    memory; for the layer of `hl.dry_layer`, its messages.
 
-    timelines  timelines, or a layout and the name of a parameter, or a dry run
+    timelines  timelines, or a layout and the name of a parameter, a dry run or a layer
     title      the title above the picture; None: no title
     numbers    whether the caption shows length, idle time and activations, and notes show their lengths; False
                hides them if they are the answer to a question
@@ -71,6 +73,8 @@ def draw(
         return grid_of_ranks(*timelines)
     if timelines and isinstance(timelines[0], DryRun):
         return memory_over_time(timelines[0], title)
+    if timelines and isinstance(timelines[0], Layer):
+        return one_layer(timelines[0], title)
     picture = boxes(*timelines, notes=notes, numbers=numbers, columns=columns, titles=titles)
     traces = [*(_keys(picture) if len(picture) > MANY else _bars(picture)), *_strokes(picture)]
     return Figure.of(traces, _layout(picture, title), page(picture, title=title), picture.summary)
