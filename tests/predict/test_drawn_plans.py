@@ -247,7 +247,8 @@ def as_the_footprint_cuts(shape, plan, place) -> float:
     routed, behind = shape.experts * block.mlp, shape.experts * shape.width * (shape.style == "gpt")
     each = cut / plan.t + block.whole
     if shape.experts > 1:
-        each += routed / plan.t / plan.ep - behind * (1 - 1 / plan.ep)
+        ways = plan.ep * plan.cp * plan.t if plan.fold else plan.ep
+        each += routed / ways / (1 if plan.fold else plan.t) - behind * (1 - 1 / ways)
     blocks = sum(0 < layer <= shape.layers for layer in layers)
     copy = shape.vocabulary * shape.width * (shape.tied and plan.p > 1)
     ends = (0 in layers) * shape.embedding + (shape.layers + 1 in layers) * (shape.head + copy)
@@ -291,7 +292,7 @@ def at_rest(shape, plan, place) -> dict[str, float]:
     held, (its, others) = weights_at(shape, plan, layers_at(shape, plan, place)), plan.copies
     tp, few = plan.t > 1, shape.heads > 0 and plan.t > shape.key_heads
     parts = ((held.cut, others, False), (held.whole, others, tp and plan.sequence), (held.keys, others, few))
-    parts += ((held.routed, its, False), (held.behind, its, tp), (held.asked, others, tp))
+    parts += ((held.routed, its, False), (held.behind, its, tp and not plan.fold), (held.asked, others, tp))
     found = Counter()
     for weights, copies, more in parts:
         sharers = min(plan.z or copies, copies) if plan.zero else 1
