@@ -232,10 +232,8 @@ class Job:
         }
 
     def lengths(self, rank: int, axes: Collection[str]) -> dict[str, int]:
-        """{letter: its length on all ranks together that differ from this one only along some axes}.
-
-        For dims of parameters and of tensors between layers.
-        """
+        """{letter: its length on all ranks together that differ from this one only along some axes}, for dims of
+        parameters and of tensors between layers."""
         rules = self.rules("rules", but=axes) | self.rules("between", but=axes)
         found = self.sizes | {"B": self.rows}
         for letter, axes in rules.items():
