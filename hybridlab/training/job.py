@@ -238,9 +238,8 @@ class Job:
         found = self.sizes | {"B": self.rows}
         for letter, axes in rules.items():
             if letter in found:
-                low, high = spans(found[letter], self.mesh.length(axes), 1, letter in self.copied)[
-                    self.mesh.place(rank, axes)
-                ]
+                every = spans(found[letter], self.mesh.length(axes), 1, letter in self.copied)
+                low, high = every[self.mesh.place(rank, axes)]
                 found[letter] = high - low
         return found
 

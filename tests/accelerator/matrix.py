@@ -87,8 +87,8 @@ MODES = {
     "ahead dualpipe": (Mesh(pp=4), {"ahead": 1, "schedule": "dualpipe", "shape": DEEP, "microbatches": 8}),
     "slices": (Mesh(dp=2, pp=2), {"schedule": "seq1f1b", "slices": (14, 10, 8), "zero": 3}),
     "slices of equal cost tp": (Mesh(pp=2, tp=2), {"schedule": "terapipe", "slices": 3, "slicing": "cost"}),
-    "context documents": (Mesh(cp=2), {"attend": "ring", "zigzag": True, "shape": Shape(documents=(21, 11))}),
-    "context groups": (Mesh(cp=4), {"attend": "usp", "zigzag": True, "shape": Shape(documents=(21, 11))}),
+    "context documents": (Mesh(cp=2), {"zigzag": True, "shape": Shape(documents=(21, 11), style="llama")}),
+    "context groups": (Mesh(cp=4), {"attend": "usp", "shape": Shape(documents=(21, 11), style="llama")}),
     "driven": (Mesh(pp=4), {"driven": True, "microbatches": 8}),
     "driven dp": (Mesh(dp=2, pp=2), {"driven": True}),
 }
