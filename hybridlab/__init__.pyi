@@ -736,8 +736,10 @@ def dry_layer(
     offload: bool = False,
     zero: int = 0,
     owners: int | None = None,
-    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
+    ulysses: int = 1,
     zigzag: bool = False,
+    zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     sequence: bool = False,
     scatter: bool = False,
@@ -796,8 +798,11 @@ def dry_layer(
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
     attend         with cp: how keys and values reach the queries
+    ulysses        with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a
+                   ring goes through the groups
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
+    zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
