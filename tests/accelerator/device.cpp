@@ -398,7 +398,7 @@ Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
 }
 
 Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
-  to.resize_(from.sizes());
+  if (to.sizes() != from.sizes()) to.resize_(from.sizes());  // which would forget the strides of a view
   return copy_from(from, to, false);
 }
 

@@ -61,6 +61,30 @@ def test_its_numbers_are_the_cpus(one):
     assert len(both[0]) == 15 and all(torch.equal(mine, its) for mine, its in zip(*both))
 
 
+def changed_in_place(device):
+    """Views with gaps, each changed in place by another kind of operator."""
+    found = []
+    for change in (
+        lambda view: view.add_(1.0),
+        lambda view: view.mul_(view),
+        lambda view: view.fill_(3.0),
+        lambda view: torch.sub(view, 2.0, out=view),
+        lambda view: view.copy_(view + 1.0),
+    ):
+        for cut in (lambda x: x[:, :3], lambda x: x[:, 1], lambda x: x[..., 1], lambda x: x.transpose(0, 2)[:1]):
+            x = torch.arange(24.0, device=device).reshape(2, 6, 2)
+            view = cut(x)
+            before = view.stride()
+            change(view)
+            found.append((x.flatten().tolist(), view.stride() == before))
+    return found
+
+
+def test_a_view_is_changed_in_place_and_nothing_beside_it(one):
+    ((here, there),) = one.run(lambda comm: (changed_in_place(comm.device), changed_in_place("cpu")))
+    assert here == there and all(kept for _, kept in here)
+
+
 def test_float32_is_exact_on_a_rank_with_a_device(one):
     """A fresh process of torch lets convolutions round to TF32; a rank that has taken its device does not."""
 
