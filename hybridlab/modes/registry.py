@@ -15,6 +15,7 @@ from hybridlab.signatures import renew
 FILES = ("pipeline", "data_parallel", "zero", "on_host")  # stages, copies
 FILES += ("grid_parallel", "context_parallel", "expert_parallel", "tensor_parallel", "spatial_parallel")
 FILES += ("recomputation", "out_of_core")  # saved activations
+FILES += ("whole_matrices",)  # for the optimizer
 _added: list[Mode] = []
 
 
@@ -96,6 +97,8 @@ def too(lacking: str) -> str:
 
 def taking_part(mesh: Mesh, chosen: dict) -> tuple[Mode, ...]:
     """The modes of a job.
+
+    chosen  the options, and "optimizer"
 
     raises  ValueError for an axis that no mode uses
     """

@@ -77,15 +77,6 @@ class Sharded(Replicated):
 
     # one buffer for each pack
 
-    def _flat(self, pack):
-        """The weights of a pack as one padded buffer."""
-        names = self.layout.packs[pack]
-        weights = [self.by_name[name].detach().reshape(-1) for name in names]
-        length = self.layout[names[0]].owners * self.layout.piece(pack, self.comm.rank)
-        flat = weights[0].new_zeros(length)
-        torch.cat(weights, out=flat[: sum(map(len, weights))])
-        return flat
-
     def _own(self, pack, flat):
         """This rank's piece of a buffer."""
         piece = self.layout.piece(pack, self.comm.rank)
@@ -106,11 +97,11 @@ class Sharded(Replicated):
 
     def _moved(self, pack):
         """The buffer that now stores the weights of a pack."""
-        flat, start = self._flat(pack), 0
-        for name in self.layout.packs[pack]:
-            weight = self.by_name[name]
+        weights = {name: self.by_name[name] for name in self.layout.packs[pack]}
+        flat = self._flat(pack, {name: weight.detach() for name, weight in weights.items()})
+        for name, weight in weights.items():
+            start = self.layout.offset(name, self.comm.rank)
             weight.data = flat[start : start + weight.numel()].view_as(weight)
-            start += weight.numel()
         return flat
 
     # gradients: a reduce-scatter, and an all-reduce of the shard between groups of owners

@@ -141,7 +141,7 @@ def sent(rows) -> Counter:
 
 
 def _compared(parts, alone, job) -> tuple[Gaps, dict[str, float], dict[str, float]]:
-    """(all gaps; after Adam {"weight <name>": the largest difference over its bound}; the weights without proof)."""
+    """(all gaps; {"weight <name>" after Adam: the largest difference over its bound}; the weights without proof)."""
     gaps, noise = Gaps(tolerance_of(job)), alone["noise"]
     numbers = {"losses": "loss"} | ({"norm": "norm"} if job.flushes else {})
     for kind, name in numbers.items():
@@ -151,10 +151,8 @@ def _compared(parts, alone, job) -> tuple[Gaps, dict[str, float], dict[str, floa
     if job.flushes:  # otherwise every update has a separate gradient
         _add(gaps, "gradient", parts, alone, job, "gradient")
     _add_buffers(gaps, parts, alone)
-    if job.optimizer == "adamw" and job.flushes:
-        return gaps, *_adam_shares(parts, alone, job)
     _add(gaps, "weight", parts, alone, job, "moves")
-    return gaps, {}, {}
+    return gaps, *_adam_shares(parts, alone, job)
 
 
 def _held(kind, name, parts, reference, job):
@@ -169,7 +167,8 @@ def _held(kind, name, parts, reference, job):
 def _add(gaps: Gaps, kind, parts, alone, job, scale):
     """Add a gap for every tensor of a kind: the largest over the ranks that hold it, relative to `scale`."""
     own = {name: largest(x) for name, x in alone[scale].items()}
-    for name, reference in alone[kind].items():
+    of_adam = alone.get("bound", {}) if kind == "weight" else {}
+    for name, reference in ((name, x) for name, x in alone[kind].items() if name not in of_adam):
         off = worst(difference(mine, its) for mine, its in _held(kind, name, parts, reference, job))
         trained = name not in job.frozen and (kind == "gradient" or not any(own.values()) or _pulled(name, alone))
         gaps.add(f"{kind} {name}", off, own[name], alone["noise"][scale][name], max(own.values()), trained)
@@ -197,7 +196,7 @@ def _untouched(touched: dict, job: Job) -> dict[str, float]:
 def _adam_shares(parts, alone, job) -> tuple[dict[str, float], dict[str, float]]:
     """({"weight <name>": the largest difference over its bound}, {the same: 1.0} for weights that are not proved)."""
     shares, hidden = {}, {}
-    for name in alone["bound"]:
+    for name in alone.get("bound", {}):
         words = f"weight {name}"
         shares[words], near = _adam_share(name, parts, alone, job)
         if near < NEAR and shares[words] <= 1:

@@ -107,7 +107,7 @@ class Trainer:
             return
         program = job.schedule.program[seat]
         self.weights = job.keeper.kept(job, door, held, self.named, program)
-        self.optimizer = job.optimizer_of(self.weights.shares)
+        self.optimizer = job.optimizer_of(self.weights.shares, comm)
 
     def _tallying(self, module):
         """{name of a weight: layer} of the layers of this rank's stages that have tallies."""

@@ -54,7 +54,7 @@ def job_of(**given) -> Job:
     mesh = asked.mesh_of(given)
     model = _model(of, given)
     chosen = _chosen(mesh, of, given)
-    modes = registry.taking_part(mesh, chosen)
+    modes = registry.taking_part(mesh, chosen | {"optimizer": of["optimizer"]})
     whole = model.made(of["seed"], getattr(torch, of["dtype"]), {})
     seams.refuse(whole)
     layers = len(model.layers(whole)) - sum(model.ends)
@@ -268,8 +268,10 @@ def _refuse_numbers(of: dict):
             f"betas={of['betas']} is not a valid pair: give two numbers, at least 0 and less than 1, such as "
             "(0.9, 0.999)"
         )
-    if of["optimizer"] != "adamw" and of["betas"] != asked.TRAINING["betas"].usual:
-        raise ValueError(f"betas belong to adamw, and the optimizer is {of['optimizer']}: leave them out")
+    if of["optimizer"] == "sgd" and of["betas"] != asked.TRAINING["betas"].usual:
+        raise ValueError("betas belong to adamw and muon, and the optimizer is sgd: leave them out")
+    if of["optimizer"] != "muon" and "muon" in of:
+        raise ValueError(f"muon={of['muon']!r} has no effect with {of['optimizer']}: give optimizer='muon' too")
     if of["clip"] is not None and not of["clip"] > 0:
         raise ValueError(f"clip={of['clip']} is not a valid norm: give a number above 0")
 

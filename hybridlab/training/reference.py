@@ -119,7 +119,7 @@ def alone_on_rank(comm, job: Job) -> dict:
             noise |= {"gradient": off, "norm": max(abs(shadow.norm() - one.norm()) for shadow in shadows)}
         for device in every:
             device.update()
-        if job.optimizer == "adamw":
+        if job.optimizer != "sgd":
             adam_moves(bound, one, off, job)
     home |= {"touched": touched, "losses": losses} | ({"bound": bound} if bound else {})
     home |= ended(one.module, one.masters, one.moves())
@@ -203,10 +203,11 @@ def adam_moves(bound: dict, one: OneDevice, noise: dict[str, float], job: Job):
     One step moves an element by rate·m/√v, and noise δ in the gradient changes that by at most about rate·4δ/√v, and
     never by more than 2·rate.
     """
-    group, least = one.optimizer.param_groups[0], tolerance_of(job)
+    least = tolerance_of(job)
+    group = next((group for group in one.optimizer.param_groups if "betas" in group), {})
     for name, weight in one.masters.items():
-        if name not in job.frozen:
-            state = one.optimizer.state[weight]
+        state = one.optimizer.state.get(weight, {})
+        if "exp_avg_sq" in state:
             size = (state["exp_avg_sq"] / (1 - group["betas"][1] ** float(state["step"]))).sqrt()
             off = max(FACTOR * noise[name], least * largest(weight.grad))
             move = group["lr"] * (4 * off / (size + group["eps"])).clamp(max=2)

@@ -62,6 +62,7 @@ class Param:
     owners   the number of neighbouring ranks that shard a box between steps; 1: not sharded
     over     the axes along which they are neighbours; the last axis varies fastest
     rest     what is sharded, as in ZeRO's stages: 1 the optimizer's state, 2 also the gradient, 3 also the value
+    whole    whether a box has one owner between steps, because its optimizer needs whole matrices
     """
 
     name: str
@@ -74,6 +75,7 @@ class Param:
     rest: int = 0
     dims: str = ""
     over: tuple[str, ...] = ("dp",)
+    whole: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -205,15 +207,39 @@ class Layout:
             packs.setdefault(param.pack, []).append(param.name)
         return packs
 
+    @cached_property
+    def dealt(self) -> dict[str, int]:
+        """{parameter with one owner: the number of the share that has all of it}: each pack is dealt to its sharers, the
+        largest parameter first, to the sharer with the fewest elements so far.
+
+        The largest boxes decide, so that ranks with smaller boxes of the same parameters deal alike.
+        """
+        dealt = {}
+        for names in self.packs.values():
+            held = [0] * self[names[0]].owners
+            for name in sorted(names, key=lambda name: -self[name].largest) if self[names[0]].whole else ():
+                dealt[name] = held.index(min(held))
+                held[dealt[name]] += self[name].largest
+        return dealt
+
     def offset(self, name: str, rank: int) -> int:
         """The offset of a rank's box in the buffer of its pack."""
-        names = self.packs[self.named[name].pack]
-        return sum(self.size(before, rank) for before in names[: names.index(name)])
+        pack, owner = self.named[name].pack, self.dealt.get(name)
+        names = [one for one in self.packs[pack] if self.dealt.get(one) == owner]
+        before = sum(self.size(one, rank) for one in names[: names.index(name)])
+        return before + (owner * self.piece(pack, rank) if owner else 0)
 
     def piece(self, pack: int, rank: int) -> int:
         """The length of one share of a pack's buffer, which is padded to `owners` times this length."""
-        names = self.packs[pack]
-        return -(-sum(self.size(name, rank) for name in names) // self.named[names[0]].owners)
+        names, lengths = self.packs[pack], {}
+        for name in names:
+            owner = self.dealt.get(name)
+            lengths[owner] = lengths.get(owner, 0) + self.size(name, rank)
+        return -(-lengths[None] // self[names[0]].owners) if None in lengths else max(lengths.values())
+
+    def owns(self, name: str, rank: int) -> bool:
+        """Whether a rank has elements of this parameter between steps, or may have some: its pieces end anywhere."""
+        return self.dealt.get(name, self.share_number(name, rank)) == self.share_number(name, rank)
 
     def share(self, name: str, rank: int, number: int | None = None) -> slice:
         """The elements of the flattened box that `rank` owns, or that the sharer with this number owns."""
@@ -236,6 +262,8 @@ class Layout:
             del record["dims"]  # a name places nothing
             if record["over"] == ("dp",):
                 del record["over"]  # so that layouts that are older than this field keep their text
+            if not record["whole"]:
+                del record["whole"]
         text = json.dumps([list(self.mesh.axes.items()), records], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -243,15 +271,17 @@ class Layout:
         """The number of elements of weights, gradients and optimizer state that a rank keeps *between steps*, padding
         included.
 
-        returns {"value": …, "gradient": …, "optimizer": …, "owned": the optimizer's, without padding}
+        returns {"value": …, "gradient": …, "optimizer": …, "owned": the optimizer's, without padding; "whole": of
+                these, the elements of parameters with one owner}
         """
-        counted: dict[str, int] = dict.fromkeys(("optimizer", "gradient", "value", "owned"), 0)
+        counted: dict[str, int] = dict.fromkeys(("optimizer", "gradient", "value", "owned", "whole"), 0)
         for pack, names in self.packs.items():
             first, piece = self.named[names[0]], self.piece(pack, rank)
             for level, what in enumerate(("optimizer", "gradient", "value"), start=1):
                 counted[what] += piece * (1 if first.rest >= level else first.owners)
             shares = [self.share(name, rank) if first.rest else slice(0, self.size(name, rank)) for name in names]
             counted["owned"] += sum(share.stop - share.start for share in shares)
+            counted["whole"] += sum(share.stop - share.start for share in shares if first.whole)
         return counted
 
     def validate(self) -> "Layout":
@@ -277,7 +307,7 @@ class Layout:
                     f"divisible by their number; choose one of {ways}"
                 )
         for names in self.packs.values():
-            if len({(self[name].owners, self[name].rest, self.peers(name).sums) for name in names}) > 1:
+            if len({(self[name].owners, self[name].rest, self[name].whole, self.peers(name).sums) for name in names}) > 1:
                 raise ValueError(
                     f"{', '.join(names)} have different owners or are reduced over different ranks: put them in "
                     "separate packs"

@@ -16,6 +16,7 @@ def packed(
     layout: Layout, homes: dict[str, tuple], limits: tuple[float, float] = (FIRST_BYTES, PACK_BYTES), width: int = 4
 ) -> Layout:
     """The layout with its parameters in packs: neighbours that travel the same ways, up to a number of bytes.
+    Parameters with one owner each are in one pack for each way: few of them could not be dealt evenly.
 
     homes   {name: the stages that use it}: packs never join different stages
     limits  bytes of the first pack of a stage, and of the others; 0: every parameter in a separate pack
@@ -28,9 +29,11 @@ def packed(
     """
     ways, bytes_of = {}, {param.name: width * param.largest for param in layout.params}
     for param in reversed(layout.params):
-        way = homes[param.name], param.owners, param.rest, layout.peers(param.name).sums
+        way = homes[param.name], param.owners, param.rest, layout.peers(param.name).sums, param.whole
         ways.setdefault(way, []).append(param.name)
-    runs = [run for names in ways.values() for run in _runs(names, bytes_of, *limits)]
+    dealt = lambda name: layout[name].whole and layout[name].owners > 1
+    limits_of = lambda name: (float("inf"), float("inf")) if dealt(name) else limits
+    runs = [run for names in ways.values() for run in _runs(names, bytes_of, *limits_of(names[0]))]
     number = {name: pack for pack, run in enumerate(runs) for name in run}
     return layout.with_params(lambda param: {"pack": number[param.name]})
 

@@ -170,14 +170,20 @@ class Replicated:
             gradients = {name: self._gradient(name) for name in names}
             for name, gradient in gradients.items():
                 self.nans.made(lambda name=name: f"this rank's partial gradient of {name}", gradient)
-            flat = torch.cat([one.reshape(-1) for one in gradients.values()] + self._padding(pack))
-            self.sent[pack] = self._started(pack, names, flat)
+            self.sent[pack] = self._started(pack, names, self._flat(pack, gradients))
 
-    def _padding(self, pack) -> list:
-        first, names = self.layout.packs[pack][0], self.layout.packs[pack]
-        length = self.layout[first].owners * self.layout.piece(pack, self.comm.rank)
-        held = sum(self.by_name[name].numel() for name in names)
-        return [self._gradient(first).new_zeros(length - held)] if length > held else []
+    def _flat(self, pack, tensors: dict):
+        """The tensors of a pack in one buffer, each at its offset, and zeros where there is none."""
+        layout, rank, parts, end = self.layout, self.comm.rank, [], 0
+        starts = {name: layout.offset(name, rank) for name in tensors}
+        length = layout[layout.packs[pack][0]].owners * layout.piece(pack, rank)
+        for name, start in [*sorted(starts.items(), key=lambda one: one[1]), ("", length)]:
+            if start > end:
+                parts.append(next(iter(tensors.values())).new_zeros(start - end))
+            if name:
+                parts.append(tensors[name].reshape(-1))
+                end = start + tensors[name].numel()
+        return torch.cat(parts)
 
     def _started(self, pack, names, flat):
         """All-reduce a pack; when it is over, every weight's gradient is a view of it."""

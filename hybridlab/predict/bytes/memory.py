@@ -18,12 +18,14 @@ class Widths(NamedTuple):
     gradient  of its gradient, bytes
     master    of the optimizer's copy of it, bytes
     states    numbers that the optimizer keeps for each weight: Adam 2, SGD 0
+    matrix    numbers that it keeps for each weight of a matrix that it needs whole: Muon 1
     """
 
     value: int = 4
     gradient: int = 4
     master: int = 4
     states: int = 2
+    matrix: int = 1
 
 
 SINGLE, MIXED = Widths(), Widths(value=2, gradient=2, master=4)
@@ -49,10 +51,11 @@ def model_states(layout: Layout, rank: int, widths: Widths = SINGLE) -> dict[str
     3 350
     """
     kept = layout.elements(rank)
+    states = (kept["owned"] - kept["whole"]) * widths.states + kept["whole"] * widths.matrix
     rest = max(param.rest for param in layout.params)
     apart = widths.master if rest < 3 and widths.master != widths.value else 0
     return {
         "value": kept["value"] * (widths.master if rest == 3 else widths.value),
-        "optimizer": kept["owned"] * widths.states * widths.master + kept["optimizer"] * apart,
+        "optimizer": states * widths.master + kept["optimizer"] * apart,
         "gradient": kept["gradient"] * widths.gradient,
     }
