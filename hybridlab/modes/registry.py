@@ -15,7 +15,7 @@ from hybridlab.signatures import renew
 FILES = ("pipeline", "data_parallel", "zero", "on_host")  # stages, copies
 FILES += ("grid_parallel", "context_parallel", "expert_parallel", "tensor_parallel", "spatial_parallel")
 FILES += ("recomputation", "out_of_core")  # saved activations
-FILES += ("whole_matrices",)  # for the optimizer
+FILES += ("full_matrices",)  # for the optimizer
 _added: list[Mode] = []
 
 

@@ -12,7 +12,7 @@ from hybridlab.modes import registry
 from hybridlab.modes.data_parallel import DTYPES
 from hybridlab.modes.mode import Option
 from hybridlab.signatures import Argument
-from hybridlab.training.job import OPTIMIZERS
+from hybridlab.training.optimizers import OPTIMIZERS
 from hybridlab.training.rates import ANNEALED
 
 FIRST = 4  # arguments that may be given by position

@@ -13,23 +13,16 @@ from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.rules import arranged, joined, part, sizes_of, spans
-from hybridlab.modes import whole_matrices
 from hybridlab.modes.data_parallel import DataParallel
 from hybridlab.modes.mode import Mode
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.bytes.memory import Widths
 from hybridlab.predict.plans.divisions import Division
-from hybridlab.training import placing, stages
+from hybridlab.training import optimizers, placing, stages
 from hybridlab.training.models.examination import Passed, passed
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.trees import as_computed, flat, mapped
-from hybridlab.training.muon import Muon
-from hybridlab.training.rates import rate_of
-
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "muon": Muon}
-STATES = {"sgd": 0, "adamw": 2, "muon": 2}  # numbers per weight in an optimizer's state; of Muon's matrices: 1
-PLAIN = ("norm", "bias")  # in a weight's name: it has no weight decay
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,23 +247,8 @@ class Job:
     # execution
 
     def optimizer_of(self, weights: dict, comm=None) -> torch.optim.Optimizer:
-        """The optimizer of named weights: those with weight decay, those without, and Muon's matrices.
-
-        comm  the communicator of a rank whose weights may be shards; None: the weights are complete
-        """
-        trained = {name: weight for name, weight in weights.items() if name not in self.frozen}
-        matrices = {name: trained.pop(name) for name in self.once(whole_matrices.of_muon) if name in trained}
-        flat = {record.name for record in self.records if len(record.shape) < 2}  # a norm, with any name
-        stays = lambda name: name in flat or any(word in name for word in PLAIN)
-        plain = [weight for name, weight in trained.items() if stays(name)]
-        decaying = [weight for name, weight in trained.items() if not stays(name)]
-        groups = [{"params": decaying, "weight_decay": self.decay}, {"params": plain, "weight_decay": 0.0}]
-        update = [whole_matrices.update_of(self, name, comm) for name in matrices]
-        groups.append({"params": [*matrices.values()], "weight_decay": self.decay, "update": update})
-        some = [group for group in groups if group["params"]]
-        some = some or [{"params": [torch.nn.Parameter(torch.empty(0))]}]  # a stage may have no weights
-        more = {"betas": self.betas} if STATES[self.optimizer] else {}
-        return OPTIMIZERS[self.optimizer](some, lr=rate_of(self, 0), **more)
+        """The optimizer of named weights; `comm` is that of a rank whose weights may be shards."""
+        return optimizers.optimizer_of(self, weights, comm)
 
     def batch(self, step: int, unseen: bool = False) -> tuple[list, list]:
         """The global batch of one step in microbatches: (inputs, targets), in the dtype of the computation."""
@@ -304,7 +282,7 @@ class Job:
     def widths(self) -> Widths:
         """Bytes of one number, by its use."""
         sizes = (getattr(torch, name).itemsize for name in (self.dtype, self["sum_dtype"], self["master_dtype"]))
-        return Widths(*sizes, states=STATES[self.optimizer])
+        return Widths(*sizes, states=optimizers.STATES[self.optimizer])
 
     @property
     def microbatches(self) -> int:

@@ -27,11 +27,12 @@ from hybridlab.scheduling.validate import validate
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, placing, stages
 from hybridlab.training.first_weights import refuse_other_weights
-from hybridlab.training.job import OPTIMIZERS, Job
+from hybridlab.training.job import Job
 from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.slices import Sliced, refuse_no_slices
 from hybridlab.training.models.vocabulary_pieces import Pieced, refuse_no_pieces
+from hybridlab.training.optimizers import OPTIMIZERS
 from hybridlab.training.out_of_core import within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 from hybridlab.training.shards import refuse_other_shards
@@ -270,7 +271,7 @@ def _refuse_numbers(of: dict):
         )
     if of["optimizer"] == "sgd" and of["betas"] != asked.TRAINING["betas"].usual:
         raise ValueError("betas belong to adamw and muon, and the optimizer is sgd: leave them out")
-    if of["optimizer"] != "muon" and "muon" in of:
+    if of["optimizer"] != "muon" and of.get("muon") not in (None, registry.options()["muon"].usual):
         raise ValueError(f"muon={of['muon']!r} has no effect with {of['optimizer']}: give optimizer='muon' too")
     if of["clip"] is not None and not of["clip"] > 0:
         raise ValueError(f"clip={of['clip']} is not a valid norm: give a number above 0")

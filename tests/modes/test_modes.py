@@ -194,7 +194,8 @@ def test_every_mode_of_the_package_says_who_it_is():
         *("dp", "dp", "dp"),
         *("x", "cp", "ep", "tp", "h"),
         *("", ""),
-    ]  # stages, copies, inside, what is kept
+        "",
+    ]  # stages, copies, inside, what is kept, for the optimizer
     assert [mode.axis for mode in every] == axes
     assert len({mode.name for mode in every}) == len({mode.purpose for mode in every}) == len(every)
     assert all(option.help for mode in every for option in mode.options.values())

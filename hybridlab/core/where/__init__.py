@@ -2,7 +2,9 @@
 
 Read in this order: `mesh` (ranks along named axes), `layout` (one record for each parameter), `rules` (a mode's table
 {dim: axis}, from which records follow) and `peers` (the ranks that hold the same part, or add its gradients). `spans`
-are intervals of a dim, `chunks` those of a sequence, `packs` are sent together. `attended` says which positions a
+are intervals of a dim, `chunks` those of a sequence, `packs` are sent together. `dealing`
+assigns full parameters to owners, `matrices` tells which ones some optimizers need in full, and `legal` refuses records
+that do not fit a mesh. `attended` says which positions a
 position looks at. `states` are the states of one tensor along an axis, and `reshard` compares the pieces of two
 layouts.
 """

@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from hybridlab.core.where import legal
+from hybridlab.core.where.dealing import deal
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.peers import Peers
 
@@ -62,7 +64,7 @@ class Param:
     owners   the number of neighbouring ranks that shard a box between steps; 1: not sharded
     over     the axes along which they are neighbours; the last axis varies fastest
     rest     what is sharded, as in ZeRO's stages: 1 the optimizer's state, 2 also the gradient, 3 also the value
-    whole    whether a box has one owner between steps, because its optimizer needs whole matrices
+    whole    whether a box has one owner between steps, because its optimizer needs full matrices
     """
 
     name: str
@@ -209,18 +211,13 @@ class Layout:
 
     @cached_property
     def dealt(self) -> dict[str, int]:
-        """{parameter with one owner: the number of the share that has all of it}: each pack is dealt to its sharers, the
-        largest parameter first, to the sharer with the fewest elements so far.
+        """{parameter with one owner: the number of the share that has all of it}, see `core.where.dealing`.
 
         The largest boxes decide, so that ranks with smaller boxes of the same parameters deal alike.
         """
-        dealt = {}
-        for names in self.packs.values():
-            held = [0] * self[names[0]].owners
-            for name in sorted(names, key=lambda name: -self[name].largest) if self[names[0]].whole else ():
-                dealt[name] = held.index(min(held))
-                held[dealt[name]] += self[name].largest
-        return dealt
+        whole = [names for names in self.packs.values() if self[names[0]].whole]
+        sizes = [{name: self[name].largest for name in names} for names in whole]
+        return {name: owner for its in sizes for name, owner in deal(its, self[next(iter(its))].owners).items()}
 
     def offset(self, name: str, rank: int) -> int:
         """The offset of a rank's box in the buffer of its pack."""
@@ -290,57 +287,12 @@ class Layout:
         raises  ValueError in one sentence
         """
         for param in self.params:
-            for axis, cut in param.shard.items():
-                self._refuse_holes(param, axis, cut)
-            self._refuse_double_cuts(param)
-            for axis, held in param.at.items():
-                if not held or not set(held) <= set(range(self.mesh[axis])):
-                    raise ValueError(
-                        f"{param.name} is stored at {axis}={held}, but {axis} has {self.mesh[axis]} places: give 0 to "
-                        f"{self.mesh[axis] - 1}"
-                    )
-            there = math.prod(self.mesh[axis] for axis in param.over)
-            if there % param.owners:
-                ways = [n for n in range(1, there + 1) if there % n == 0]
-                raise ValueError(
-                    f"{param.owners} ranks cannot share {param.name}: {'·'.join(param.over)}={there} must be "
-                    f"divisible by their number; choose one of {ways}"
-                )
+            legal.refuse(param, self.mesh)
         for names in self.packs.values():
-            if len({(self[name].owners, self[name].rest, self[name].whole, self.peers(name).sums) for name in names}) > 1:
+            every = [self[name] for name in names]
+            if len({(one.owners, one.rest, one.whole, self.peers(one.name).sums) for one in every}) > 1:
                 raise ValueError(
                     f"{', '.join(names)} have different owners or are reduced over different ranks: put them in "
                     "separate packs"
                 )
         return self
-
-    def _refuse_double_cuts(self, param):
-        axes = [axis for axes in param.shard for axis in axes.split("+")]
-        for axis in axes:
-            if axes.count(axis) > 1:
-                raise ValueError(f"{param.name} is sharded twice along {axis}: leave one of the two out")
-        dims = [cut.dim for cut in param.shard.values()]
-        for dim in dims:
-            if dims.count(dim) > 1:
-                both = [axis for axis, cut in param.shard.items() if cut.dim == dim]
-                raise ValueError(
-                    f"dim {dim} of {param.name} is sharded along {' and along '.join(both)}: shard it once, along the "
-                    f"product {'+'.join(both)!r}"
-                )
-
-    def _refuse_holes(self, param, axis, cut):
-        if len(cut.spans) != (length := self.mesh.length(axis)):
-            raise ValueError(f"{param.name} has {len(cut.spans)} spans along {axis}={length}: give {length} of them")
-        at = 0
-        for low, high in sorted({span for span in cut.spans if span[1] > span[0]}):
-            if low != at:
-                raise ValueError(
-                    f"{param.name} has spans that end at {at} and begin at {low} along {axis}: let each begin where "
-                    "the last one ends, or make them equal"
-                )
-            at = max(at, high)
-        if at != param.shape[cut.dim]:
-            raise ValueError(
-                f"{param.name} has length {param.shape[cut.dim]}, but its spans along {axis} end at {at}: make the "
-                "spans cover it"
-            )

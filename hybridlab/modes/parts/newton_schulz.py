@@ -8,7 +8,7 @@ Every element of the result depends on every element of the matrix, so a shard i
 the Gram matrix is: for columns X = [X₀ X₁], X Xᵀ = X₀ X₀ᵀ + X₁ X₁ᵀ; for rows, the same with Xᵀ X.
 
 Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; the coefficients are theirs.
-Read next: `modes.whole_matrices`.
+Read next: `modes.full_matrices`.
 """
 
 from collections.abc import Callable

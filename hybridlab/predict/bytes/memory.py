@@ -18,7 +18,7 @@ class Widths(NamedTuple):
     gradient  of its gradient, bytes
     master    of the optimizer's copy of it, bytes
     states    numbers that the optimizer keeps for each weight: Adam 2, SGD 0
-    matrix    numbers that it keeps for each weight of a matrix that it needs whole: Muon 1
+    matrix    numbers that it keeps for each weight of a matrix that it needs in full: Muon 1
     """
 
     value: int = 4

@@ -1,4 +1,4 @@
-"""Whole matrices: what an optimizer that updates matrices, and not single elements, needs of a layout.
+"""Full matrices, for an optimizer that updates matrices and not single elements.
 
 SGD and AdamW update each element from its own gradient, so any shard will do. Muon orthogonalises the full matrix of a
 momentum: each element of the update depends on all elements. So
@@ -35,10 +35,10 @@ WAYS = ("gather", "gram")
 LENGTH = 0.2  # of an update, as a root mean square, in units of the learning rate
 
 
-class WholeMatrices(Mode):
+class FullMatrices(Mode):
     """The runtime part of this mode: the parameters that it keeps whole, and the messages of their updates."""
 
-    name, purpose = "whole matrices", "matrices"
+    name, purpose = "full matrices", "matrices"
     options = {
         "muon": Option(
             "gather",
@@ -113,7 +113,7 @@ def update_of(job, name: str, comm=None) -> Callable:
 
     The factor makes the root mean square of the update that of a usual one of AdamW, 0.2.
 
-    comm  the communicator of a rank that has a part of the matrix, flat or in its shape; None: it is complete
+    comm  the communicator of a rank that has a part of the matrix, flat or in its shape; None: it has the full one
 
     All ranks with parts of one matrix must call it at the same time. A rank that does not own the matrix between steps
     has an empty part.
@@ -139,7 +139,7 @@ def gathered(part, param: Param, layout: Layout, comm):
 
 
 def _joined(part, axes, cut: Cut, comm):
-    """A tensor that is whole along the dim of a cut. Ranks with equal spans hold copies."""
+    """A tensor that is gathered along the dim of a cut. Ranks with equal spans hold copies."""
     group = comm.mesh.group(comm.rank, tuple(axes.split("+")))
     spans = [cut.spans[comm.mesh.place(rank, axes)] for rank in group]
     sizes = [high - low for low, high in spans]
@@ -165,7 +165,7 @@ def by_gram(param: Param, way: str) -> bool:
 
 
 def _cuts(param: Param) -> dict[str, Cut]:
-    """The cuts of the matrix itself: experts, along the dim before, are whole matrices."""
+    """The cuts of the matrix itself: experts, along the dim before, are full matrices."""
     return {axes: cut for axes, cut in param.shard.items() if cut.dim >= len(param.shape) - 2}
 
 
@@ -179,4 +179,4 @@ def _groups(param: Param, mesh) -> set[tuple[int, ...]]:
     return {mesh.group(rank, tuple(axes.split("+"))) for axes in _cuts(param) for rank in range(mesh.size)}
 
 
-MODE = WholeMatrices()
+MODE = FullMatrices()
