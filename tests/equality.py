@@ -84,7 +84,7 @@ FACTORS = {
     "model": ("plain", "tied", "skips", "tied skips", "experts", "slots"),
     "keys": (4, 2, 1, 0),  # heads of keys and values, of four heads of queries; 0: no attention
     "style": ("gpt", "llama", "latent"),
-    "optimizer": ("sgd", "adamw"),
+    "optimizer": ("sgd", "adamw", "muon"),
     "dropout": (0.0, 0.1),
     "accumulate": (1, 2),
     "clip": (None, 0.05),
@@ -112,6 +112,7 @@ OF_NETS = (
         "schedule": tuple(name for name in FEW if name not in (*SLICED, *PIECED)),
         "grown": ("", "dp4", "pp4", "h4", "w3"),
         "order": ("written", "ahead"),
+        "optimizer": ("sgd", "adamw"),  # no net of pictures has a hidden matrix
         **{
             name: FACTORS[name][:1]
             for name in ("stream", "attend", "zigzag", "dispatch", "keys", "style", "dropout", "sizes")

@@ -4,13 +4,16 @@ Read next: `core.where.layout`, which asks.
 """
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hybridlab.core.where.mesh import Mesh
 
+if TYPE_CHECKING:
+    from hybridlab.core.where.layout import Param
 
-def refuse(param: Any, mesh: Mesh) -> None:
-    """Raise ValueError in one sentence if a parameter's record, a `layout.Param`, does not fit a mesh."""
+
+def refuse(param: "Param", mesh: Mesh) -> None:
+    """Raise ValueError in one sentence if a parameter's record does not fit a mesh."""
     for axis, cut in param.shard.items():
         _refuse_holes(param, mesh, axis, cut)
     _refuse_double_cuts(param)
