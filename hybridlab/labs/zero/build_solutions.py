@@ -112,6 +112,16 @@ ONCE = PATIENT.but(SCATTER, SCATTER.replace("            ", "        "))  # one 
 SGD = "    sgd = torch.optim.SGD([shard], lr=rate, momentum=0.9)\n"
 STEP = "    for microbatches in steps:\n"
 GATHER = "        torch.nn.utils.vector_to_parameters(comm.all_gather(shard.detach()), weights)\n"
+COLUMNS = Cell("""\
+def my_columns(comm, x):
+    x = x / comm.all_reduce(x.square().sum()).sqrt()
+    for _ in range(5):
+        gram = comm.all_reduce(x @ x.mT)
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x
+
+labs.answer("zero_fsdp.muon", my_columns)""")
+NORM, GRAM = "comm.all_reduce(x.square().sum()).sqrt()", "comm.all_reduce(x @ x.mT)"
 NO_PAD = "(0, -len(whole) % self.comm.size)", "(0, 0)"
 
 SOLUTIONS: dict[str, Solution] = {
@@ -252,5 +262,16 @@ SOLUTIONS: dict[str, Solution] = {
             ("d", "Answer with the letter of the cause"),
         ),
         also=(MENDED.but('"d"', '"(D)"'), ONCE, PATIENT.but(SCATTER, f"{SCATTER}    {ZERO}")),
+    ),
+    "zero_fsdp.muon": Solution(
+        COLUMNS,
+        "The norm and the Gram matrix are sums over columns. All other lines change each column alone.",
+        (
+            (COLUMNS.but(NORM, "x.norm()").but(GRAM, "x @ x.mT"), "its own columns alone"),
+            (COLUMNS.but(NORM, "x.norm()"), "other columns than one device"),
+            (COLUMNS.but(GRAM, "x @ x.mT"), "other columns than one device"),
+            (COLUMNS.but("    return x\n", "    return comm.all_gather(x, dim=1)\n"), "return its columns"),
+            (3, "your function itself"),
+        ),
     ),
 }

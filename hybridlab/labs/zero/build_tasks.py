@@ -1,11 +1,11 @@
-"""The exercises of notebook 22 in which students build, look up and fix: ZeRO 1, an FSDP unit, FSDP2, a broken ZeRO."""
+"""The exercises of notebook 22 in which students build, look up and fix: ZeRO 1, an FSDP unit, FSDP2, Muon, a broken ZeRO."""
 
 from functools import partial
 
 from hybridlab.labs.exercises.task import Number, Task
-from hybridlab.labs.trials.cases import OnCases
+from hybridlab.labs.trials.cases import OnCases, first_found
 from hybridlab.labs.trials.clinic import Clinic
-from hybridlab.labs.zero import clinic, clinic_case, trial
+from hybridlab.labs.zero import clinic, clinic_case, columns_trial, trial
 from hybridlab.labs.zero.trial import ONE_CASES, UNIT_CASES
 
 task = partial(Task, notebook="22_zero_fsdp")
@@ -109,6 +109,26 @@ TASKS: dict[str, Task] = {
         objective="Compute the traffic of accumulation with sharded weights.",
         difficulty=2,
         minutes=3,
+    ),
+    "zero_fsdp.muon": task(
+        "Write my_columns(comm, x): x is this rank's block of columns, and all blocks together are a matrix. Return "
+        "this rank's columns of the matrix that newton_schulz makes of the full one. Tried on "
+        f"{columns_trial.CASES[0]}, then on others.",
+        OnCases(
+            columns_trial.try_columns,
+            first_found,
+            columns_trial.CASES,
+            "Every rank has its columns of the matrix of one device. If you all-reduced Gram matrices, no rank ever "
+            "held the full matrix.",
+        ),
+        (
+            "Which lines of newton_schulz combine different columns, and which change each column alone?",
+            "The norm and the Gram matrix are sums over columns. Each rank can compute its part of such a sum.",
+            "comm.all_reduce(x.square().sum()).sqrt() is the norm, and comm.all_reduce(x @ x.mT) the Gram matrix.",
+        ),
+        objective="Orthogonalise a sharded matrix without gathering it.",
+        difficulty=2,
+        minutes=8,
     ),
     "zero_fsdp.clinic": task(
         "What is wrong with broken? (a) The sum over the ranks is not divided by their number. (b) The sum over the "
