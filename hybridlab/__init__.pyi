@@ -146,7 +146,7 @@ def run(
     steps: int = 3,
     rows: int = 2,
     accumulate: int = 1,
-    optimizer: Literal['sgd', 'adamw'] = 'sgd',
+    optimizer: Literal['sgd', 'adamw', 'muon'] = 'sgd',
     rate: float | Callable = 0.1,
     warmup: int = 0,
     anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
@@ -174,6 +174,7 @@ def run(
     device_memory: str | float | None = None,
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
+    muon: Literal['gather', 'gram'] = 'gather',
 ) -> Timeline:
     """The measured timeline of a schedule, run by real processes that exchange real messages.
 
@@ -246,6 +247,8 @@ def run(
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                   'gram' matrices
 
     Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (measured,
     after one that is not), ahead and driven; the others are for a model.
@@ -289,7 +292,7 @@ def check(
     steps: int = 3,
     rows: int = 2,
     accumulate: int = 1,
-    optimizer: Literal['sgd', 'adamw'] = 'sgd',
+    optimizer: Literal['sgd', 'adamw', 'muon'] = 'sgd',
     rate: float | Callable = 0.1,
     warmup: int = 0,
     anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
@@ -317,6 +320,7 @@ def check(
     device_memory: str | float | None = None,
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
+    muon: Literal['gather', 'gram'] = 'gather',
 ) -> Report:
     """Check that a layout trains as one device does: both train a few steps, and the results are compared.
 
@@ -385,6 +389,8 @@ def check(
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                   'gram' matrices
     sabotage       a function called on every rank before the first step, to show that the check can fail
 
     raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
@@ -432,7 +438,7 @@ def train(
     steps: int = 20,
     rows: int = 2,
     accumulate: int = 1,
-    optimizer: Literal['sgd', 'adamw'] = 'adamw',
+    optimizer: Literal['sgd', 'adamw', 'muon'] = 'adamw',
     rate: float | Callable = 0.002,
     warmup: int = 0,
     anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
@@ -460,6 +466,7 @@ def train(
     device_memory: str | float | None = None,
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
+    muon: Literal['gather', 'gram'] = 'gather',
 ) -> dict:
     """Train any model, or the reference GPT on real text, over a mesh. Steps and losses are shown during training.
 
@@ -525,6 +532,8 @@ def train(
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                   'gram' matrices
     checkpoint     a folder: the run is saved there at its end, even if Ctrl-C, SIGTERM, a closed
                    terminal or an exception in on_event ends it
     every          number of steps between saves, 0: only at the end; the two newest checkpoints are kept
@@ -581,7 +590,7 @@ def dry_run(
     steps: int = 3,
     rows: int = 2,
     accumulate: int = 1,
-    optimizer: Literal['sgd', 'adamw'] = 'adamw',
+    optimizer: Literal['sgd', 'adamw', 'muon'] = 'adamw',
     rate: float | Callable = 0.1,
     warmup: int = 0,
     anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
@@ -609,6 +618,7 @@ def dry_run(
     device_memory: str | float | None = None,
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
+    muon: Literal['gather', 'gram'] = 'gather',
 ) -> DryRun:
     """A dry run: one rank of any job in one training step, without arithmetic, with the real bytes held and sent.
 
@@ -677,6 +687,8 @@ def dry_run(
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                   'gram' matrices
     rank           the rank to run, of all ranks of the mesh
     machine        a name in the catalog, or a TOML file, to predict times and to compare the memory with its device
     memory         bytes of a device, instead of the machine's
@@ -720,7 +732,7 @@ def dry_layer(
     steps: int = 3,
     rows: int = 2,
     accumulate: int = 1,
-    optimizer: Literal['sgd', 'adamw'] = 'adamw',
+    optimizer: Literal['sgd', 'adamw', 'muon'] = 'adamw',
     rate: float | Callable = 0.1,
     warmup: int = 0,
     anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
@@ -741,12 +753,14 @@ def dry_layer(
     zigzag: bool = False,
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    fold: bool = False,
     sequence: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
+    muon: Literal['gather', 'gram'] = 'gather',
 ) -> Layer:
     """One transformer layer of a job on one rank, with each message at its place, from the ledger of a dry run.
 
@@ -804,6 +818,7 @@ def dry_layer(
                    attention
     zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
+    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
@@ -811,6 +826,8 @@ def dry_layer(
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                   'gram' matrices
     rank  the rank, of all ranks of the mesh
 
     The layer is in the middle of the model, and is a stage alone; `microbatches` only says how many rows one has.
