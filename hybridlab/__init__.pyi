@@ -169,6 +169,7 @@ def run(
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
     sequence: bool = False,
+    overlap: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
@@ -240,6 +241,7 @@ def run(
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
+    overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
     device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
@@ -312,6 +314,7 @@ def check(
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
     sequence: bool = False,
+    overlap: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
@@ -379,6 +382,7 @@ def check(
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
+    overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
     device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
@@ -455,6 +459,7 @@ def train(
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
     sequence: bool = False,
+    overlap: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
@@ -519,6 +524,7 @@ def train(
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
+    overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
     device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
@@ -604,6 +610,7 @@ def dry_run(
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
     sequence: bool = False,
+    overlap: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
@@ -671,6 +678,7 @@ def dry_run(
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
+    overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
     device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
@@ -741,7 +749,9 @@ def dry_layer(
     zigzag: bool = False,
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    fold: bool = False,
     sequence: bool = False,
+    overlap: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
@@ -804,7 +814,9 @@ def dry_layer(
                    attention
     zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
+    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
+    overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
     device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
