@@ -240,12 +240,13 @@ def shape_of(one: dict) -> Shape:
         routing = Routing(balance="bias") if one["model"] == "experts" else Routing("sigmoid", capacity=1.0)
         experts = {"experts": NUMBER, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
     keys = one["keys"] or 4 * (one["schedule"] in SLICED)  # slices need attention
-    keys = 4 if one["attend"] == "usp" and keys % (2 * mesh["tp"]) else keys  # two ranks exchange heads
-    latents = LATENTS[keys] if one["style"] == "latent" else {}
+    heads, latents = 4 if one["keys"] else 2 * keys, LATENTS[keys] if one["style"] == "latent" else {}
+    if one["attend"] == "usp" and keys % (2 * mesh["tp"]):  # two ranks exchange heads
+        heads, keys = 8, 8 // keys
     return Shape(
         layers=max(4 if "skips" in one["model"] else 2, stages) + odd,
         width=16,
-        heads=4 if one["keys"] else 2 * keys,
+        heads=heads,
         kv_heads=None if latents else keys or None,
         context=31 if odd else 8,
         vocabulary=259 if odd else 256,
