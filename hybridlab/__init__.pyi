@@ -169,6 +169,7 @@ def run(
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
     sequence: bool = False,
+    overlap: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
@@ -241,6 +242,7 @@ def run(
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
+    overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
     device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
@@ -315,6 +317,7 @@ def check(
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
     sequence: bool = False,
+    overlap: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
@@ -383,6 +386,7 @@ def check(
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
+    overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
     device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
@@ -461,6 +465,7 @@ def train(
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
     sequence: bool = False,
+    overlap: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
@@ -526,6 +531,7 @@ def train(
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
+    overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
     device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
@@ -613,6 +619,7 @@ def dry_run(
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
     sequence: bool = False,
+    overlap: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
@@ -681,6 +688,7 @@ def dry_run(
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
+    overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
     device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
@@ -755,6 +763,7 @@ def dry_layer(
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
     sequence: bool = False,
+    overlap: bool = False,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
@@ -820,6 +829,7 @@ def dry_layer(
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
+    overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
     device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what

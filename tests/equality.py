@@ -66,6 +66,7 @@ FOLDED = WAYS[-1]
 NUMBER = 5  # of experts
 MIRRORED = ("chimera", "dualpipe")  # two directions: copies of a stage along pp
 SLICES = 3
+WIDE = ("whole", "scatter")  # streams with all positions
 MOST = 8  # ranks
 KEPT = 16  # ranks that stay
 
@@ -195,9 +196,10 @@ def _together(one) -> bool:
     rules = (
         one["stream"] == "whole" or mesh["cp"] == 1 or one["sizes"] == "even",  # both cut the positions
         one["attend"] != "usp" or one["sizes"] == "even",  # its groups have equal parts
-        one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] != "sequence"),  # slots are for whole sequences
+        one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] in WIDE),  # slots are for whole sequences
         one["dispatch"] != FOLDED or one["model"] == "experts",
         one["recompute"] == "none" or one["schedule"] in WHOLE,
+        one["stream"] != "overlap" or (mesh["x"] == 1 and one["schedule"] in (*WHOLE, "recompute")),
         one["schedule"] not in SLICED or _in_slices(one, mesh),
         one["schedule"] not in PIECED or _in_pieces(one, mesh),
         one["order"] != "driven" or _one_chain(one, mesh),
@@ -219,7 +221,7 @@ def _in_slices(one, mesh):
 
 def _in_pieces(one, mesh):
     """The head may be cut into pieces: they read all positions, and a tied embedding of them is not sharded."""
-    return one["model"] not in NETS and one["stream"] != "sequence" and (mesh["x"] == 1 or "tied" not in one["model"])
+    return one["model"] not in NETS and one["stream"] in WIDE and (mesh["x"] == 1 or "tied" not in one["model"])
 
 
 def _one_chain(one, mesh):
@@ -238,13 +240,14 @@ def shape_of(one: dict) -> Shape:
     if one["model"] in EXPERTS:
         routing = Routing(balance="bias") if one["model"] == "experts" else Routing("sigmoid", capacity=1.0)
         experts = {"experts": NUMBER, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
-    keys = one["keys"] or (1 if one["schedule"] in SLICED else 0)  # slices need attention
-    keys = 4 if one["attend"] == "usp" and keys % (2 * mesh["tp"]) else keys  # two ranks exchange heads
-    latents = LATENTS[keys] if one["style"] == "latent" else {}
+    keys = one["keys"] or 4 * (one["schedule"] in SLICED)  # slices need attention
+    heads, latents = 4 if one["keys"] else 2 * keys, LATENTS[keys] if one["style"] == "latent" else {}
+    if one["attend"] == "usp" and keys % (2 * mesh["tp"]):  # two ranks exchange heads
+        heads, keys = 8, 8 // keys
     return Shape(
         layers=max(4 if "skips" in one["model"] else 2, stages) + odd,
         width=16,
-        heads=4 if keys else 0,
+        heads=heads,
         kv_heads=None if latents else keys or None,
         context=31 if odd else 8,
         vocabulary=259 if odd else 256,
@@ -273,7 +276,8 @@ def asked(one: dict) -> tuple[Mesh, dict]:
     if owners:
         more["owners"] = int(owners)
     ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}
-    streams = {what: one["stream"] == what for what in ("sequence", "scatter")}
+    streams = {what: one["stream"] == what for what in ("sequence", "scatter", "overlap")}
+    streams["sequence"] |= streams["overlap"]
     if name in SLICED:
         more["slices"] = SLICES
     rate = 0.1 if one["optimizer"] == "sgd" else 0.01

@@ -24,6 +24,7 @@ from hybridlab.labs.exercises.words import in_words
 from hybridlab.labs.experts import uneven as experts
 from hybridlab.labs.gpipe import sweeps as gpipe
 from hybridlab.labs.interleaved import thin_stages as interleaved
+from hybridlab.labs.megatron import in_pieces
 from hybridlab.labs.naive.tasks import LAYER_TIMES
 from hybridlab.labs.one_f_one_b import orders
 from hybridlab.labs.out_of_core import chains as out_of_core
@@ -259,6 +260,12 @@ def tokens_that_hide():
     """Tokens on a GPU of notebook 21 whose backward takes as long as an all-reduce among many ranks."""
     pictures = data_parallel_pictures
     return (2 * 4 * pictures.LINK.beta) / (4 / pictures.FLOPS)
+
+
+def local_outputs():
+    """Those of Llama 3 70B on 8 ranks: of q, k and v, and of gate and up."""
+    shape = hl.catalog.model("llama3-70b").shape
+    return (shape.query_width + shape.key_width + shape.value_width) // 8, 2 * shape.inside // 8
 
 
 def megatron(parameters):
@@ -583,6 +590,9 @@ COMPUTED = [
     ("23_out_of_core", "PCIe 4.0 carries 32 GB/s", lambda: f"PCIe 4.0 carries {link(0)}"),
     ("23_out_of_core", "PCIe 5.0 carries 64 GB/s", lambda: f"PCIe 5.0 carries {link(1)}"),
     ("23_out_of_core", "Grace Hopper carries 450 GB/s", lambda: f"Grace Hopper carries {link(2)}"),
+    ("30_megatron", "from *N* = 1333", lambda: f"from *N* = {in_pieces.widest()}"),
+    ("30_megatron", "has 7168 local outputs", lambda: f"has {local_outputs()[1]} local outputs"),
+    ("30_megatron", "it has 1280", lambda: f"it has {local_outputs()[0]}"),
     ("22_zero_fsdp", "keeps 16 bytes", lambda: f"keeps {gigabytes(0) / 7.5:g} bytes"),
     ("22_zero_fsdp", "120 GB", lambda: f"{gigabytes(0):g} GB"),
     ("22_zero_fsdp", "120, 31.4, 16.6, 1.9 GB", ladder),
@@ -676,6 +686,9 @@ IN_THIN_STAGES = "labs/interleaved/thin_stages.py: UNIT = 0.08"
 IN_PLAN = "labs/zero/plan.py: Link(0, 1 / 100e9), Link(0, 1 / 12.5e9)"
 WITH_GATHERS = "40 ms forward and 80 ms backward; a gather and a reduce-scatter take 30 ms each"
 SET = [
+    ("30_megatron", "waits 4 ms", "labs/megatron/in_pieces.py: wait: float = 4e-3"),
+    ("30_megatron", "600 TFLOP/s", "labs/megatron/in_pieces.py: RATE = 6e14"),
+    ("30_megatron", "450 GB/s. With 2 bytes", "core/what/catalog.py: 450e9, 50e9,"),
     (
         "43_search",
         "multiplies at 10 TFLOP/s, reads and writes memory at 500 GB/s, and takes 10 µs to start an operator",

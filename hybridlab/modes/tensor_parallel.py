@@ -19,7 +19,7 @@ along tp, in every model with dims of these names. A matrix with sharded outputs
 inputs writes to it, and a module with both has one f for all its matrices.
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053. Relatives: `world.talk.typed`, `core.where.rules`, `crossings`,
-`sequence_parallel`, `vocabulary_parallel` (embedding and loss), `narrowed` (messages between stages),
+`sequence_parallel`, `overlapped`, `vocabulary_parallel` (embedding and loss), `narrowed` (messages between stages),
 `predict.bytes.traffic.tensor` (the bytes in closed form), notebook 30.
 """
 
@@ -35,11 +35,18 @@ from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.rules import placed
 from hybridlab.modes.mode import Mode, Option
-from hybridlab.modes.parts import cut_experts
+from hybridlab.modes.parts import cut_experts, overlapped
 from hybridlab.modes.parts.plain_layers import before, refuse_more
 from hybridlab.modes.parts.scatter_gather import narrowed
 from hybridlab.modes.parts.sequence_parallel import CutStream, uncut
-from hybridlab.modes.parts.tp_boundaries import Crossing, beside, crossings
+from hybridlab.modes.parts.tp_boundaries import (
+    Crossing,
+    beside,
+    crossings,
+    readers,
+    refuse_open_cuts,
+    refuse_other_biases,
+)
 from hybridlab.modes.parts.vocabulary_parallel import VocabularyEmbedding, token_loss
 from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
@@ -89,6 +96,10 @@ class WholeStream:
         """All-reduce the partial sums: Megatron's g."""
         return all_reduce(self.comm, summand_BTD, "tp", to="I")
 
+    def multiplied(self, x_BTF, weight_DF):
+        """The output of a linear layer sharded by its inputs, which leaves to the stream."""
+        return self.leave(functional.linear(x_BTF, weight_DF))
+
 
 class RowParallel(nn.Module):
     """A linear layer sharded by its inputs: every rank computes a partial sum of each output.
@@ -106,17 +117,20 @@ class RowParallel(nn.Module):
             self.register_forward_pre_hook(enters, with_kwargs=True)
 
     def forward(self, x_BTF):
-        y_BTD = self.stream.leave(functional.linear(x_BTF, self.weight))
+        y_BTD = self.stream.multiplied(x_BTF, self.weight)
         return y_BTD if self.bias is None else y_BTD + self.bias
 
 
-def fit(module: nn.Module, comm, layout: Layout, context: int | None = None):
+def fit(module: nn.Module, comm, layout: Layout, context: int | None = None, overlap: bool = False):
     """Turn a model whose parameters are this rank's boxes into this rank's part of it, in place.
 
     context  the positions of a sequence, if the stream is sharded along them; None if it is not
+    overlap  whether its messages overlap with the matmuls next to them
     """
-    stream = WholeStream(comm) if context is None else CutStream(comm, context)
     found = crossings(module, layout)
+    stream = WholeStream(comm) if context is None else CutStream(comm, context)
+    if overlap:
+        stream = overlapped.OverlappedStream(comm, context, readers(module, layout, found))
     entered = [one.name for one in found if one.kind == "enter"]
     if context is not None:
         stream.place(module, entered)
@@ -133,7 +147,7 @@ def fit(module: nn.Module, comm, layout: Layout, context: int | None = None):
             setattr(module.get_submodule(around), last, rows)
 
 
-def split(module: nn.Module, comm, layout: Layout, context: int | None = None):
+def split(module: nn.Module, comm, layout: Layout, context: int | None = None, overlap: bool = False):
     """Turn a full model into this rank's part of it, in place: parameters keep their identity and their names.
 
     Layers of other stages, whose parameters are not here, stay unsharded and must not be called.
@@ -141,7 +155,7 @@ def split(module: nn.Module, comm, layout: Layout, context: int | None = None):
     for name, weight in module.named_parameters():
         if box := layout.box(name, comm.rank):
             weight.data = weight.data[box].clone()
-    fit(module, comm, layout, context)
+    fit(module, comm, layout, context, overlap)
 
 
 # --- the mode -------------------------------------------------------------------------------------------------------
@@ -153,9 +167,12 @@ class TensorParallel(Mode):
     name, axis, purpose, copied = "tensor parallelism", "tp", "inside", COPIED
     options = {
         "sequence": Option(False, "with tp: shard norms and residuals along the sequence", beside="tp"),
+        "overlap": Option(
+            False, "with sequence: send in pieces, each during the matmul of another piece", beside="sequence"
+        ),
         "scatter": Option(False, "with tp: send only a shard of each activation between stages", beside="tp"),
     }
-    factors = {"stream": ("whole", "scatter", "sequence")}
+    factors = {"stream": ("whole", "scatter", "sequence", "overlap")}
 
     def refuse(self, job):
         sizes, ways = job.sizes, job.mesh["tp"]
@@ -172,45 +189,11 @@ class TensorParallel(Mode):
                 f"{job.schedule.name} has its all-to-alls between layers, where tokens are not sharded: leave tp out"
             )
         divisions.refuse(sizes, job.division, "tp")
-        self._refuse_open_cuts(job)
-        self._refuse_other_biases(job)
+        refuse_open_cuts(job.once(_crossings), job.model.scores)
+        refuse_other_biases(job.layout)
         refuse_more(job.whole, job.layout, "tp")
-
-    def _refuse_other_biases(self, job):
-        """A bias must be sharded like the outputs of its matrix."""
-        for name, param in job.layout.named.items():
-            weight = job.layout.named.get(name.removesuffix("bias") + "weight")
-            if not name.endswith("bias") or weight is None or param.dims.startswith("E "):  # see cut_experts
-                continue
-            cut = "tp" in weight.shard and weight.shard["tp"].dim == 0
-            if cut != ("tp" in param.shard):
-                outputs = weight.dims.split()[0] if weight.dims else "."
-                raise ValueError(
-                    f"{name} belongs to the outputs of {weight.name}, {outputs}: name its dimension {outputs!r} too"
-                )
-
-    def _refuse_open_cuts(self, job):
-        """The next matrix must join sharded outputs: outside of pairs, the two kinds of matrices alternate."""
-        open_at = None
-        for one in job.once(_crossings):
-            if one.within or one.kind == "rows":
-                continue
-            if one.kind == "leave" and (open_at is None or open_at.letter != one.letter):
-                raise ValueError(
-                    f"{one.name} is sharded along its inputs {one.letter}, but the previous layer's outputs are not "
-                    f"sharded: name those outputs {one.letter}, or give its inputs another name"
-                )
-            if one.kind == "enter" and open_at is not None:
-                raise ValueError(
-                    f"{open_at.name} leaves {open_at.letter} sharded, but {one.name} needs all of it: name the inputs "
-                    f"of {one.name} {open_at.letter}, and not its outputs"
-                )
-            open_at = one if one.kind == "enter" else None
-        if open_at is not None and open_at.letter != job.model.scores:
-            raise ValueError(
-                f"{open_at.name} leaves {open_at.letter} sharded, and no later layer reduces it: name the inputs "
-                f"of a later Linear {open_at.letter}, or give its own outputs another name"
-            )
+        if job["overlap"]:
+            overlapped.refuse(job, lambda module: readers(module, job.layout, job.once(_crossings)))
 
     def rules(self, job):
         return RULES
@@ -222,7 +205,7 @@ class TensorParallel(Mode):
         return RULES | ({"T": FURTHER} if job["sequence"] or job["scatter"] else {})
 
     def fit(self, module, comm, job):
-        fit(module, comm, job.layout, _positions(job) if job["sequence"] else None)
+        fit(module, comm, job.layout, _positions(job) if job["sequence"] else None, job["overlap"])
         for layer in cut_experts.routed(module).values():
             (cut_experts.fold if job["fold"] else cut_experts.cut)(layer, comm, job["sequence"])
 
@@ -249,11 +232,14 @@ class TensorParallel(Mode):
         ways, positions = job.mesh["tp"], here.get("T", 1)
         filled = ways * -(-positions // ways) if job["sequence"] else positions  # uneven parts are padded
         for kind, letter, row, wanted in job.once(_by_layer).get(layer, ()):
+            in_pieces = job["overlap"] and kind != "rows"  # hops need no padding
             # multiply before dividing: a module may work on fewer positions than a sequence has
             whole = job.sizes.get("T", 1) * job.sizes.get(letter, 1)
-            size = here["B"] * (row * filled * here.get(letter, 1) // whole) * job.widths.value
+            part = row * (positions if in_pieces else filled) * here.get(letter, 1) // whole
+            size = here["B"] * part * job.widths.value
             back = kind != "rows" and (wanted or job.stage_of(layer) > 0)
-            yield from ((op, size) for op in _operations(kind, when, job["sequence"], back))
+            for op in _operations(kind, when, job["sequence"], back):
+                yield ("isend", size * (ways - 1) / ways) if in_pieces else (op, size)
         yield from cut_experts.sends(job, layer, when, here)
         if when == "forward" and self._cuts_scores(job) and layer in job.model.scored(len(job.layers)):
             # the largest logit; Σ exp and the target's logit

@@ -11,6 +11,7 @@ from hybridlab.predict.bytes.experts import DISPATCH
 from hybridlab.predict.plans.performance import pieces
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.slicing import shares
+from hybridlab.predict.plans.software import MEGATRON_2021, programs
 from hybridlab.predict.time.costs import Costs
 from hybridlab.training.job import Job
 from hybridlab.training.models.slices import Sliced
@@ -40,7 +41,8 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
     more |= {"fold": job["fold"], "recompute": RECOMPUTE.index(job["recompute"]), "zero": job["zero"]}
     plan = Plan(*sizes, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
     batch, of_a_slice = job.rows * job.microbatches, replace(shape, context=-(-shape.context // slices))
-    forward, backward, head, _, _, _ = pieces(shape, plan, batch, machine)
+    software = MEGATRON_2021._replace(tensor=programs("megatron-2024").tensor * job["overlap"])
+    forward, backward, head, _, _, _ = pieces(shape, plan, batch, machine, software=software)
     hop = pieces(of_a_slice, plan, batch, machine)[3]
     third = float(head) / 3  # of the head; its forward has one of its three matmuls
     parts = list(_parts(job, shape))

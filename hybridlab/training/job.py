@@ -20,8 +20,8 @@ from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.bytes.memory import Widths
 from hybridlab.predict.plans.divisions import Division
 from hybridlab.training import optimizers, placing, stages
-from hybridlab.training.models.examination import Passed, passed
 from hybridlab.training.models.model import Model
+from hybridlab.training.models.one_row import Passed, one_row, passed
 from hybridlab.training.models.trees import as_computed, flat, mapped
 
 
@@ -125,6 +125,10 @@ class Job:
         """The inputs and outputs of each module of the full model, by its name, for one row: found by running it."""
         return passed(self.model, self.seed, getattr(torch, self.dtype))
 
+    def one_row(self, prepare):
+        """Pass one row through the full model, after prepare(module) has changed it."""
+        one_row(self.model, self.seed, getattr(torch, self.dtype), prepare)
+
     @cached_property
     def links(self) -> stages.Links:
         """The tensors sent between stages."""
@@ -221,10 +225,8 @@ class Job:
         """For every edge, numbered as in `Schedule.edges`, examples without memory of the tensors sent there."""
         rules, crossing = self.rules("stream"), self.links.crossing
         mine = lambda layer: [part(x, self.leaving[layer], rules, self.mesh, rank) for x in flat(self.between[layer])]
-        return {
-            number: [x for layer in crossing.get(edge, ()) for x in mine(layer)]
-            for number, edge in enumerate(self.schedule.edges)
-        }
+        edges = enumerate(self.schedule.edges)
+        return {number: [x for layer in crossing.get(edge, ()) for x in mine(layer)] for number, edge in edges}
 
     def lengths(self, rank: int, axes: Collection[str]) -> dict[str, int]:
         """{letter: its length on all ranks together that differ from this one only along some axes}, for dims of

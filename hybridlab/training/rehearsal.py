@@ -32,7 +32,7 @@ def refuse_other_in_parts(job: Job):
     weights = sum(math.prod(param.shape) for param in job.records)
     if not ways or not strange(job.whole) or weights > MOST or torchrun.present():
         return
-    more = {"sequence": True} if "tp" in ways and job["sequence"] else {}
+    more = {"sequence": True, "overlap": job["overlap"]} if "tp" in ways and job["sequence"] else {}
     report = check(
         Mesh(**ways),
         model=job.model,

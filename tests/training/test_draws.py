@@ -16,11 +16,11 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models import draws
 from hybridlab.training.models.draws import normal, stream, tensors_of
-from hybridlab.training.models.examination import passed
 from hybridlab.training.models.gallery import GALLERY, model_of, named
 from hybridlab.training.models.gpt import Dropout
 from hybridlab.training.models.layered import Layered
 from hybridlab.training.models.model import Model
+from hybridlab.training.models.one_row import passed
 from hybridlab.training.stages import cut, parameters_of_layers
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -1,6 +1,6 @@
 """Notebook 30, tensor parallelism: f and g on real ranks (`on_ranks`; in pictures: `f_and_g`), two matrices cut in any
-way (`pair`), sizes of a large model (`sizes`) and the choice of t for one (`design`), the hunt for wrong gradients
-(`hunt`); its `pictures`.
+way (`pair`), sizes of a large model (`sizes`) and the choice of t for one (`design`), a matmul that overlaps with its
+messages (`in_pieces`), the hunt for wrong gradients (`hunt`); its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`; those in which students build something are in
 `build_tasks` and `build_solutions`. Their programs are run by `layers` (two sharded layers), `latents` (attention from
@@ -16,5 +16,5 @@ __getattr__, __all__ = room(
         "on_ranks": "counted f foreseen forget_the_sum_of_f g left_behind narrowed shares tried",
         "f_and_g": "there_and_back",
     },
-    "clinic hunt latents layers pair pictures sizes",
+    "clinic hunt in_pieces latents layers pair pictures sizes",
 )

@@ -1,4 +1,4 @@
-"""The exercises of notebook 22 in which students build, look up and fix: ZeRO 1, an FSDP unit, FSDP2, Muon, a broken ZeRO."""
+"""The exercises of notebook 22 with code: ZeRO 1, an FSDP unit, FSDP2, Muon, a broken ZeRO."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Muon on ZeRO's flat shards, in notebook 22: each rank orthogonalises its piece of a matrix, and gets other weights."""
+"""Muon on ZeRO's flat shards, in notebook 22: each rank orthogonalises its piece of a matrix, with other weights."""
 
 import hybridlab as hl
 from hybridlab.modes import full_matrices, registry

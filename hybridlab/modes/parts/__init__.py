@@ -2,8 +2,8 @@
 
 Data parallelism: `replicated` (a rank's weights, and the reduction of their gradients), which ZeRO extends. Tensor
 parallelism: `plain_layers` (the layers that may be cut, also along x), `tp_boundaries` (the places of f and g),
-`sequence_parallel`, `vocabulary_parallel`, `cut_experts`, and `scatter_gather` (each rank sends its part to the next
-stage). Expert parallelism: `dispatch` (how tokens travel) and `token_order` (in which order). Context parallelism:
-`ring_attention`. Spatial parallelism: `halos`, `cut_layers`, and `pixelwise` (whether a layer needs no halo). Full
-matrices: `newton_schulz`.
+`sequence_parallel`, `overlapped` (in pieces), `vocabulary_parallel`, `cut_experts`, and `scatter_gather` (each rank
+sends its part to the next stage). Expert parallelism: `dispatch` (how tokens travel) and `token_order` (in which
+order). Context parallelism: `ring_attention`, and `circle`, its hops. Spatial parallelism: `halos`, `cut_layers`, and
+`pixelwise` (whether a layer needs no halo). Full matrices: `newton_schulz`.
 """

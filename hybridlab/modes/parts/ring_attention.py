@@ -15,7 +15,7 @@ one chunk of each document from the front and one from the back, and all ranks c
 (`Chunks.pairs`). A chunk that contains only other documents is not computed either.
 
 Source: Liu et al. 2023, arXiv:2310.01889; the zigzag, Llama Team 2024, arXiv:2407.21783, section 3.3.2. Relatives:
-`context_parallel`, the mode; notebook 33.
+`context_parallel`, the mode; `circle`, the hops; notebook 33.
 
 Shape suffixes   B rows; K heads of keys and values; G query heads for each of them; Q, S positions of queries and of
 keys; H width of a head
@@ -26,8 +26,8 @@ import math
 import torch
 
 from hybridlab.core.where.chunks import Chunks
+from hybridlab.modes.parts.circle import Circle
 from hybridlab.runtime import masks
-from hybridlab.world.talk.windows import Flight
 
 
 def ring_attention(q_BNQH, k_BKSH, v_BKSH, comm, axis: str, chunks: Chunks):
@@ -82,18 +82,13 @@ class Ring(torch.autograd.Function):
         return by_q, *grown.wait().split(widths, -1), None
 
 
-class Round:
+class Round(Circle):
     """One rank's place on the ring, and the order in which other ranks' positions arrive."""
 
     def __init__(self, comm, axis, chunks: Chunks):
-        self.comm, self.chunks, self.ranks = comm, chunks, comm.group(axis).ranks
-        self.here = self.ranks.index(comm.rank)
-        self.own = chunks.slices(self.here)
-
-    def sources(self):
-        """(the rank whose part is here, whether it is the last one): this rank's first, then the previous rank's, …"""
-        size = len(self.ranks)
-        return [((self.here - step) % size, step == size - 1) for step in range(size)]
+        lengths = [chunks.length(rank) for rank in range(comm.group(axis).size)]
+        super().__init__(comm, axis, lengths, dim=-2)
+        self.chunks, self.own = chunks, chunks.slices(self.here)
 
     def meetings(self, source: int, device: torch.device):
         """(a chunk of this rank, its place here, the place of a chunk of the source in its part, the mask of its keys).
@@ -104,17 +99,6 @@ class Round:
             for other, its in self.chunks.slices(source):
                 if self.chunks.meet(mine, other):
                     yield mine, at, its, masks.between(self.chunks, mine, other, device)
-
-    def passed_on(self, parts, source: int) -> Flight:
-        """Start to send a part to the next rank; `wait` returns the part of the previous rank."""
-        size = len(self.ranks)
-        if size == 1:
-            return Flight({}, [], lambda _: parts)
-        before = (self.here - 1) % size
-        room = parts.new_empty((*parts.shape[:-2], self.chunks.length((source - 1) % size), parts.shape[-1]))
-        arriving = {before: self.comm.irecv(room, self.ranks[before])}
-        leaving = [self.comm.isend(parts.contiguous(), self.ranks[(self.here + 1) % size])]
-        return Flight(arriving, leaving, lambda came: came[before])
 
 
 def part_of_attention(q_BKGQH, k_BKSH, v_BKSH, seen_QS=None):

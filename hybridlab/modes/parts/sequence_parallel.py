@@ -15,6 +15,7 @@ Source: Korthikanti et al. 2022, arXiv:2205.05198. Relatives: `tensor_parallel`,
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import functional
 
 from hybridlab.core.what.seams import Positions
 from hybridlab.core.where.layout import even
@@ -65,6 +66,10 @@ class CutStream:
     def leave(self, summand_BTD):
         """This rank's positions of the all-reduced partial sums."""
         return reduce_scatter(self.comm, summand_BTD, "tp", 1, sizes=self.sizes)
+
+    def multiplied(self, x_BTF, weight_DF):
+        """This rank's positions of the output of a linear layer sharded by its inputs."""
+        return self.leave(functional.linear(x_BTF, weight_DF))
 
     def place(self, module, entered: list[str]):
         """Tell the layers that depend on positions which positions are here. Layers inside an entered module are left

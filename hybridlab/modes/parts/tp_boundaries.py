@@ -70,6 +70,18 @@ def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
     return found
 
 
+def readers(module: nn.Module, layout: Layout, found: list[Crossing]) -> dict[nn.Module, list[nn.Linear]]:
+    """{a module that reads the stream: the linear layers in it that multiply its input}."""
+    reading = {}
+    for one in (one for one in found if one.kind == "enter"):
+        layer = module.get_submodule(one.name)
+        inputs = lambda name, one=one: layout[f"{one.name}.{name}.weight"].dims.split()[1:]
+        linear = [name for name, child in layer.named_children() if isinstance(child, nn.Linear)]
+        names = [name for name in linear if [letters[0] for letters in inputs(name)] == [one.stream]]
+        reading[layer] = [layer.get_submodule(name) for name in names] if one.within else [layer]
+    return reading
+
+
 def _read(name: str, pair: nn.Module, layout: Layout) -> str:
     """The letter of the dim that a pair reads from the stream: an input that no matrix inside it computes."""
     linear = [one for one, layer in pair.named_children() if isinstance(layer, nn.Linear)]
@@ -88,3 +100,45 @@ def beside(module: nn.Module, layout: Layout) -> dict[str, str]:
         for name, _ in module.get_submodule(pair).named_parameters()
         if "tp" not in layout[f"{pair}.{name}"].shard and not name.startswith(f"{last}.")
     }
+
+
+def refuse_other_biases(layout: Layout):
+    """Raise an error unless each bias is sharded like the outputs of its matrix."""
+    for name, param in layout.named.items():
+        weight = layout.named.get(name.removesuffix("bias") + "weight")
+        if not name.endswith("bias") or weight is None or param.dims.startswith("E "):  # see cut_experts
+            continue
+        cut = "tp" in weight.shard and weight.shard["tp"].dim == 0
+        if cut != ("tp" in param.shard):
+            outputs = weight.dims.split()[0] if weight.dims else "."
+            raise ValueError(
+                f"{name} belongs to the outputs of {weight.name}, {outputs}: name its dimension {outputs!r} too"
+            )
+
+
+def refuse_open_cuts(found: list[Crossing], scores: str):
+    """Raise an error unless the next matrix joins sharded outputs: outside of pairs, the two kinds of matrices
+    alternate.
+
+    scores  the letter of the dim that the loss joins
+    """
+    open_at = None
+    for one in found:
+        if one.within or one.kind == "rows":
+            continue
+        if one.kind == "leave" and (open_at is None or open_at.letter != one.letter):
+            raise ValueError(
+                f"{one.name} is sharded along its inputs {one.letter}, but the previous layer's outputs are not "
+                f"sharded: name those outputs {one.letter}, or give its inputs another name"
+            )
+        if one.kind == "enter" and open_at is not None:
+            raise ValueError(
+                f"{open_at.name} leaves {open_at.letter} sharded, but {one.name} needs all of it: name the inputs "
+                f"of {one.name} {open_at.letter}, and not its outputs"
+            )
+        open_at = one if one.kind == "enter" else None
+    if open_at is not None and open_at.letter != scores:
+        raise ValueError(
+            f"{open_at.name} leaves {open_at.letter} sharded, and no later layer reduces it: name the inputs "
+            f"of a later Linear {open_at.letter}, or give its own outputs another name"
+        )

@@ -7,7 +7,6 @@ only on its inputs and its weights. Each refusal below is for a model that would
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -260,47 +259,6 @@ def _near(alone, whole, number: slice, rows: int) -> bool:
             if off > math.sqrt(torch.finfo(its.dtype).eps) * scale:  # always false for nan
                 return False
     return True
-
-
-class Passed(NamedTuple):
-    """The inputs and outputs of a module when one row goes through the model.
-
-    layers  the layers that contain the module: one, or several that share it
-    wanted  whether its input gets a gradient
-    entered, left  the shapes of its first input tensor, and of its first output tensor
-    """
-
-    layers: tuple[int, ...]
-    wanted: bool
-    entered: torch.Size
-    left: torch.Size
-
-
-def passed(model, seed: int, dtype: torch.dtype) -> dict[str, Passed]:
-    """The inputs and outputs of every module of a model, by its name, for one row.
-
-    It runs on torch's meta device, without computing, if no layer reads numbers: a user's layer may.
-    """
-    module, found = model.made(seed, dtype, {} if model.by_place else None), {}
-    device = "meta" if model.by_place else "cpu"
-    layers_of = {}
-    for number, layer in enumerate(model.layers(module)):
-        for one in layer.modules():
-            layers_of[id(one)] = (*layers_of.get(id(one), ()), number)
-
-    def note(name):
-        def hook(one, arrived, named, leaving):
-            x = arrived[0] if arrived else next(iter(named.values()))
-            found[name] = Passed(layers_of[id(one)], x.requires_grad, x.shape, flat(leaving)[0].shape)
-
-        return hook
-
-    for name, one in module.named_modules():
-        if id(one) in layers_of:
-            one.register_forward_hook(note(name), with_kwargs=True)
-    inputs, _ = model.batch(0, 1)
-    model.through(module, mapped(lambda x: x.to(device), as_computed(inputs, dtype)))
-    return found
 
 
 def _same(x, y) -> bool:
