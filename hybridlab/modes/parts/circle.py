@@ -45,20 +45,22 @@ class Circle:
     def passing(self, part: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
         """(source, its part), in the order of `sources`; the next part is in transit while the caller computes."""
         for source, last in self.sources():
-            coming = None if last else self.passed_on(part, source)
-            yield source, part
-            part = None if last else coming.wait()
+            if last:
+                yield source, part
+            else:
+                coming = self.passed_on(part, source)
+                yield source, part
+                part = coming.wait()
 
     def summed(self, term: Callable[[int], torch.Tensor]) -> torch.Tensor:
         """This rank's part of the sum over all ranks; term(rank) computes this rank's term of a rank's part.
 
         The terms of other ranks come by while a term is computed. The own part is the last.
         """
-        coming = None
-        for source, last in self.sources():
-            owner = (source - 1) % len(self.ranks)
-            total = term(owner)
-            if coming is not None:
-                total += coming.wait()
-            coming = None if last else self.passed_on(total, owner)
+        (first, *owners), size = [source - 1 for source, _ in self.sources()], len(self.ranks)
+        total = term(first % size)
+        for owner in owners:
+            coming = self.passed_on(total, (owner + 1) % size)
+            total = term(owner % size)
+            total += coming.wait()
         return total

@@ -176,7 +176,7 @@ def feed(module: nn.Module, readers: list[nn.Linear], matmuls, context: int):
         return
     module.forward = on_part
     for one in readers:
-        one.forward = partial(output, one)
+        vars(one)["forward"] = partial(output, one)  # hides the class's
 
 
 def refuse(job, readers_in: Callable[[nn.Module], dict]):
