@@ -64,7 +64,7 @@ def read_modes(chosen) -> dict:
         if value != options()[name].usual and (lacking := missing(name, mesh, said)):
             flag, beside = (one.replace("_", "-").replace(" or ", " or --") for one in (name, lacking))
             raise ValueError(f"--{flag} has no effect without --{beside}: {too(lacking)}, or leave it out")
-    return said
+    return {name: value for name, value in said.items() if value != options()[name].usual}  # others follow from these
 
 
 def read_mesh(chosen) -> Mesh:

@@ -66,13 +66,13 @@ def dual_batch(microbatches: int, blocks: int = 1, overlapped: bool = True) -> S
     At most two microbatches are in flight. Exposed are four exchanges of each block in a step: those of the first
     forward and of the last backward. That holds if `predict.time.with_experts.hidden`, and for one block.
 
-    raises  ValueError for no microbatches or blocks
+    raises  ValueError unless both are whole numbers, 1 or more
 
     >>> print(dual_batch(2))
     rank 0: 0F0 1F0 2F0 2B0 0F1 1B0 1F1 0B0 2F1 2B1 1B1 0B1
     """
-    if microbatches < 1 or blocks < 1:
-        raise ValueError(f"dual_batch({microbatches}, blocks={blocks}) is empty: give 1 or more of both")
+    if not all(isinstance(number, int) and number >= 1 for number in (microbatches, blocks)):
+        raise ValueError(f"dual_batch({microbatches}, blocks={blocks}) is not possible: give whole numbers, 1 or more")
     pairs = [f"({s}F{m + 1};{blocks - 1 - s}B{m})OVERLAP_F_B" for m in range(microbatches - 1) for s in range(blocks)]
     first, last = [f"{s}F0" for s in range(blocks)], [f"{s}B{microbatches - 1}" for s in reversed(range(blocks))]
     one = replace(Schedule.from_csv(",".join([*first, *pairs, *last])), name="dual_batch")

@@ -48,9 +48,8 @@ def rerouted(schedule: Schedule, dp: int, lost: Sequence[int]) -> Schedule:
     _refuse(schedule, dp, lost)
     whole = replicate(schedule, Mesh(dp=dp, pp=schedule.ranks))
     place, replica_of = _routes(whole, frozenset(lost))
-    kept = {name: getattr(schedule, name) for name in ("chunks", "slices", "skips", "breaks", "tied")}
-    programs, name = _greedy(whole, place, replica_of), f"rerouted {schedule.name}"
-    return with_sums(Schedule.of(name, programs, place, schedule.microbatches, replica_of=replica_of, **kept))
+    more = {"name": f"rerouted {schedule.name}", "place": place, "replica_of": replica_of}
+    return with_sums(schedule.with_programs(_greedy(whole, place, replica_of), **more))
 
 
 def _refuse(schedule: Schedule, dp: int, lost: Sequence[int]):

@@ -73,7 +73,8 @@ def test_text_and_print_and_json_come_back_equal(size, lowered):
     if schedule is None:
         return
     schedule = hl.lower(schedule) if lowered else schedule
-    unsaid = () if lowered else ("skips", "breaks")  # a text says them by its messages alone
+    inside = any(schedule.place[one, 0] == schedule.place[other, 0] for one, other in schedule.skips)
+    unsaid = () if lowered and not inside else ("skips", "breaks")  # a text says them by its messages alone
     for text in (schedule.to_csv(), str(schedule)):
         assert facts(hl.Schedule.from_csv(text), *unsaid) == facts(schedule, *unsaid)
     again = hl.Schedule.from_dict(schedule.to_dict())

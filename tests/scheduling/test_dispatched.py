@@ -229,7 +229,7 @@ def test_six_microbatches_take_forty_units_instead_of_sixty():
 
 
 def test_an_empty_batch_is_refused():
-    with pytest.raises(ValueError, match=r"dual_batch\(0, blocks=1\) is empty: give 1 or more"):
+    with pytest.raises(ValueError, match=r"dual_batch\(0, blocks=1\) is not possible: give whole"):
         dual_batch(0)
 
 

@@ -27,6 +27,22 @@ TABLE = [
 ]
 
 
+def test_what_a_schedule_says_of_its_stages_stays():
+    """Pieces of a head, slices and ties belong to the model, which is the same on the other copies."""
+    for name, more in (("vocabulary_1f1b", {}), ("seq1f1b", {"slices": 2}), ("interleaved", {"chunks": 2})):
+        plain = hl.schedule(name, ranks=2, microbatches=2, **more)
+        made = hl.rerouted(plain, 2, [1])
+        facts = ("chunks", "slices", "pieces", "skips", "breaks")
+        assert [getattr(made, fact) for fact in facts] == [getattr(plain, fact) for fact in facts]
+
+
+@pytest.mark.ranks
+def test_a_head_in_pieces_with_a_lost_rank_is_equal_to_one_device():
+    made = hl.rerouted(hl.schedule("vocabulary_1f1b", ranks=2, microbatches=2), 2, [1])
+    report = hl.check(hl.Mesh(pp=4), made, shape=hl.Shape(layers=2, width=16, heads=2, context=8))
+    assert report.ok and report.largest_gap < 1e-10
+
+
 @pytest.mark.parametrize("lost, whole, halves, hurt", TABLE)
 def test_halves_fill_the_bubbles_and_several_losses_cost_less_than_whole_pipelines(lost, whole, halves, hurt):
     most = max(Counter(rank % 4 for rank in lost).values())

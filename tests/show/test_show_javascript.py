@@ -46,6 +46,15 @@ def test_every_file_says_what_it_holds_and_is_short(file):
     assert not any(line.lstrip().startswith("import ") for line in lines)
 
 
+@needs_node
+def test_the_machine_view_takes_as_many_boxes_as_the_explorer():
+    """Arguments of a function are limited to some hundred thousand, boxes are not."""
+    shown = picture(hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=3)))
+    many = "Object.assign(data, { x0: new Float32Array(3e5), x1: new Float32Array(3e5).fill(1) })"
+    ranks = "[{ boxes: Array.from({ length: 3e5 }, () => 0) }]"
+    assert ran(f"({many}, tripsOf(picture, data, {ranks}, {{}})).length", shown) == 0
+
+
 def test_no_file_names_an_address_or_a_colour_of_an_action():
     text = "\n".join(file.read_text("utf-8") for file in FILES)
     assert not re.search(r"https?://|import\(|fetch\(|XMLHttpRequest|WebSocket", text)

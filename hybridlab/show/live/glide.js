@@ -1,14 +1,14 @@
 // Glide: when another picture comes, each box moves from its old place to its new one; a box that is new grows there.
 //
-//   const glide = gliding(repaint)             repaint(): paint all boxes, where `place.at` has them
+//   const glide = gliding(repaint, kinds)      repaint(): paint all boxes, where `place.at` has them
 //   const were = glide.places(picture, data, place)      before the other picture is laid out
 //   glide.begin(were, picture, data, place)    after it; `place.at` says where each box is until the glide is over
 //   glide.end()                                at once
 
 const GLIDE = 500, GLIDERS = 6000; // milliseconds; boxes: with more, none is seen on its own
-const FROM = { I: ["I", "B"], W: ["W", "B"], B: ["B", "I"] }; // the halves come out of the whole backward
 
-function gliding(repaint) {
+// A box comes from that of the same kind; where there was none, halves of a backward from the whole, and vice versa.
+function gliding(repaint, kinds) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   let timer = 0, moving = null;
 
@@ -16,14 +16,17 @@ function gliding(repaint) {
     const lane = picture.lanes[data.lane[i]];
     return [lane.timeline, lane.rank, kind, data.stage[i], data.microbatch[i], data.replica[i]].join("/");
   };
-  const kindOf = (picture, data, i) => picture.kinds[data.kind[i]][0];
+  const namesOf = (picture, data, i) => {
+    const [kind] = picture.kinds[data.kind[i]], { tone } = kinds[kind] ?? {};
+    return [kind, tone && (tone === "forward" ? tone : "other")].map((one) => named(picture, data, i, one));
+  };
   const acts = (data, i) => data.kind[i] >= 0 && !data.isMessage[data.look[i]];
 
   function places(picture, data, place) {
     if (calm.matches || data.count > GLIDERS) return null;
     const found = new Map();
     for (let i = 0; i < data.count; i++)
-      if (acts(data, i)) found.set(named(picture, data, i, kindOf(picture, data, i)), frame(data, place, i));
+      if (acts(data, i)) for (const name of namesOf(picture, data, i)) found.set(name, frame(data, place, i));
     return found;
   }
 
@@ -33,8 +36,7 @@ function gliding(repaint) {
     const starts = new Array(data.count), ends = Array.from({ length: data.count }, (_, i) => rests(data, place, i));
     for (let i = 0; i < data.count; i++) {
       if (!acts(data, i)) continue;
-      const kind = kindOf(picture, data, i), [x, y, w, h] = ends[i];
-      const known = (FROM[kind] ?? [kind]).map((one) => were.get(named(picture, data, i, one))).find(Boolean);
+      const [x, y, w, h] = ends[i], known = namesOf(picture, data, i).map((name) => were.get(name)).find(Boolean);
       starts[i] = known ?? [x + w / 2, y, 0, h];
     }
     const began = performance.now();

@@ -2,7 +2,7 @@
 // and the outputs on their way from card to card. Forwards travel above the cards, backwards below them; an output that
 // has arrived stands at its card until it is used. It reads the picture's columns, as the timeline above it does.
 //
-//   const machine = machined(open);   machine.root
+//   const machine = machined(open, kinds);   machine.root
 //   machine.show(picture, data);   machine.lay(width, em, ratio);   machine.paint(time, theme, font)
 //   machine.put(open)
 
@@ -12,19 +12,20 @@ const AT_ONCE = 0.3; // of the shortest action: how long a token is seen on its 
 const MEANING = "Each card is a rank. Cells: the activations that it holds, of the most that any rank holds. Circles: "
   + "outputs on their way to another rank, or waiting there; forwards above the cards, backwards below them.";
 
-function machined(open) {
+function machined(open, kinds) {
   const root = element("div", { class: "hl-machine" }), canvas = element("canvas", { role: "img" });
   const key = element("p", {}, MEANING);
   let picture, data, rows = [], size = { width: 0, em: 16 };
 
   function show(next, columns) {
     [picture, data] = [next, columns];
-    rows = picture.timelines.map((_, t) => ranksOf(picture, data, t));
+    rows = open ? picture.timelines.map((_, t) => ranksOf(picture, data, t, kinds)) : [];
   }
 
   function put(on) {
     open = on;
     root.replaceChildren(...(on ? [canvas, key] : []));
+    if (picture) show(picture, data);
   }
 
   function lay(width, em, ratio) {
@@ -130,22 +131,23 @@ function machined(open) {
 }
 
 // The ranks of a timeline with their actions in order, the messages between them, and the most that one of them holds.
-function ranksOf(picture, data, t) {
+function ranksOf(picture, data, t, kinds) {
   const one = picture.timelines[t], first = picture.timelines.slice(0, t).reduce((sum, each) => sum + each.ranks, 0);
   const ranks = Array.from({ length: one.ranks }, (_, r) => ({ boxes: [], curve: first + r }));
   for (let i = 0; i < data.count; i++)
     if (data.kind[i] >= 0 && !data.isMessage[data.look[i]] && data.timeline[data.lane[i]] === t)
       ranks[picture.lanes[data.lane[i]].rank].boxes.push(i);
   for (const { boxes } of ranks) boxes.sort((a, b) => data.x0[a] - data.x0[b]);
-  return { ranks, trips: tripsOf(picture, data, ranks), most: Math.max(1, ...one.peaks) };
+  return { ranks, trips: tripsOf(picture, data, ranks, kinds), most: Math.max(1, ...one.peaks) };
 }
 
 // Every output that another rank takes: when it leaves, when it is there, when it is used. A backward also needs the
 // input that its forward has received, which does not come again.
-function tripsOf(picture, data, ranks) {
-  const goes = (i) => ["F", "C", "R"].includes(picture.kinds[data.kind[i]][0]);
+function tripsOf(picture, data, ranks, kinds) {
+  const goes = (i) => kinds[picture.kinds[data.kind[i]][0]]?.tone === "forward";
   const all = ranks.flatMap(({ boxes }) => boxes), rankOf = (i) => picture.lanes[data.lane[i]].rank, trips = [];
-  const shortest = Math.min(...all.map((i) => data.x1[i] - data.x0[i]).filter((long) => long > 0));
+  const longs = all.map((i) => data.x1[i] - data.x0[i]);
+  const shortest = longs.reduce((least, long) => (long > 0 && long < least ? long : least), Infinity);
   for (const i of all) {
     const came = before(data, i), message = came.filter((k) => data.isMessage[data.look[k]]).map((k) => data.x1[k]);
     for (const from of came) {

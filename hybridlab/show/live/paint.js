@@ -34,9 +34,7 @@ function layout(picture, width, from, to, em, room) {
 }
 
 // A box in pixels; while boxes glide, `place.at` says where each is on its way.
-function frame(data, place, i) {
-  return place.at ? place.at(i) : rests(data, place, i);
-}
+const frame = (data, place, i) => (place.at ? place.at(i) : rests(data, place, i));
 
 function rests(data, place, i) {
   const lift = place.lift[data.lane[i]], x = place.x(data.x0[i]), y = data.y0[i] * place.lane + lift;
@@ -65,9 +63,8 @@ function stripes(pen, look, ratio) {
 const fillOf = (look, theme) => (look.kind === "bubble" ? theme.bubble : look.fill);
 
 // The fill and the text of a box of microbatch m: those of its kind, or in the tone of its kind those of m.
-const TONES = { F: "forward", C: "forward", B: "backward", I: "backward", W: "weights" };
 function inkOf(look, m, theme) {
-  const tone = theme.tints && m >= 0 && TONES[look.kind];
+  const tone = theme.tints && m >= 0 && theme.kinds[look.kind].tone;
   return tone ? theme.tints[m % theme.tints.length][tone] : { fill: fillOf(look, theme), text: look.text };
 }
 
@@ -93,13 +90,13 @@ function paintBoxes(pen, picture, data, place, theme, font, ratio) {
   return { crowded, many };
 }
 
-// Rectangle after rectangle: one path with thousands of them takes browsers ten times as long. Bubbles come first, for
-// boxes to glide over; a look's labels come with its boxes, so that a box hides the label of one below it.
+// Rectangle after rectangle: one path with thousands of them takes browsers ten times as long. Bubbles come first, and
+// a look's labels with its boxes: a box that glides hides what is below it.
 function paintEach(pen, picture, data, place, theme, font, seen, ratio) {
   const numbers = [...seen.keys()], isIdle = (number) => picture.looks[number].kind === "bubble";
   const labels = labelled(pen, picture, data, place, font, seen);
   for (const number of [...numbers.filter(isIdle), ...numbers.filter((one) => !isIdle(one))]) {
-    const boxes = seen[number], look = picture.looks[number], tinted = theme.tints && look.kind in TONES;
+    const boxes = seen[number], look = picture.looks[number], tinted = theme.tints && theme.kinds[look.kind].tone;
     pen.strokeStyle = look.edge;
     dash(pen, look.dotted ? theme.dotted : "");
     pen.fillStyle = look.hatch && !tinted ? stripes(pen, look, ratio) : fillOf(look, theme);
@@ -109,7 +106,7 @@ function paintEach(pen, picture, data, place, theme, font, seen, ratio) {
     }
     dash(pen);
     pen.textAlign = "center";
-    for (const i of boxes) if (labels.has(i)) {
+    for (const i of boxes.filter((one) => labels.has(one))) {
       const [x, y, w, h] = frame(data, place, i);
       pen.fillStyle = inkOf(look, data.microbatch[i], theme).text;
       pen.fillText(labels.get(i), x + w / 2, y + h / 2 + 1);

@@ -26,7 +26,7 @@ function view(el, style, options = {}) {
   let from = 0, to = 1, whole = true, critical = false, tinted = false, paintings = 0, first = false;
 
   const along = transport({ length: () => picture.length, now: () => cursor, events, moveTo });
-  const glide = gliding(() => { paintAll(); paint(); }), machine = machined(options.machine);
+  const glide = gliding(() => { paintAll(); paint(); }, style.kinds), machine = machined(options.machine, style.kinds);
   const looks = element("div", { class: "hl-row" },
     toggle("machine view", options.machine, (on) => {
       machine.put(on);
@@ -77,7 +77,7 @@ function view(el, style, options = {}) {
 
   function showLegend() {
     const tints = tinted ? style.tints.map(({ forward }, m) => swatchOf(forward.fill, `microbatch ${m}`)) : [];
-    const kinds = picture.legend.filter(([, look]) => !tinted || !TONES[look.kind]);
+    const kinds = picture.legend.filter(([, look]) => !tinted || !style.kinds[look.kind].tone);
     legend.replaceChildren(...tints, ...kinds.map(([name, look]) => {
       const swatch = element("i", {}), stripe = `${look.hatch} 0 2px, ${look.fill} 2px 6px`;
       swatch.style.background = look.hatch ? `repeating-linear-gradient(135deg, ${stripe})` : look.fill;
@@ -99,7 +99,7 @@ function view(el, style, options = {}) {
     const ratio = devicePixelRatio || 1;
     glide.end();
     el.dataset.theme = root.dataset.theme = isDark(el) ? "dark" : "light";
-    theme = { ...style[root.dataset.theme], held: style.held, dotted: style.dotted };
+    theme = { ...style[root.dataset.theme], held: style.held, dotted: style.dotted, kinds: style.kinds };
     theme.tints = tinted ? style.tints : null;
     for (const swatch of root.querySelectorAll("[data-bubble]")) swatch.style.background = theme.bubble;
     const em = letter();
