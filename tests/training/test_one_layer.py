@@ -36,6 +36,20 @@ def test_sequence_parallelism_gathers_where_megatron_reads_and_once_more_for_its
     assert ("forward", "norm → q·k·v", "all_gather") in found and ("backward", "q·k·v", "all_gather") in found
 
 
+def test_a_recomputed_forward_gathers_where_the_first_forward_did():
+    """Both norms have the same name, and queries of latents are at another place than their keys and values."""
+    recomputed = {"sequence": True, "recompute": "full"}
+    found = messages(hl.dry_layer(hl.Mesh(tp=2), **recomputed), "tp")
+    whole = 1, B * T * D * WIDE
+    for place in ("norm → q·k·v", "norm → up"):
+        assert found["backward", place, "all_gather"] == found["forward", place, "all_gather"] == whole
+    latent = hl.Shape(style="llama", latent=12, query_latent=16, rotary=4)
+    layer = hl.dry_layer(hl.Mesh(tp=2), model=latent, **recomputed)
+    again = Counter((one.place, one.op) for one in layer.along("tp") if one.phase == "backward")
+    assert layer.parts.count("q·k·v") == 2
+    assert all(again[one.place, one.op] for one in layer.along("tp") if one.phase == "forward" and one.op == "all_gather")
+
+
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_the_weights_of_a_layer_travel_as_the_stage_of_zero_says(zero):
     layer = hl.dry_layer(hl.Mesh(dp=2), zero=zero)

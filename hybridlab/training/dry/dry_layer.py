@@ -69,19 +69,22 @@ class Notes:
                 self._listen(name.rpartition(".")[2], part)
 
     def _listen(self, name, part):
-        number = []
-        begun = lambda *_: number.append(self._begun(NORMS.get(name) or PARTS.get(name, name)))
+        number = []  # from the forward: a recomputation is at the same place
+
+        def begun(*_):
+            if self.phase == "forward":
+                number.append(self._numbered(NORMS.get(name) or PARTS.get(name, name)))
+            self.note(number[-1])
+
         part.register_forward_pre_hook(begun, prepend=True)
         part.register_forward_hook(lambda *_: self.note(number[-1] + 0.5))
         part.register_full_backward_pre_hook(lambda *_: self.note(number[-1]))
         part.register_full_backward_hook(lambda *_: self.note(number[-1] - 0.5))
 
-    def _begun(self, name) -> int:
-        if self.phase == "forward" and self.parts[-1:] != [name]:
+    def _numbered(self, name) -> int:
+        if self.parts[-1:] != [name]:
             self.parts.append(name)
-        number = len(self.parts) - 1 if self.phase == "forward" else self.parts.index(name)
-        self.note(number)
-        return number
+        return len(self.parts) - 1
 
     @contextmanager
     def within(self, phase: str):
