@@ -714,17 +714,10 @@ def dry_layer(
     mesh: Mesh | None = None,
     *,
     rank: int = 0,
-    schedule: str | Schedule = '1f1b',
     microbatches: int = 4,
     batch: int | None = None,
-    chunks: int | None = None,
-    copies: tuple[int, ...] | None = None,
-    slices: int | Sequence[int] | None = None,
-    slicing: Literal['equal', 'cost'] | None = None,
-    cut: str | Sequence = 'layers',
     ahead: int = 0,
     active: int = 2,
-    driven: bool = False,
     model: nn.Module | Model | Shape | Callable | str | None = None,
     loss: Callable | None = None,
     weights: str | Path | dict | None = None,
@@ -774,19 +767,10 @@ def dry_layer(
     """One transformer layer of a job on one rank, with each message at its place, from the ledger of a dry run.
 
     mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    schedule       a name from hl.schedules(), or your own schedule
     microbatches   microbatches of one pipeline in one run of the schedule
     batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
-    chunks         stages on each rank, for schedules with this option
-    copies         ranks of each stage, such as (3, 1); only for pipedream
-    slices         token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
-    slicing        with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
-                   shorter
-    cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
-                   numbers or ranges
     ahead          number of receives posted in advance
     active         with zero=3: stages whose gathered weights a rank holds at the same time
-    driven         message-driven: each rank computes whichever microbatch has arrived, in no fixed order
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
@@ -840,10 +824,11 @@ def dry_layer(
                    'gram' matrices
     rank  the rank, of all ranks of the mesh
 
-    The layer is in the middle of the model, and is a stage alone; `microbatches` only says how many rows one has.
-    Weights that ZeRO 3 gathers are gathered as often as in a breadth-first schedule.
+    The layer is in the middle of the model, and is a stage alone. So there is no order of actions and no division into
+    stages: no `schedule`, `chunks`, `copies`, `slices`, `slicing`, `cut` and `driven`. `microbatches` and `accumulate`
+    only say how many rows of a `batch` one microbatch has. Weights that ZeRO 3 gathers are gathered as often as in a breadth-first schedule.
 
-    raises  ValueError for invalid arguments and for a model other than a transformer
+    raises  ValueError for invalid arguments and for a model other than a transformer; TypeError for those that it lacks
 
     >>> import hybridlab as hl
     >>> print(hl.dry_layer(hl.Mesh(tp=2)))

@@ -117,6 +117,7 @@ TRAINING = {
     "dtype": Argument(one_of(DTYPES), "float32", "data type of the computation"),
 }
 OWN = LAYOUT | MODEL | TRAINING
+NOT_OF_A_LAYER = ("schedule", "chunks", "copies", "slices", "slicing", "cut", "driven")
 OF_A_MODULE = ("skips", "takes", "dims", "sizes", "terms", "enters", "targets")  # only for a module without a Model
 
 
@@ -134,6 +135,11 @@ def measured() -> dict[str, Argument]:
     """The same without the arguments that a given schedule determines: those that `run` takes together with it."""
     settled = ("schedule", "microbatches", "chunks", "copies")
     return {name: one for name, one in arguments().items() if name not in settled}
+
+
+def of_a_layer() -> dict[str, Argument]:
+    """The same without the arguments about the order of a pipeline and its stages, which one layer does not have."""
+    return {name: one for name, one in arguments().items() if name not in NOT_OF_A_LAYER}
 
 
 def _type(option: Option) -> str:

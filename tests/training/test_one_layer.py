@@ -117,6 +117,31 @@ def test_a_layer_whose_backward_is_not_noted_would_be_found(monkeypatch):
     assert {phase for phase, _, _ in found} == {"forward"}
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"schedule": "zb_h1"},
+        {"chunks": 2},
+        {"copies": (2, 2)},
+        {"slices": 2},
+        {"slicing": "cost"},
+        {"cut": [1, 3]},
+        {"driven": True},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_an_argument_without_a_meaning_for_one_layer_is_refused_by_name(given):
+    (name,) = given
+    with pytest.raises(TypeError, match=f"dry_layer has no argument '{name}'"):
+        hl.dry_layer(hl.Mesh(pp=2), **given)
+    assert f"`{name}`" in hl.dry_layer.__doc__
+
+
+def test_accumulated_runs_share_the_rows_of_a_batch():
+    (first, *_) = hl.dry_layer(hl.Mesh(tp=2), batch=24, microbatches=4, accumulate=3).along("tp")
+    assert first.bytes == 24 // 4 // 3 * T * D * WIDE
+
+
 def test_another_model_is_refused_in_one_sentence():
     with pytest.raises(ValueError, match="not a transformer.*give a Shape"):
         hl.dry_layer(hl.Mesh(dp=2), model="conv")

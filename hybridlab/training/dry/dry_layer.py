@@ -165,17 +165,18 @@ class Noted(Dry):
             self.notes.marks.append(Mark(row, "publish" if mine else "", 0))
 
 
-@spelled(asked.arguments, positional=1, **AS_ON_GPUS)
+@spelled(asked.of_a_layer, positional=1, **AS_ON_GPUS)
 def dry_layer(*, rank: int = 0, **given) -> Layer:
     """One transformer layer of a job on one rank, with each message at its place, from the ledger of a dry run.
 
     {arguments}
     rank  the rank, of all ranks of the mesh
 
-    The layer is in the middle of the model, and is a stage alone; `microbatches` only says how many rows one has.
-    Weights that ZeRO 3 gathers are gathered as often as in a breadth-first schedule.
+    The layer is in the middle of the model, and is a stage alone. So there is no order of actions and no division into
+    stages: no `schedule`, `chunks`, `copies`, `slices`, `slicing`, `cut` and `driven`. `microbatches` and `accumulate`
+    only say how many rows of a `batch` one microbatch has. Weights that ZeRO 3 gathers are gathered as often as in a breadth-first schedule.
 
-    raises  ValueError for invalid arguments and for a model other than a transformer
+    raises  ValueError for invalid arguments and for a model other than a transformer; TypeError for those that it lacks
 
     >>> import hybridlab as hl
     >>> print(hl.dry_layer(hl.Mesh(tp=2)))
@@ -202,7 +203,7 @@ def _alone(given: dict, mesh) -> dict:
         raise ValueError(
             f"{type(model).__name__} is not a transformer, whose layers are alike: give a Shape, or its name"
         )
-    rows = of["batch"] and max(1, of["batch"] // of["microbatches"])
+    rows = of["batch"] and max(1, of["batch"] // (of["microbatches"] * of["accumulate"]))
     return given | ALONE | {"model": replace(model.shape, layers=STAGES * mesh["pp"]), "batch": rows, "shape": None}
 
 
