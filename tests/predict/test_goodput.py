@@ -10,7 +10,7 @@ import pytest
 from one_line import change
 
 from hybridlab.predict.time import goodput
-from hybridlab.predict.time.goodput import Troubles, daly, expected, replay, slowest, young
+from hybridlab.predict.time.goodput import Spent, Troubles, daly, expected, replay, slowest, young
 
 MANY = Troubles(device_hours=10_000, restart=300, save=40)  # on 10 000 ranks an hour between failures
 
@@ -73,12 +73,39 @@ def without_a_copy_left_the_run_restarts_and_loses_what_was_not_saved():
     assert all(one.waiting % 10 == 0 and one.waiting <= 4000 for one in quiet)  # a step of 20 s with one of two copies
 
 
+class Script:
+    """A generator of given times between failures, all in the first stage."""
+
+    def __init__(self, *between):
+        self.between = iter(between)
+
+    def exponential(self, mean):
+        return next(self.between)
+
+    def integers(self, below):
+        return 0
+
+
+def a_rank_repaired_during_a_step_is_not_lost_when_the_step_fails():
+    """One of two copies fails at 1 s and is back at 6 s; the other fails at 8 s, in the same step: nothing restarts."""
+    two = Troubles(device_hours=1, restart=500, copies=2, repair=5)
+    times = iter([10.0] * 9)
+    found = goodput._rerouted(Script(1, 7, math.inf), times, seconds=10.0, steps=2, ranks=2, every=9, troubles=two)
+    assert found == Spent(training=20, waiting=10, saving=0, lost=8, restarting=0)
+    times = iter([10.0] * 9)
+    found = goodput._rerouted(Script(1, 4, math.inf), times, seconds=10.0, steps=2, ranks=2, every=9, troubles=two)
+    assert found == Spent(training=20, waiting=0, saving=0, lost=5, restarting=500)  # at 5 s it is not back yet
+
+
 LAWS = [
+    a_rank_repaired_during_a_step_is_not_lost_when_the_step_fails,
     copies_take_what_the_first_order_says, without_a_copy_left_the_run_restarts_and_loses_what_was_not_saved,
     replays_take_what_dalys_formula_says, the_slowest_of_many_takes_what_the_integral_says,
     nothing_is_lost_where_nothing_fails, young_and_daly_save_at_the_best_time,
 ]  # fmt: skip
 MUTANTS = [
+    ("gone = [one for one in gone if one[0] > fails]", "pass",
+     a_rank_repaired_during_a_step_is_not_lost_when_the_step_fails),
     ("troubles.copies / (troubles.copies - most)", "troubles.copies / troubles.copies",
      copies_take_what_the_first_order_says),
     ('spent["lost"] += fails - now', 'spent["lost"] += 0',
@@ -118,11 +145,18 @@ def test_ten_thousand_ranks_take_seconds():
     assert time.process_time() - begin < 10 and found.lost > 0 and 0.3 < found.goodput < 0.9
 
 
+def test_where_failures_cost_more_than_passes_between_them_no_run_ends():
+    often = Troubles(device_hours=1000, copies=2, reroute=30, repair=3600, save=60, restart=900)
+    assert expected(10, 1000, 200_000, often, 10) == math.inf
+    assert 10_000 < expected(10, 1000, 20_000, often, 10) < math.inf
+
+
 def test_bad_numbers_are_told():
     with pytest.raises(ValueError, match="jitter=-1 is not a valid time or fraction: give 0 or more"):
         Troubles(jitter=-1)
-    with pytest.raises(ValueError, match="copies=0 leaves no rank"):
-        Troubles(copies=0)
+    for copies in (0, 1.5, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"copies={copies} is not a number of copies: give a whole number, 1 or"):
+            Troubles(copies=copies)
     with pytest.raises(ValueError, match="ranks=5 cannot be copies=2"):
         replay(1.0, 1, 5, Troubles(copies=2), 1)
     with pytest.raises(ValueError, match="give 1 or more of each"):

@@ -11,8 +11,10 @@ Relatives: `predict.plans.planner` (seconds of a step), `world.explain` (what fa
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +35,7 @@ class Troubles:
     save          seconds of all ranks to save the state
     jitter        the standard deviation of a rank's step, as a fraction of it;  slow  {rank: relative slowdown}
 
-    raises  ValueError when a number is negative
+    raises  ValueError when a number is negative, or copies is not a whole number, 1 or more
 
     >>> Troubles(device_hours=50_000).between_failures(16_384) / 3600  # hours, on as many GPUs as trained Llama 3
     3.0517578125
@@ -52,8 +54,8 @@ class Troubles:
         for name in ("device_hours", "restart", "save", "jitter", "repair", "reroute"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)} is not a valid time or fraction: give 0 or more")
-        if self.copies < 1:
-            raise ValueError(f"copies={self.copies} leaves no rank for a stage: give 1 or more")
+        if not isinstance(self.copies, Integral) or self.copies < 1:
+            raise ValueError(f"copies={self.copies} is not a number of copies: give a whole number, 1 or more")
 
     def between_failures(self, ranks: int) -> float:
         """Mean seconds between two failures on any rank."""
@@ -126,6 +128,7 @@ def expected(seconds: float, steps: int, ranks: int, troubles: Troubles, every: 
 
     With copies, a failure costs half a step and the rerouting, and while any rank awaits its repair, a step takes
     d/(d-1) times as long: a first order in the number of failures, for repairs before another copy of a stage is lost.
+    It is infinite where failures cost as much time as passes between them, so that no step ends.
 
     seconds  the seconds of a step of one undisturbed rank;  every  the number of steps from one save to the next
     """
@@ -137,7 +140,7 @@ def expected(seconds: float, steps: int, ranks: int, troubles: Troubles, every: 
     if troubles.copies > 1:
         slower = 1 - math.expm1(-max(troubles.repair - troubles.reroute, 0) / between) / (troubles.copies - 1)
         paused = (troubles.reroute + slower * step / 2) / between
-        return steps * (slower * step + troubles.save / every) / (1 - paused)
+        return steps * (slower * step + troubles.save / every) / (1 - paused) if paused < 1 else math.inf
     return steps / every * between * math.exp(troubles.restart / between) * math.expm1(work / between)
 
 
@@ -164,7 +167,7 @@ def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: in
     times = _steps(draw, seconds, ranks, troubles)
     between = troubles.between_failures(ranks)
     if troubles.copies > 1:
-        return _rerouted(draw, times, seconds, steps, ranks // troubles.copies, between, troubles, every)
+        return _rerouted(draw, times, seconds=seconds, steps=steps, ranks=ranks, every=every, troubles=troubles)
     until = math.inf if math.isinf(between) else draw.exponential(between)
     spent = dict.fromkeys(Spent._fields, 0.0)
     done = 0
@@ -192,11 +195,24 @@ def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: in
     return Spent(**spent)
 
 
-def _rerouted(draw, times, seconds: float, steps: int, stages: int, between: float, troubles: Troubles, every: int):
+def _rerouted(
+    draw: np.random.Generator,
+    times: Iterator[float],
+    *,
+    seconds: float,
+    steps: int,
+    ranks: int,
+    every: int,
+    troubles: Troubles,
+) -> Spent:
     """The replay of a run in which the copies of a lost rank do its work until it is repaired.
 
     No rank fails during a pause. Of the work since the last save that a restart loses, its waiting stays waiting.
+    Failures come at the rate of all ranks, also while some are lost; after a restart, all ranks are back.
+
+    draw   of failures and their stages;  times  of consecutive steps with all ranks;  others  as for `replay`
     """
+    stages, between = ranks // troubles.copies, troubles.between_failures(ranks)
     failure = lambda: math.inf if math.isinf(between) else draw.exponential(between)
     spent, gone = dict.fromkeys(Spent._fields, 0.0), []  # gone: (until when, stage) of each lost rank
     now, done, saved, fails = 0.0, 0, 0, failure()
@@ -211,6 +227,7 @@ def _rerouted(draw, times, seconds: float, steps: int, stages: int, between: flo
                 spent[cause] += its
             continue
         spent["lost"] += fails - now
+        gone = [one for one in gone if one[0] > fails]  # some were repaired during this step
         gone.append((fails + troubles.repair, int(draw.integers(stages))))
         pause = troubles.reroute
         if [stage for _, stage in gone].count(gone[-1][1]) == troubles.copies:  # nobody has the state of this stage
@@ -223,7 +240,7 @@ def _rerouted(draw, times, seconds: float, steps: int, stages: int, between: flo
     return Spent(**spent)
 
 
-def _steps(draw, seconds: float, ranks: int, troubles: Troubles):
+def _steps(draw: np.random.Generator, seconds: float, ranks: int, troubles: Troubles) -> Iterator[float]:
     """The times of consecutive steps: the slowest rank's time of each."""
     usual = np.ones(ranks)
     for rank, by in troubles.slow:
