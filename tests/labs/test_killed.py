@@ -1,9 +1,11 @@
 """A rank killed in the middle of a step: the others continue as one device, with nothing but their own state."""
 
 import importlib
+from types import SimpleNamespace
 
 import pytest
 
+import hybridlab as hl
 from hybridlab.labs.hybrid.killed import killed
 
 room = importlib.import_module("hybridlab.labs.hybrid.killed")  # the room's name is the function's
@@ -47,6 +49,25 @@ def _forgetful():
         return module._continued(comm, job, memories, first)
 
     return forgetful
+
+
+@pytest.mark.parametrize("rank, kind", [(1, "ZeroDivisionError"), (0, "SIGKILL"), (1, "SIGKILL")])
+def test_another_failure_is_not_taken_for_the_kill(monkeypatch, tmp_path, rank, kind):
+    def fail(mesh):
+        raise hl.RankError(f"rank {rank} was stopped by {kind}, in step 2", rank=rank, kind=kind)
+
+    monkeypatch.setattr(hl, "ranks", fail)
+    until = lambda: room._until_killed(SimpleNamespace(mesh=hl.Mesh(pp=2)), [tmp_path / "0"], rank=1, step=2)
+    if (rank, kind) == (1, "SIGKILL"):
+        assert until() == "rank 1 was stopped by SIGKILL"
+    else:
+        with pytest.raises(hl.RankError, match=kind):
+            until()
+
+
+def test_a_sharded_state_is_refused():
+    with pytest.raises(ValueError, match="zero=1 shards the state.*leave zero out"):
+        killed(zero=1)
 
 
 def test_a_step_after_the_last_is_refused():

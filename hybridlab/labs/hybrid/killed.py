@@ -62,10 +62,13 @@ def killed(
     dp, pp    copies, and stages of each;  rank  the one that dies, q·pp + r for stage r of copy q
     step      the step in which it dies, counted from 0;  steps  of the training
     schedule  of each pipeline
-    learning  other arguments of the job, such as optimizer="adamw"
+    learning  other arguments of the job, such as optimizer="adamw"; not zero: then no other rank has all of its state
 
-    raises  ValueError if the rank dies after the last step, or no copy of its stage is left
+    raises  ValueError if the rank dies after the last step, or no copy of its stage or of its state is left; RankError
+            if a rank fails for another reason
     """
+    if learning.get("zero"):
+        raise ValueError(f"zero={learning['zero']} shards the state, so the dead rank's part is lost: leave zero out")
     if not 0 <= step < steps:
         raise ValueError(f"step={step} is not one of the {steps} steps: give 0 to {steps - 1}")
     one = hl.schedule(schedule, ranks=pp, microbatches=4)
@@ -93,6 +96,8 @@ def _until_killed(job: Job, memories: list[Path], rank: int, step: int) -> str:
         with hl.ranks(job.mesh) as pool:
             pool.run(_training, job, memories, rank, step)
     except hl.RankError as error:
+        if (error.rank, error.kind) != (rank, "SIGKILL"):
+            raise
         return str(error).partition(",")[0]
     raise RuntimeError(f"rank {rank} was not killed in step {step}")
 
