@@ -9,6 +9,7 @@ A recipe is a heading, a question, one block of `sh` or `python`, a block of `te
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 from typing import NamedTuple
@@ -44,7 +45,9 @@ def recipes() -> list[Recipe]:
 
 
 def output(recipe: Recipe) -> str:
-    """The output of a recipe, run in a new process.
+    """The output of a recipe, run in a new process; one that shows an error catches and prints it.
+
+    raises  RuntimeError if the recipe fails; TimeoutExpired, after all its processes have been ended
 
     >>> output(Recipe("two", "python", "print(1 + 1)", ""))
     '2\\n'
@@ -53,8 +56,17 @@ def output(recipe: Recipe) -> str:
     if recipe.language == "sh":
         command = ["sh", "-c", recipe.code.replace("python -m", f"'{sys.executable}' -m")]
     there = {**os.environ, "PYTHONPATH": str(HOUSE), "COLUMNS": "120"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=there, check=False)
-    printed = done.stdout or done.stderr  # an advice about wrong arguments is on stderr
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=there, start_new_session=True, **pipes) as running:
+        try:
+            printed, complaint = running.communicate(timeout=PATIENCE)
+        except BaseException:  # also an interrupt, which does not reach the new session
+            os.killpg(running.pid, signal.SIGKILL)
+            raise
+    if running.returncode:
+        raise RuntimeError(
+            f"{recipe.name}: status {running.returncode}, make the recipe succeed:\n{complaint or printed}"
+        )
     return "".join(f"{line.rstrip()}\n" for line in printed.strip().splitlines())
 
 

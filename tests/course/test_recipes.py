@@ -1,5 +1,8 @@
 """The recipes: each runs, and prints what the page shows."""
 
+import subprocess
+import time
+
 import pytest
 
 from tools import recipes
@@ -29,6 +32,32 @@ def test_an_output_that_has_changed_is_found(monkeypatch, tmp_path, capsys):
     assert recipes.main(["--check"]) == 1 and "Two: changed" in capsys.readouterr().out
     assert recipes.main([]) == 0 and "```text\n2\n```" in page.read_text("utf-8")
     assert recipes.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("language, code", [("sh", "echo 3; exit 2"), ("python", "print(3)\nraise SystemExit(2)")])
+def test_a_recipe_that_fails_has_no_output(language, code):
+    with pytest.raises(RuntimeError, match="Three: status 2, make the recipe succeed:\n3"):
+        recipes.output(recipes.Recipe("Three", language, code, "3\n"))
+
+
+def test_a_recipe_that_takes_too_long_ends_with_all_its_processes(monkeypatch, tmp_path):
+    monkeypatch.setattr(recipes, "PATIENCE", 1)
+    code = f"sleep 60 & echo $! > '{tmp_path}/child'\nsleep 60"
+    with pytest.raises(subprocess.TimeoutExpired):
+        recipes.output(recipes.Recipe("Long", "sh", code, ""))
+    child, until = int((tmp_path / "child").read_text()), time.monotonic() + 10
+    while _runs(child) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not _runs(child)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process runs: one that has ended may still wait for its parent to notice."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_a_wrong_gap_is_not_hidden():
