@@ -38,7 +38,7 @@ class Travel(NamedTuple):
 class Layer:
     """One layer on one rank of a job.
 
-    job      in words;  rank  the rank of the mesh
+    job      its options and its dtype, in words;  rank  the rank of the mesh
     parts    the names of its parts, in forward order
     weights  bytes of its weights that this rank computes with
     travels  its messages

@@ -237,5 +237,4 @@ def _bytes(job: Job, parts) -> tuple[dict, dict]:
 
 def _describe(job: Job) -> str:
     axes = " × ".join(f"{axis}={n}" for axis, n in job.mesh.axes.items())
-    said = [mode.said(job) for mode in job.modes] + ["driven" * job.driven]
-    return ", ".join([f"{job.schedule.name} on {axes}", *filter(None, said), job.dtype])
+    return f"{job.schedule.name} on {axes}, {job.choices}"

@@ -79,6 +79,12 @@ class Job:
         vars(new).update({name: vars(self)[name] for name in stays if name in vars(self)})
         return new
 
+    @property
+    def choices(self) -> str:
+        """Its active options and its dtype, in words."""
+        said = [mode.said(self) for mode in self.modes] + ["driven" * self.driven]
+        return ", ".join([*filter(None, said), self.dtype])
+
     # the model
 
     @cached_property

@@ -153,6 +153,21 @@ def test_a_large_model_is_a_layer_too():
     assert first.bytes == 1536 // 48 // 32 * 2048 * 12288 * WIDE
 
 
+def test_two_jobs_have_two_headings():
+    mesh = hl.Mesh(dp=2, tp=2)
+    plain, sharded = hl.dry_layer(mesh), hl.dry_layer(mesh, zero=1, sequence=True)
+    assert (plain.job, sharded.job) == ("bfloat16", "zero=1, sequence, bfloat16")
+    for layer in (plain, sharded):
+        picture = hl.draw(layer)
+        assert f", {layer.job}: norm" in str(layer) and f", {layer.job}<" in picture.svg
+        assert picture.summary.startswith(f"One layer on rank 0 of dp=2 × tp=2, {layer.job}.")
+
+
+def test_few_bytes_are_told_in_bytes():
+    summary = hl.draw(hl.dry_layer(hl.Mesh(tp=2), sequence=True)).summary
+    assert "6 × all-reduce along tp at weights, 768 B" in summary and "0.7" not in summary
+
+
 def test_the_picture_names_each_message_and_its_words():
     layer = hl.dry_layer(hl.Mesh(dp=2, pp=2, tp=2), zero=3)
     picture = hl.draw(layer)

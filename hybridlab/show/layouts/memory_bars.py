@@ -23,7 +23,7 @@ PARTS = {  # (name, colour, stripes)
     "optimizer": ("optimizer state", KINDS["OPT"]["fill"], "M0 4H9"),
 }
 GREEN = KINDS["message"]["fill"]
-UNITS = ((1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
+UNITS = ((1, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 
 
 class Column(NamedTuple):
@@ -72,8 +72,8 @@ def size(value: float) -> str:
 
     value  bytes
 
-    >>> size(31_406_250_000), size(273_152), size(0)
-    ('31.4 GB', '273 kB', '0 kB')
+    >>> size(31_406_250_000), size(273_152), size(384)
+    ('31.4 GB', '273 kB', '384 B')
     """
     unit, name = next(((unit, name) for unit, name in reversed(UNITS) if value >= unit), UNITS[0])
     return f"{value / unit:.3g} {name}"

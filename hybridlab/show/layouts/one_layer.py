@@ -25,15 +25,15 @@ def one_layer(layer: Layer, title: str | None = None) -> Still:
 
     >>> from hybridlab.core.where.mesh import Mesh
     >>> g = Travel("forward", 0, "all_reduce", "tp", 1, 4096)
-    >>> one_layer(Layer("", Mesh(tp=2), 0, ("out",), 64, (g,)))
-    <picture One layer on rank 0 of tp=2. Forward: all-reduce along tp at out, 4.1 kB.>
+    >>> one_layer(Layer("bfloat16", Mesh(tp=2), 0, ("out",), 64, (g,)))
+    <picture One layer on rank 0 of tp=2, bfloat16. Forward: all-reduce along tp at out, 4.1 kB.>
     """
     unit = (WIDTH - 2 * SIDE) / (BOX * len(layer.parts) + GAP * (len(layer.parts) + 1))
     spot = lambda place: SIDE + unit * (GAP / 2 + (BOX + GAP) / 2 * (2 * place + 1))
     above, up = _messages(layer, "forward", spot)
     below, down = _messages(layer, "backward", spot)
     y = TOP + LEVEL * up
-    out = [heading(SIDE, 32, title or f"One layer on rank {layer.rank}: {_mesh(layer)}"), *_legend(layer)]
+    out = [heading(SIDE, 32, title or f"One layer on rank {layer.rank}: {_mesh(layer)}, {layer.job}"), *_legend(layer)]
     out += _drawn(above, y - BETWEEN - PILL, -LEVEL, y, spot)
     out += _drawn(below, y + TALL + BETWEEN, LEVEL, y + TALL, spot)
     out += _chain(layer, y, unit, spot)
@@ -45,7 +45,7 @@ def one_layer(layer: Layer, title: str | None = None) -> Still:
 
 def told(layer: Layer) -> str:
     """The picture in words."""
-    said = [f"One layer on rank {layer.rank} of {_mesh(layer)}."]
+    said = [f"One layer on rank {layer.rank} of {_mesh(layer)}, {layer.job}."]
     for phase in PHASES:
         its = [
             f"{_name(one)} along {one.axis} at {layer.where(one.place)}, {size(one.bytes)}" for one in _of(layer, phase)

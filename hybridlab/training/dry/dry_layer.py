@@ -191,7 +191,7 @@ def dry_layer(*, rank: int = 0, **given) -> Layer:
     parts, travels = _with_attention(trainer.notes.parts, _travels(trainer))
     stage = trainer.notes.stage
     weights = sum(weight.nbytes for weight in trainer.named[stage].values())
-    return Layer(f"{job.dtype}", job.mesh, rank, parts, weights, travels)
+    return Layer(job.choices, job.mesh, rank, parts, weights, travels)
 
 
 def _alone(given: dict, mesh) -> dict:
