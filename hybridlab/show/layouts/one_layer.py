@@ -10,7 +10,7 @@ from hybridlab.show.paper.sheet import heading, prose_width, sheet, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import DASHES, STYLE, WEIGHT, dashed, ink_on, look, mix
 
-WIDTH, SIDE, TOP = 1100, 20, 92  # pixels
+WIDTH, SIDE, TOP, LINE = 1100, 20, 92, 22  # pixels
 BOX, GAP = 1.0, 0.55  # widths of a part and of a place between two, before they are scaled
 TALL, PILL, LEVEL, BETWEEN = 46, 36, 46, 8  # pixels: a part, a message, from one level of messages to the next
 WIDEST = 16 + prose_width(max((PHASES[phase] for phase in ONCE), key=len), STYLE["pixels"]["caption"])
@@ -33,14 +33,16 @@ def one_layer(layer: Layer, title: str | None = None) -> Still:
     above, up = _messages(layer, "forward", spot)
     below, down = _messages(layer, "backward", spot)
     y = TOP + LEVEL * up
-    out = [heading(SIDE, 32, title or f"One layer on rank {layer.rank}: {_mesh(layer)}, {layer.job}"), *_legend(layer)]
+    out = [heading(SIDE, 32, title or f"One layer on rank {layer.rank}: {_mesh(layer)}"), *_legend(layer)]
     out += _drawn(above, y - BETWEEN - PILL, -LEVEL, y, spot)
     out += _drawn(below, y + TALL + BETWEEN, LEVEL, y + TALL, spot)
     out += _chain(layer, y, unit, spot)
     low = y + TALL + LEVEL * down + 34
     chips, bottom = _weights(layer, low)
-    out += [*chips, words(SIDE, bottom + 32, CAPTION, PX["caption"], fill=MUTED)]
-    return Still(sheet(WIDTH, bottom + 50, "one layer", told(layer), out), told(layer))
+    for line, text in enumerate([f"The job: {layer.job}.", CAPTION]):
+        chips.append(words(SIDE, bottom + 32 + LINE * line, text, PX["caption"], fill=MUTED))
+    out += chips
+    return Still(sheet(WIDTH, bottom + 50 + LINE, "one layer", told(layer), out), told(layer))
 
 
 def told(layer: Layer) -> str:

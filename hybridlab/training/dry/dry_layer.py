@@ -174,7 +174,8 @@ def dry_layer(*, rank: int = 0, **given) -> Layer:
 
     The layer is in the middle of the model, and is a stage alone. So there is no order of actions and no division into
     stages: no `schedule`, `chunks`, `copies`, `slices`, `slicing`, `cut` and `driven`. `microbatches` and `accumulate`
-    only say how many rows of a `batch` one microbatch has. Weights that ZeRO 3 gathers are gathered as often as in a breadth-first schedule.
+    only say how many rows of a `batch` one microbatch has. Weights that ZeRO 3 gathers are gathered as often as in a
+    breadth-first schedule.
 
     raises  ValueError for invalid arguments and for a model other than a transformer; TypeError for those that it lacks
 
