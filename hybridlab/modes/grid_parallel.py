@@ -91,11 +91,6 @@ class GridParallel(Mode):
                 f"x={job.mesh['x']} shards the width D, but no dimension of this model has that name: name its "
                 "dimensions"
             )
-        if job.schedule.pieces and job.model.shape.tied:
-            raise ValueError(
-                f"x={job.mesh['x']} shards the rows of an embedding, but {job.schedule.name} makes a tied one of "
-                "pieces: leave x or tied out"
-            )
         divisions.refuse(job.sizes, job.division, "x")
         job.once(_crossings)
         refuse_more(job.whole, job.layout, "x")

@@ -225,6 +225,7 @@ class Job:
             bool(routing),
             any(one.capacity is not None for one in routing),
             self["fold"],
+            bool(self.schedule.pieces) and self.model.shape.tied,
         )
 
     def rooms(self, rank: int) -> dict[int, list]:

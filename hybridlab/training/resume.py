@@ -18,6 +18,7 @@ from hybridlab.training.checkpoints import checkpoint, index
 from hybridlab.training.checkpoints import folder as runs
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat
+from hybridlab.training.models.vocabulary_pieces import pieces_in
 from hybridlab.training.stopping import STOP
 
 PURPOSE = "checkpoint"
@@ -67,7 +68,9 @@ class Saving:
         """
         if newest := self.newest:
             record = checkpoint.record_of(newest)
-            index.refuse_another_model(newest, record, stored_layout(job))
+            layout = stored_layout(job)
+            _refuse_other_pieces(newest, pieces_in(record["shapes"]), pieces_in(layout.named))
+            index.refuse_another_model(newest, record, layout)
             refuse_other_notes(newest, record["notes"], job)
 
     def told(self, job) -> str:
@@ -117,6 +120,15 @@ def refuse_other_notes(newest: Path, notes: dict, job):
         if theirs != mine:
             theirs, mine = (_in_words(name, each) for each in (theirs, mine))
             raise ValueError(f"{newest} was saved with {theirs}, but this run has {mine}: make them equal")
+
+
+def _refuse_other_pieces(newest: Path, there: int, here: int):
+    """Raise ValueError if the head of a checkpoint is in another number of pieces."""
+    if there != here:
+        how = f"pp={there} and schedule=vocabulary_1f1b" if there else "another schedule than vocabulary_1f1b"
+        raise ValueError(
+            f"{newest} was saved with a head of {there or 1} piece(s), but this run has {here or 1}: resume with {how}"
+        )
 
 
 def _in_words(name: str, value) -> str:

@@ -12,6 +12,7 @@ import pytest
 import hybridlab as hl
 from hybridlab.cli.main import main
 from hybridlab.core.what.catalog import model
+from hybridlab.predict.bytes.context import USP
 from hybridlab.predict.launch.imported import imported
 from hybridlab.predict.launch.lines import megatron, slurm, torchtitan
 from hybridlab.predict.plans.partition import dealt
@@ -288,6 +289,9 @@ def test_latents_have_their_flags():
     "write, one, words",
     [
         (megatron, Plan(x=2), "does not support the axis x or owners"),
+        (megatron, Plan(p=2, spread_head=True), "has no pieces of the head on all stages"),
+        (torchtitan, Plan(p=2, spread_head=True), "has no pieces of the head on all stages"),
+        (torchtitan, Plan(cp=4, attend=USP, ulysses=2), "has no flag to exchange heads inside a ring"),
         (megatron, Plan(recompute=2, redone=0.5), "leave them out"),
         (torchtitan, Plan(d=2, zero=1), "give zero=3 or zero=0"),
         (torchtitan, Plan(t=2), "give sequence=True"),

@@ -1,13 +1,17 @@
 """A plan with the head on all stages: its time as simulated, its memory as the schedule holds it, and its job."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import hybridlab as hl
 from hybridlab.core.added import added
+from hybridlab.core.dry import KINDS
 from hybridlab.core.what.catalog import machine
 from hybridlab.core.what.shape import Shape
-from hybridlab.predict.plans.footprint import alike, footprint, in_flight
+from hybridlab.predict.plans.bytes_of_rank import VALUE, layers_at, sent, weights_at
+from hybridlab.predict.plans.footprint import alike, footprint, in_flight, weights
 from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.performance import pieces, step
 from hybridlab.predict.plans.plan import Plan, check_plan
@@ -40,14 +44,52 @@ def test_each_stage_has_a_piece_and_the_last_one_sends_its_output_to_all_others(
         spread.messages == pytest.approx(plain.messages * 4) == pytest.approx(m * 8 * pieces(LONG, plan, m, A100).hop)
     )
     more = alike(LONG, plan) - alike(LONG, plan._replace(spread_head=False))
-    assert more == LONG.head / 4  # the first stage has the embedding, and now a piece too
+    assert more == LONG.vocabulary * LONG.width / 4  # the first stage has the embedding, and now a piece too
 
 
-def test_on_one_stage_it_changes_nothing():
-    for plan in (Plan(), Plan(t=2, b=2)):
-        spread = plan._replace(spread_head=True)
-        assert step(LONG, spread, 8, A100) == step(LONG, plan, 8, A100)
-        assert footprint(LONG, spread, 8) == footprint(LONG, plan, 8)
+def test_tp_shards_no_piece():
+    plan = Plan(p=4, spread_head=True)
+    one, two = (step(LONG, plan._replace(t=t), 32, A100) for t in (1, 2))
+    assert one.head == two.head and one.multiply > two.multiply
+    for t in (1, 2):  # two microbatches' scores of a piece, in single precision
+        small, large = (
+            footprint(replace(LONG, vocabulary=tokens), plan._replace(t=t), 32).activations for tokens in (4096, 8192)
+        )
+        assert large - small == 2 * 4 * LONG.context * 4096 / 4
+
+
+SMALL = {
+    (style, tied): Shape(layers=4, vocabulary=4099, style=style, tied=tied)
+    for style, tied in (("llama", False), ("gpt", True))
+}
+
+
+@pytest.mark.parametrize("of", SMALL, ids=str)
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(p=2, t=2, spread_head=True),
+        Plan(p=3, t=2, d=2, spread_head=True, scatter=True, uneven=True),
+        Plan(p=2, d=2, zero=1, spread_head=True),
+        Plan(p=2, x=2, spread_head=True),
+    ],
+    ids=str,
+)
+def test_a_rank_holds_and_sends_what_a_dry_run_says(of, plan):
+    shape = SMALL[of]
+    if shape.tied and plan.x > 1:
+        with pytest.raises(ValueError, match="makes a tied one of pieces"):
+            check_plan(plan, shape, 8)
+        return
+    job, most = job_of_plan(plan, shape, 8), 0
+    for place in range(plan.p):
+        told = hl.dry_run(**job, rank=job["mesh"].rank(pp=place))
+        held = told.held[:, list(KINDS).index("weights")].max() / VALUE
+        assert held == added(weights_at(shape, plan, layers_at(shape, plan, place)))
+        assert told.bytes == sent(shape, plan, 8, place)
+        most = max(most, held)
+    if plan.x == 1:  # the biases of a GPT between x and tp are counted as sharded
+        assert weights(shape, plan) == most
 
 
 @pytest.mark.parametrize("p, m", [(2, 8), (4, 3), (4, 8), (8, 32)])
@@ -63,9 +105,13 @@ def test_a_search_finds_only_what_can_be_run():
     assert set(found.v) == {1} and not any(found.sequence) and all(found.spread_head)
     plain = grid(Shape(layers=4, heads=4), 4, 8)[1].sum()
     assert 0 < len(found.p) < plain
-    for more in ({"v": 2}, {"sequence": True, "t": 2}):
-        with pytest.raises(ValueError, match="spread_head needs one stage on each rank, and all positions there"):
-            check_plan(Plan(p=2, spread_head=True, **more), Shape(layers=4), 8)
+    for more in ({"p": 1}, {"v": 2}, {"sequence": True, "t": 2}):
+        with pytest.raises(ValueError, match="spread_head needs several stages, one on each rank, and all positions"):
+            check_plan(Plan(**{"p": 2, "spread_head": True} | more), Shape(layers=4), 8)
+    assert min(found.p) > 1
+    tied = Shape(layers=4, heads=4, width=32, tied=True)
+    for spread, ways in ((False, {1, 2, 4}), (True, {1})):
+        assert set(chosen(*grid(tied, 4, 8, grids=True, spread_head=spread)).x) == ways
 
 
 def test_its_job_runs_the_schedule():

@@ -12,11 +12,14 @@ from hybridlab.core.what.catalog import machine
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes.recomputation import done_again
+from hybridlab.training.checkpoints import checkpoint
 from hybridlab.training.costs import costs_of
 from hybridlab.training.make_job import job_of
+from hybridlab.training.models import vocabulary_pieces
 from hybridlab.training.models.graph import in_sequence
 from hybridlab.training.models.transformer import Transformer
 from hybridlab.training.models.vocabulary_pieces import Join, Piece, Pieced
+from hybridlab.training.resume import Saving, stored_layout
 
 NAME = "vocabulary_1f1b"
 SMALL = {"layers": 4, "width": 16, "heads": 4, "context": 12}
@@ -244,6 +247,26 @@ def test_without_the_gradient_of_one_piece_the_loss_is_right():
 def test_what_cannot_be_is_refused_in_a_sentence(mesh, more, words):
     with pytest.raises(ValueError, match=words):
         job_of(mesh, NAME, **more)
+
+
+def test_a_style_without_pieces_is_refused(monkeypatch):
+    monkeypatch.delitem(vocabulary_pieces.STYLES, "gpt")
+    with pytest.raises(ValueError, match="this model has another end: give shape"):
+        job_of(Mesh(pp=2), NAME, shape=Shape(layers=4, style="gpt"))
+
+
+@pytest.mark.parametrize(
+    "pieced, words",
+    [(True, "a head of 1 piece.*resume with another schedule than"), (False, "a head of 2 .*resume with pp=2 and")],
+    [(2, "a head of 1 piece.*resume with another schedule than"), (0, "a head of 2 .*resume with pp=2 and")],
+)
+def test_a_checkpoint_with_another_number_of_pieces_is_refused_with_an_advice(pieced, words, monkeypatch, tmp_path):
+    saved, resumed = (job_of(Mesh(pp=2), name) for name in (("1f1b", NAME) if pieced else (NAME, "1f1b")))
+    shapes = {name: list(one.shape) for name, one in stored_layout(saved).named.items()}
+    monkeypatch.setattr(Saving, "newest", tmp_path)
+    monkeypatch.setattr(checkpoint, "record_of", lambda path: {"shapes": shapes, "notes": {}})
+    with pytest.raises(ValueError, match=words):
+        Saving(tmp_path, resume=True).refuse(resumed)
 
 
 # ---- what a dry run and a command predict

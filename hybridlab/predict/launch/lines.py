@@ -37,9 +37,13 @@ class Rule(NamedTuple):
 
 
 TRANSFORMERS = Rule(lambda plan, shape: not shape.heads, "starts only models with attention: give a shape with heads")
+SPREAD = Rule(
+    lambda plan, shape: bool(plan.spread_head), "has no pieces of the head on all stages: leave spread_head out"
+)
 # Megatron-Core 0.16, megatron/training/arguments.py and core/transformer; up to 0.15 t may not exceed the key heads.
 OF_MEGATRON = (
     TRANSFORMERS,
+    SPREAD,
     Rule(lambda plan, shape: plan.x > 1 or plan.z > 0, "does not support the axis x or owners: plan without grids"),
     Rule(
         lambda plan, shape: bool(plan.offload) or plan.redone not in (0.0, 1.0),
@@ -62,6 +66,11 @@ OF_MEGATRON = (
 # along ep are some of those that share weights, and all along cp; pytorch/torchtitan#2577 for key heads.
 OF_TORCHTITAN = (
     TRANSFORMERS,
+    SPREAD,
+    Rule(
+        lambda plan, shape: plan.cp > 1 and plan.attend == USP,
+        "has no flag to exchange heads inside a ring: choose another method of attention than 'usp'",
+    ),
     Rule(lambda plan, shape: plan.x > 1, "does not support the axis x: plan without grids"),
     Rule(lambda plan, shape: plan.zero in (1, 2), "shards everything or nothing: give zero=3 or zero=0"),
     Rule(

@@ -20,9 +20,10 @@ from hybridlab.predict.bytes.activations import FULL, NONE
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.time_of_context_and_experts import WIDTHS
-from hybridlab.predict.plans.weights_of_rank import Held, of_block, of_embedding, of_head
+from hybridlab.predict.plans.weights_of_rank import Held, of_block, of_embedding, of_head, of_norm, of_piece
 
 VALUE, SUM, TALLY = 2, 4, 8  # bytes of a number; of a gradient in an all-reduce; of an expert's load
+OF_A_PIECE = 2 * 4  # for a position: two numbers of a piece of the head in single precision, or their gradients
 BOTH = ("forward", "backward")
 
 
@@ -41,17 +42,18 @@ def sent(shape: Shape, plan: Plan, batch: int, place: int = 0) -> dict[str, floa
     for layer in layers:
         for what, size in _in_layer(shape, plan, layer).items():
             found[what] += m * size
-    for what, size in _between_stages(shape, plan, m * _hops(plan, place)).items():
-        found[what] += size
+    for what, size in _between_stages(shape, plan, place).items():
+        found[what] += m * size
     found["shares" if plan.zero else "sums"] += _of_gradients(shape, plan, layers)
     return {what: size for what, size in found.items() if size}
 
 
 def layers_at(shape: Shape, plan: Plan, place: int) -> list[int]:
-    """The layers at an index along pp: 0 is the embedding, then come the blocks, then the head.
+    """The layers at an index along pp: 0 is the embedding, then come the blocks, then the head, or its norm and the
+    pieces of the head.
 
-    >>> layers_at(Shape(layers=4), Plan(p=2, v=2), 1)
-    [2, 4, 5]
+    >>> layers_at(Shape(layers=4), Plan(p=2, v=2), 1), layers_at(Shape(layers=4), Plan(p=2, spread_head=True), 0)
+    ([2, 4, 5], [0, 1, 2, 6])
     """
     stages, first, found = plan.p * plan.v, 1, []
     for stage, blocks in enumerate(dealt(shape.layers, stages)):
@@ -59,18 +61,20 @@ def layers_at(shape: Shape, plan: Plan, place: int) -> list[int]:
             found += [0] * (stage == 0) + list(range(first, first + blocks))
             found += [shape.layers + 1] * (stage == stages - 1)
         first += blocks
-    return found
+    return found + [shape.layers + 2 + place] * plan.spread_head
 
 
-def _between_stages(shape: Shape, plan: Plan, hops: int) -> dict[str, float]:
-    """The bytes of so many tensors sent to other stages. With scatter/gather the receiver gathers the parts, unless the
-    tensor is sharded anyway."""
+def _between_stages(shape: Shape, plan: Plan, place: int) -> dict[str, float]:
+    """The bytes of one microbatch between stages. With scatter/gather the receiver gathers the parts, unless the tensor
+    is sharded anyway; so does the last stage's own piece of the head, on the same rank."""
     here, features = shape.context // plan.cp, VALUE * plan.b * shape.width / plan.x
     narrow = plan.t > 1 and (plan.sequence or plan.scatter)
     gathered = plan.t * -(-here // plan.t) * (narrow and not plan.sequence)
+    hops, pieces, own = _hops(plan, place), _pieces_met(plan, place), 2 * plan.spread_head * (place == plan.p - 1)
+    at_a_position = lambda met: (hops + met) * features + met * plan.b * OF_A_PIECE
     return {
-        "messages": hops * features * (-(-here // plan.t) if narrow else here),
-        "inside": hops * features * gathered,
+        "messages": at_a_position(pieces) * (-(-here // plan.t) if narrow else here),
+        "inside": at_a_position(pieces + own) * gathered,
     }
 
 
@@ -80,13 +84,18 @@ def _hops(plan: Plan, place: int) -> int:
     return 2 * plan.v - (place == 0) - (place == plan.p - 1) if plan.p > 1 else 0
 
 
+def _pieces_met(plan: Plan, place: int) -> int:
+    """The number of pieces of the head on other stages whose input, or its gradient, a stage sends."""
+    return plan.spread_head * (plan.p - 1 if place == plan.p - 1 else 1)
+
+
 def _in_layer(shape: Shape, plan: Plan, layer: int) -> dict[str, float]:
     """The bytes that one microbatch sends in one layer."""
     inner = 0 < layer <= shape.layers
     times = {"forward": 1 + (inner and plan.recompute == FULL), "backward": 1, "again": 1}  # recomputed: sent twice
     attends = times | {"forward": 1 + (plan.recompute != NONE)}
     found = {}
-    if plan.t > 1:
+    if plan.t > 1 and not (plan.spread_head and (layer > shape.layers or (shape.tied and not layer))):
         found["inside"] = VALUE * _along_tp(shape, plan, layer, times)
     if plan.x > 1 and layer:
         found["across"] = _along_x(shape, plan, layer, times["forward"])
@@ -131,6 +140,9 @@ def _experts_along_tp(shape: Shape, plan: Plan, forwards: int) -> float:
 def _along_x(shape: Shape, plan: Plan, layer: int, forwards: int) -> float:
     """Bytes of a layer's all-reduces along x; those of norms have 32 bits, for the positions on this rank."""
     one = traffic.along_block(shape, plan.t) if layer <= shape.layers else traffic.along_head(shape, plan.t)
+    if plan.spread_head and layer > shape.layers:
+        norm, tokens = layer == shape.layers + 1, of_piece(shape, plan.p, place=layer - shape.layers - 2).whole
+        one = one._replace(**{"forward": ()} if norm else {"forward": (tokens / shape.width,), "norms": ()})
     tokens = plan.b * shape.context / plan.cp
     norms = (forwards + 1) * len(one.norms) * 4 * tokens / (plan.t if plan.sequence else 1)
     return VALUE * tokens * (forwards * added(one.forward) + added(one.backward)) + norms
@@ -141,27 +153,43 @@ def _along_x(shape: Shape, plan: Plan, layer: int, forwards: int) -> float:
 
 def weights_at(shape: Shape, plan: Plan, layers: list[int]) -> Held:
     """The weights of some layers on a rank."""
-    parts = [
-        of_embedding(shape, plan.t, plan.x)
-        if layer == 0
-        else of_head(shape, plan.t, plan.x, plan.p > 1)
-        if layer > shape.layers
-        else of_block(shape, plan.t, plan.x, plan.expert_ways, plan.expert_shards)
-        for layer in layers
-    ]
-    return Held(*map(added, zip(*parts)))
+    return Held(*map(added, zip(*(_weights_of(shape, plan, layer) for layer in layers))))
+
+
+def _weights_of(shape: Shape, plan: Plan, layer: int) -> Held:
+    if 0 < layer <= shape.layers:
+        return of_block(shape, plan.t, plan.x, plan.expert_ways, plan.expert_shards)
+    if not plan.spread_head:
+        return of_embedding(shape, plan.t, plan.x) if layer == 0 else of_head(shape, plan.t, plan.x, plan.p > 1)
+    if layer == 0:  # a tied embedding is made of all pieces
+        one = of_embedding(shape, plan.t, plan.x)
+        return Held(whole=of_embedding(shape).alike) if shape.tied else one
+    if layer == shape.layers + 1:
+        return Held(whole=of_norm(shape, plan.x))
+    piece = layer - shape.layers - 2
+    return Held() if shape.tied and not piece else of_piece(shape, plan.p, plan.x, piece)
+
+
+def _twice(shape: Shape, plan: Plan, layers: list[int]) -> Held:
+    """The tied weights of these layers that another stage has too."""
+    if not shape.tied or plan.p == 1:
+        return Held()
+    if plan.spread_head:
+        first, *_, its = layers  # a stage ends with its piece of the head
+        piece = of_piece(shape, plan.p, place=its - shape.layers - 2)
+        return piece if first else Held(whole=shape.vocabulary * shape.width - piece.whole)
+    return Held(of_head(shape, plan.t, plan.x).cut * (0 in layers or shape.layers + 1 in layers))
 
 
 def _of_gradients(shape: Shape, plan: Plan, layers: list[int]) -> float:
     """Bytes to all-reduce gradients over copies, or to shard them and gather new weights; and the loads of experts."""
     held, tp = weights_at(shape, plan, layers), plan.t > 1
-    tied = shape.tied and plan.p > 1 and (0 in layers or shape.layers + 1 in layers)
-    tokens = of_head(shape, plan.t, plan.x).cut * tied  # both the first and the last stage have them
+    twice = _twice(shape, plan, layers)
     its, others = plan.copies
     parts = (  # weights, their copies, and whether gradients are also reduced over ranks that do not shard them
-        (held.cut - tokens, others, False),
-        (tokens, others, True),
-        (held.whole, others, tp and plan.sequence),
+        (held.cut - twice.cut, others, False),
+        (twice.alike, others, True),
+        (held.whole - twice.whole, others, tp and plan.sequence),
         (held.asked, others, tp),
         (held.keys, others, shape.heads > 0 and plan.t > shape.key_heads),
         (held.routed, its, False),

@@ -23,7 +23,8 @@ class Division(NamedTuple):
     copies  ranks with the same weights and different data;  owners  how many of them shard them; 0: all
     attend, recompute  indices in the lists of their names;  ulysses  ranks that exchange heads with usp, otherwise 1
     attends  whether it has attention;  routed  number of routed experts;  slots  number of experts with a capacity
-    fold  whether whole experts are distributed over tp and cp too
+    fold  whether whole experts are distributed over tp and cp too;  tied_pieces  whether a tied embedding is made of
+          pieces of the head
     """
 
     tp: int = 1
@@ -42,6 +43,7 @@ class Division(NamedTuple):
     routed: bool = False
     slots: bool = False
     fold: bool = False
+    tied_pieces: bool = False
 
     @property
     def narrow(self) -> Amount:
@@ -126,6 +128,14 @@ RULES = (
         "x",
         lambda sizes, one: np.logical_not(one.routed) | (one.x == 1),
         lambda sizes, one: f"x={one.x} shards the width, but experts need full tokens: give x=1, or one MLP",
+    ),
+    Rule(
+        "x",
+        lambda sizes, one: np.logical_not(one.tied_pieces) | (one.x == 1),
+        lambda sizes, one: (
+            f"x={one.x} shards the rows of an embedding, but vocabulary parallelism makes a tied one of pieces: leave "
+            "x or tied out"
+        ),
     ),
     _at_least("cp", "T", "{} positions"),
     Rule(

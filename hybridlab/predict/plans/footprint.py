@@ -21,6 +21,7 @@ from hybridlab.predict.plans.partition import lengths
 from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named
 from hybridlab.predict.plans.ranges import refuse_numbers, refuse_sizes
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
+from hybridlab.predict.plans.weights_of_rank import of_embedding, of_norm, of_piece
 from hybridlab.signatures import spelled
 
 ON_DEVICE = 2  # blocks with activations on the device if they are offloaded: one computes, one is copied
@@ -73,12 +74,15 @@ def alike(shape: Shape, plan: Plan) -> Amount:
     whole, kept = shape.layers * one.whole - routed[1], shape.layers * (one.heads + one.norms)
     cut = shape.parameters - shape.embedding - shape.head - whole - kept - added(routed)
     block = (cut / t + whole) / shape.layers + x * (one.heads / t + one.norms)  # x does not shard these
-    tied_copy = shape.vocabulary * shape.width if shape.tied else 0
-    first, last = shape.embedding / t, (shape.head + tied_copy) / t
-    every = where(plan.spread_head, last / p, 0)  # a piece, which each stage has
-    ends = np.maximum(stage.first * block + first + every, stage.last * block + where(plan.spread_head, every, last))
-    inner = stage.longest * block + every
-    return np.where(p == 1, shape.layers * block + first + shape.head / t, np.maximum(inner, ends)) / x
+    tokens = shape.vocabulary * shape.width
+    first, last = shape.embedding / t, (shape.head + tokens * shape.tied) / t
+    whole = shape.layers * block + first + shape.head / t
+    # a spread head: each stage has a piece, which tp does not shard; a tied embedding is made of all of them
+    spread, every = plan.spread_head, where(plan.spread_head, added(of_piece(shape, p)), 0)
+    first = where(spread, shape.embedding if shape.tied else added(of_embedding(shape, t)) + every, first)
+    last = where(spread, of_norm(shape) + every, last)
+    ends = np.maximum(stage.first * block + first, stage.last * block + last)
+    return np.where(p == 1, whole, np.maximum(stage.longest * block + every, ends)) / x
 
 
 def states(parameters: Amount, stage: Amount = 0, ways: Amount = 1, widths: Widths = MIXED) -> Footprint:
@@ -147,9 +151,9 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     m, stage = plan.microbatches(batch), lengths(shape.layers, p, v)
     scores = 4 * b * shape.context / plan.cp * shape.vocabulary / t
     there = lambda blocks: (blocks - plan.offload * np.maximum(blocks - ON_DEVICE, 0)) * each
-    # with a spread head, two more microbatches are in flight, and a piece has the scores of at most two
+    # with a spread head, two more microbatches are in flight, and a piece, not sharded by tp, has scores of at most two
     spread = plan.spread_head & (p > 1)
-    piece, flying = where(spread, 2 * scores / p, 0), p + where(spread, 2, 0)
+    piece, flying = where(spread, 2 * scores * t / p, 0), p + where(spread, 2, 0)
     first = there(in_flight(stage.first, flying, m, v)) + np.where(p == 1, scores, piece)
     longest = there(in_flight(stage.longest, flying, m, v, place=stage.place)) + piece
     last = there((stage.last - stage.least) * p + stage.least) + scores

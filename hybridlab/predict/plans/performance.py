@@ -133,10 +133,11 @@ def pieces(
         forward, backward = _with_host(shape, plan, machine, software, forward, backward)
     tokens = plan.b * shape.context / plan.cp
     moved = SCORE_BYTES * software.traffic / rates.memory
-    head = tokens * shape.vocabulary / plan.t * (6 * shape.width / plan.x / rates.multiply + moved)
-    head = head + across(along_head(shape, plan.t), tokens, 1, 1)
+    ways = where(plan.spread_head, 1, plan.t)  # tp does not shard pieces of the head
+    head = tokens * shape.vocabulary / ways * (6 * shape.width / plan.x / rates.multiply + moved)
+    head = head + across(along_head(shape, ways), tokens, 1, 1)
     if software.ends:
-        head = head + _ends(plan, rates, summed, tokens)
+        head = head + where(plan.spread_head, 0, _ends(plan, rates, summed, tokens))
 
     held = of_experts(shape, plan), alike(shape, plan)
     layers = lengths(shape.layers, plan.p, plan.v).longest

@@ -120,6 +120,7 @@ class Plan(NamedTuple):
             shape.experts > 1,
             shape.experts > 1 and shape.routing.capacity is not None,
             self.fold,
+            np.logical_and(self.spread_head, shape.tied),
         )
 
     def microbatches(self, batch: int) -> Amount:
@@ -230,10 +231,10 @@ stages with uneven=True
             f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {_ways(left)}, or "
             "allow unequal stages with uneven=True"
         )
-    if plan.spread_head and (plan.v > 1 or plan.sequence):
+    if plan.spread_head and (plan.p == 1 or plan.v > 1 or plan.sequence):
         raise ValueError(
-            "spread_head needs one stage on each rank, and all positions there: choose v=1 and sequence=False, or "
-            "leave it out"
+            "spread_head needs several stages, one on each rank, and all positions there: choose p=2 or more, v=1 and "
+            "sequence=False, or leave it out"
         )
     if max(shape.heads, 1) % plan.t:
         raise ValueError(

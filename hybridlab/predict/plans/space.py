@@ -109,7 +109,7 @@ def _matters(every: Plan):
         & ((every.dispatch == ALL_TO_ALL) | (every.ep > 1))
         & ((cp > 1) | ((every.attend == GATHER) & ~every.zigzag))
     )
-    free = free & (((every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head))
+    free = free & (((p > 1) & (every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head))
     return free & ((how != SELECTIVE) | ~(passes(every.attend) & (cp > 1)))
 
 

@@ -1,6 +1,6 @@
 """Count the weights on one rank, grouped by the ranks that hold the same weights.
 
-There are functions for a block, for the embedding and for the head.
+There are functions for a block, for the embedding, for the head and for one of its pieces.
 
 Ranks with the same weights and different data reduce their gradients, so these groups give the reductions and their
 axes. If tp does not divide a size, the first rank has one more. Sizes may be numpy arrays.
@@ -80,5 +80,18 @@ def of_embedding(shape: Shape, t: Amount = 1, x: Amount = 1) -> Held:
 
 def of_head(shape: Shape, t: Amount = 1, x: Amount = 1, apart: Amount = True) -> Held:
     """The last norm and the scores. apart: tied scores are a copy, on a different stage from the embedding."""
-    norm = (1 + (shape.style == "gpt")) * shape.width / x
-    return Held(-(-shape.vocabulary // t) * shape.width / x * where(apart, 1, not shape.tied), norm)
+    return Held(-(-shape.vocabulary // t) * shape.width / x * where(apart, 1, not shape.tied), of_norm(shape, x))
+
+
+def of_norm(shape: Shape, x: Amount = 1) -> Amount:
+    """The weights of a norm, each with its bias in a GPT."""
+    return (1 + (shape.style == "gpt")) * shape.width / x
+
+
+def of_piece(shape: Shape, pieces: Amount, x: Amount = 1, place: Amount = 0) -> Held:
+    """One of the pieces of the head in vocabulary parallelism over the stages; all ranks along tp have the same.
+
+    >>> print(of_piece(Shape(vocabulary=5, width=4), 2).whole, of_piece(Shape(vocabulary=5, width=4), 2, place=1).whole)
+    12.0 8.0
+    """
+    return Held(whole=(shape.vocabulary // pieces + (place < shape.vocabulary % pieces)) * shape.width / x)

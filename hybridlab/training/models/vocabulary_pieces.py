@@ -18,6 +18,7 @@ Shape suffixes
     those of GPT, and V the tokens of one piece
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -202,6 +203,15 @@ def spans_of(shape: Shape, number: int) -> list[range]:
     return [range(*one) for one in even(shape.vocabulary, number)]
 
 
+def pieces_in(names: Iterable[str]) -> int:
+    """The number of pieces of a head among the names of parameters; 0 if the head is one matrix.
+
+    >>> pieces_in(["head.norm.weight", "head.pieces.0.scores.weight", "head.pieces.1.scores.weight"])
+    2
+    """
+    return len({name.split(".pieces.")[1].split(".")[0] for name in names if ".pieces." in name})
+
+
 def summed(losses_BT, _):
     """The *sum* of the losses of all tokens."""
     return losses_BT.sum()
@@ -219,7 +229,7 @@ def refuse_no_pieces(model: Model, name: str):
 
     raises  ValueError in one sentence for any other model than a reference transformer
     """
-    if type(model) is not Transformer or model.parts:
+    if type(model) is not Transformer or model.parts or model.shape.style not in STYLES:
         raise ValueError(
             f"{name} cuts the head of a reference transformer in pieces, and this model has another end: give "
             "shape=hl.Shape(…), or choose 1f1b"
