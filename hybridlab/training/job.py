@@ -23,6 +23,7 @@ from hybridlab.training import optimizers, placing, stages
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.one_row import Passed, one_row, passed
 from hybridlab.training.models.trees import as_computed, flat, mapped
+from hybridlab.training.models.vocabulary_pieces import Pieced
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +226,7 @@ class Job:
             bool(routing),
             any(one.capacity is not None for one in routing),
             self["fold"],
-            bool(self.schedule.pieces) and self.model.shape.tied,
+            isinstance(self.model, Pieced) and self.model.shape.tied,
         )
 
     def rooms(self, rank: int) -> dict[int, list]:
