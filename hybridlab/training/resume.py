@@ -127,7 +127,7 @@ def _refuse_other_pieces(newest: Path, there: int, here: int):
     if there != here:
         how = f"pp={there} and schedule=vocabulary_1f1b" if there else "another schedule than vocabulary_1f1b"
         raise ValueError(
-            f"{newest} was saved with a head of {there or 1} piece(s), but this run has {here or 1}: resume with {how}"
+            f"{newest} was saved with a head of {there or 1} piece(s), but this run has {here or 1}: use {how}"
         )
 
 

@@ -257,8 +257,8 @@ def test_a_style_without_pieces_is_refused(monkeypatch):
 
 @pytest.mark.parametrize(
     "pieced, words",
-    [(True, "a head of 1 piece.*resume with another schedule than"), (False, "a head of 2 .*resume with pp=2 and")],
-    [(2, "a head of 1 piece.*resume with another schedule than"), (0, "a head of 2 .*resume with pp=2 and")],
+    [(True, "a head of 1 piece.*use another schedule than"), (False, "a head of 2 .*use pp=2 and")],
+    [(2, "a head of 1 piece.*use another schedule than"), (0, "a head of 2 .*use pp=2 and")],
 )
 def test_a_checkpoint_with_another_number_of_pieces_is_refused_with_an_advice(pieced, words, monkeypatch, tmp_path):
     saved, resumed = (job_of(Mesh(pp=2), name) for name in (("1f1b", NAME) if pieced else (NAME, "1f1b")))
