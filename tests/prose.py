@@ -732,7 +732,11 @@ SET = [
     ("23_out_of_core", "Copies take 2 units", "room=5, swap=2"),
     ("23_out_of_core", "If a copy takes 2 units", "room=5, swap=2"),
     ("23_out_of_core", "copies that take 2 units", 'lab.emulated(["swap"] * 12, swap=2)'),
-    ("23_out_of_core", "A gather takes 1 unit, and so does copying", "gather=1, reduce=1"),
+    (
+        "23_out_of_core",
+        "A gather takes 1 unit, and copying a block's gradients out also takes 1 unit",
+        "gather=1, reduce=1",
+    ),
     ("22_zero_fsdp", "a link of 25 GB/s", "/ 25e9"),
     ("22_zero_fsdp", "100 GB/s, between nodes 12.5 GB/s", IN_PLAN),
     (

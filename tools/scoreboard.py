@@ -25,7 +25,7 @@ GROUPS = ("kind", "machine", "source", "software", "model")
 BLIND = (
     "Only one number is fitted to the other sources: the fraction of the peak that GEMMs reach on a machine. The other "
     "terms, and the fractions of messages that programs hide (`hybridlab/predict/plans/software.py`), were set by "
-    "people who knew these tables. How each program works is described in its documentation; the explanations of "
+    "people who knew these tables. The documentation of each program describes how it works; the explanations of "
     "`asked`, `traffic`, `narrow` and `library` are our own. Published runs that are not on this page would be a "
     "stricter test."
 )
@@ -149,14 +149,15 @@ def page(record: dict) -> str:
             (one["what"], f"{one['found']:.1%}", f"{one['goal']:.1%}", "met" if one["met"] else "**missed**")
             for one in record["targets"]
         ]),
-        "The predictions of rows in 4 bits are not independent. We chose the fraction of the promised speed-up that "
-        "they reach when we had already seen half of these rows. The speed of ZeRO 3's ring was chosen to match "
-        "SC'21's table 2; the second copy of the largest gradient was added to match the peaks of simumax_b200_memory.",
+        "The predictions for rows in 4 bits are not independent. These rows reach only a fraction of the promised "
+        "speed-up. We chose this fraction when we had already seen half of the rows. The speed of ZeRO 3's ring was "
+        "chosen to match SC'21's table 2; the second copy of the largest gradient was added to match the peaks of "
+        "simumax_b200_memory.",
         *[part for name in GROUPS for part in _group(record, name)],
         "## What a call answers",
         "Here, `hl.plan(model, machine, gpus, batch, software=…, precision=…, …)` predicts the same rows, with every "
-        "field of the plan fixed. It uses the planner's own fraction of the peak, and the sources of this fraction "
-        "include the row's own. If `hl.plan` says that a row does not fit, the row counts as refused.",
+        "field of the plan fixed. It uses the planner's own fraction of the peak, and the source of the row is "
+        "among the sources of this fraction. If `hl.plan` says that a row does not fit, the row counts as refused.",
         _table(("kind", "rows", "refused", "median", "nine of ten"), [
             (one["kind"], one["rows"], one["refused"], f"{one['median']:.1%}", f"{one['nine_of_ten']:.1%}")
             for one in record["called"]
@@ -192,7 +193,8 @@ def page(record: dict) -> str:
         ]),
         "## Other predictors",
         _table(("predictor", "its published accuracy", "source"), [tuple(one.values()) for one in record["peers"]]),
-        "Their numbers cannot be compared directly with ours: they calibrate on the machine that they predict.",
+        "Their numbers cannot be compared directly with ours: these predictors are calibrated on the machine that they "
+        "predict.",
         "## Behaviour of the programs",
         _table(("software", ""), list(REASONS.items())),
         "## Fractions of the peak",

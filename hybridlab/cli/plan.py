@@ -196,7 +196,7 @@ def _add_question(one):
         "--machine",
         metavar="NAME",
         default="a100",
-        help="a machine of the catalog: a100 (default), h100, gb200, tpu-v5p, …; or a TOML file that describes one",
+        help="a machine from the catalog: a100 (default), h100, gb200, tpu-v5p, …; or a TOML file that describes one",
     )
     one.flag(
         "--memory",
@@ -291,7 +291,7 @@ def _add_answer(one):
         "--why",
         type=_sizes,
         metavar="SIZES",
-        help="explain why a plan with these sizes is not the best, such as t=16,p=4",
+        help="explain why a plan with these sizes, such as t=16,p=4, is not the best",
     )
     one.flag(
         "--what-if",

@@ -1,6 +1,6 @@
 """Full matrices, for an optimizer that updates matrices and not single elements.
 
-SGD and AdamW update each element from its own gradient, so any shard will do. Muon orthogonalises the full matrix of a
+SGD and AdamW update each element from its own gradient, so any shard will do. Muon orthogonalizes the full matrix of a
 momentum: each element of the update depends on all elements. So
 
   zero=0       every replica computes every update

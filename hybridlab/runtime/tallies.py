@@ -5,7 +5,7 @@ depend on the order of microbatches and on the replica. So the layer only *count
 over rows. At the end of a step, tallies are added over the ranks that hold the same layer, as its gradients are. Then
 the layer's `settle()` computes its new statistics from them. They are the same on one device and for any layout.
 
-Source: deferred batch normalisation, Kim et al. 2020 (torchgpipe), arXiv:2004.09910, section 3. Relatives:
+Source: deferred batch normalization, Kim et al. 2020 (torchgpipe), arXiv:2004.09910, section 3. Relatives:
 `training.models.batch_norm`, `modes.data_parallel`.
 """
 

@@ -66,7 +66,7 @@ def dual_batch(microbatches: int, blocks: int = 1, overlapped: bool = True) -> S
     At most two microbatches are in flight. Exposed are four exchanges of each block in a step: those of the first
     forward and of the last backward. That holds if `predict.time.with_experts.hidden`, and for one block.
 
-    raises  ValueError unless both are whole numbers, 1 or more
+    raises  ValueError if one of them is not a whole number, 1 or more
 
     >>> print(dual_batch(2))
     rank 0: 0F0 1F0 2F0 2B0 0F1 1B0 1F1 0B0 2F1 2B1 1B1 0B1

@@ -13,7 +13,7 @@ def naive(ranks: int, microbatches: int) -> Schedule:
     Needs:       nothing
     Bubble:      bubble_fraction (p-1)/p, for every m; bubble_overhead p-1
     Peak:        1 activation on every rank
-    Source:      the starting point of every lecture on pipelines; utilisation 1/p
+    Source:      the starting point of every lecture on pipelines; utilization 1/p
 
     >>> print(naive(ranks=2, microbatches=2))
     rank 0: 0F0 0B0 0F1 0B1

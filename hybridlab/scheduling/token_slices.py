@@ -105,8 +105,8 @@ def on_slices(schedule: Schedule, slices: int) -> Schedule:
         )
     if schedule.stages % slices:
         raise ValueError(
-            f"slices={slices} is invalid: {schedule.name} has {schedule.stages} stages, not a multiple. Number stage s "
-            "on slice i as s·slices + i"
+            f"slices={slices} is invalid: {schedule.name} has {schedule.stages} stages, which is not a multiple of "
+            f"{slices}. Number stage s on slice i as s·slices + i"
         )
     last = schedule.stages - slices
     down = [] if slices == 1 else [(stage, stage + slices) for stage in range(last)]

@@ -5,7 +5,7 @@ relative to its own size, on every rank that holds it. A difference that roundin
 proved* (`training.gaps`).
 
 The check covers only parameters that its data use. So a transformer reads tokens of the full vocabulary, and no
-weight is initialised with equal numbers (`Model.for_proof`). Parameters without a gradient in all these steps are
+weight is initialized with equal numbers (`Model.for_proof`). Parameters without a gradient in all these steps are
 reported as *untouched*.
 
 After steps of Adam, weights are compared with a separate bound: Adam divides a gradient by that gradient's size, which

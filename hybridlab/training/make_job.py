@@ -270,7 +270,7 @@ def _refuse_numbers(of: dict):
             "(0.9, 0.999)"
         )
     if of["optimizer"] == "sgd" and of["betas"] != asked.TRAINING["betas"].usual:
-        raise ValueError("betas belong to adamw and muon, and the optimizer is sgd: leave them out")
+        raise ValueError("betas belong to adamw and muon, but the optimizer is sgd: leave them out")
     if of["optimizer"] != "muon" and of.get("muon") not in (None, registry.options()["muon"].usual):
         raise ValueError(f"muon={of['muon']!r} has no effect with {of['optimizer']}: give optimizer='muon' too")
     if of["clip"] is not None and not of["clip"] > 0:

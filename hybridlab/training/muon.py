@@ -1,14 +1,14 @@
-"""Muon: an optimizer that orthogonalises the momentum of hidden matrices; AdamW updates all other weights.
+"""Muon: an optimizer that orthogonalizes the momentum of hidden matrices; AdamW updates all other weights.
 
     M ← M + (1-μ)(G - M)                  the momentum, a mean of gradients
-    O ← NS(G + μ(M - G))                  Nesterov's step, orthogonalised, see `modes.parts.newton_schulz`
+    O ← NS(G + μ(M - G))                  Nesterov's step, orthogonalized, see `modes.parts.newton_schulz`
     W ← W(1 - ηλ) - η · 0.2 √max(m, n) O  for m rows and n columns
 
 The factor 0.2 √max(m, n) makes the update as long as a usual one of AdamW, so one learning rate serves all weights. It
 keeps one number for each element, the momentum, where AdamW keeps two.
 
 Source: Jordan et al. 2024; the factor: Liu et al. 2025, arXiv:2502.16982. PyTorch's torch.optim.Muon, with
-adjust_lr_fn="match_rms_adamw", is the same, but it orthogonalises in bfloat16.
+adjust_lr_fn="match_rms_adamw", is the same, but it orthogonalizes in bfloat16.
 """
 
 from collections.abc import Callable

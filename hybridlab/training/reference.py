@@ -129,8 +129,8 @@ def alone_on_rank(comm, job: Job) -> dict:
 
 
 def owner_on_rank(comm, job: Job) -> str:
-    """Compare batches, in microbatches, with the run of the model's owner: those of all steps, or only the first one if
-    rounding is coarse. Returns the reason for a difference, or ""."""
+    """Compare batches, microbatch by microbatch, with the run of the model's owner: the batches of all steps, or only
+    the first one if rounding is coarse. Returns the reason for a difference, or ""."""
     device, exact = OneDevice(job), job.dtype == job["master_dtype"] == "float64" and job.flushes
     module = device.module if exact else whole_of(job, torch.float64)
     for step in range(job.steps if exact else 1):

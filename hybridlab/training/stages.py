@@ -85,8 +85,8 @@ def _as_said(bounds, stages, layers) -> tuple[range, ...]:
     if len(bounds) != stages or not all(bounds) or [layer for one in bounds for layer in one] != list(range(layers)):
         said = ", ".join(f"{one.start} to {one.stop}" for one in bounds)
         raise ValueError(
-            f"cut={said} does not divide {layers} layers into {stages} stages: let the first range begin at 0, each "
-            f"other one where the previous one ends, and the last end at {layers}"
+            f"cut={said} does not divide {layers} layers into {stages} stages: give ranges in order. The first "
+            f"begins at 0, each later one begins where the previous one ends, and the last ends at {layers}"
         )
     return bounds
 

@@ -128,7 +128,7 @@ def test_messages_are_those_of_whole_rows_n_times_as_many():
         (lambda: on_slices(chimera(2, 2), 2), "slices=2 is invalid: chimera runs in two directions"),
         (lambda: on_slices(hl.lower(hl.schedule("1f1b", 2, 2)), 2), "1f1b already has messages or arrows"),
         (lambda: on_slices(seq1f1b(2, 2, 2), 2), "seq1f1b already has messages or arrows"),
-        (lambda: on_slices(hl.schedule("1f1b", 3, 2), 2), "1f1b has 3 stages, not a multiple"),
+        (lambda: on_slices(hl.schedule("1f1b", 3, 2), 2), "1f1b has 3 stages, which is not a multiple of 2"),
         (lambda: hl.schedule("seq1f1b", 2, 2, slices=2).to_pytorch(), "cannot express the skip"),
         (lambda: lengths(hl.Shape(), 33), "a row of 32 tokens leaves a slice empty"),
         (lambda: lengths(hl.Shape(), 2, "time"), "slicing='time' is invalid: it is not a known way"),

@@ -97,7 +97,7 @@ def test_a_run_goes_on_with_the_rate_of_its_step_under_another_layout(kept, tmp_
         ({"anneal": "slowly"}, "there is no anneal 'slowly': choose one of constant, cosine, linear"),
         ({"betas": (0.9,), "optimizer": "adamw"}, r"betas=\(0.9,\) is not a valid pair"),
         ({"betas": (0.9, 1.0), "optimizer": "adamw"}, "is not a valid pair"),
-        ({"betas": (0.8, 0.9)}, "betas belong to adamw, and the optimizer is sgd"),
+        ({"betas": (0.8, 0.9)}, "betas belong to adamw and muon, but the optimizer is sgd"),
     ],
 )
 def test_what_is_no_rate_is_refused(more, says):

@@ -3,7 +3,7 @@
 A process is a rank, a thread one of its lanes. Arrows lead from a send to its receive, and a counter says how many
 activations a rank holds. Steps follow each other, though a timeline measures each from its own start.
 
-HolisticTraceAnalysis and `predict.launch.traced` read one file for each rank, and recognise the work of a device by its
+HolisticTraceAnalysis and `predict.launch.traced` read one file for each rank, and recognize the work of a device by its
 stream and its kernel names. So in the trace of one rank, messages, reductions and copies have the names of NCCL and
 CUDA.
 

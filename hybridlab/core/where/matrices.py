@@ -15,7 +15,7 @@ NO_FEATURES = {"V", "T", "E"}
 def is_hidden_matrix(param: Param, scores: str = "") -> bool:
     """Whether a parameter is a matrix from features to features; or one for each expert, "E F D".
 
-    scores  the letter of the dim that the loss normalises over: a head has it
+    scores  the letter of the dim that the loss normalizes over: a head has it
 
     A dim without a name counts as features if the other dim has a name, unless that is D, the width: a router is ". D".
 

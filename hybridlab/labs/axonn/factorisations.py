@@ -51,7 +51,7 @@ class Grid(NamedTuple):
 
 
 def grids(ranks: int = RANKS) -> list[Grid]:
-    """Every factorisation of the number of ranks.
+    """Every factorization of the number of ranks.
 
     >>> len(grids(8))
     20

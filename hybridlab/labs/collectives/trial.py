@@ -1,4 +1,4 @@
-"""A student's ring all-reduce on real ranks: its result is analysed, its messages are counted, and both are judged."""
+"""A student's ring all-reduce on real ranks: its result is analyzed, its messages are counted, and both are judged."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,6 @@
 """The hunt for wrong gradients, `megatron.hunt`: a small layer on two ranks that share the positions, and mistakes.
 
-Each rank normalises its half of the positions, so it has only partial sums of the norm's gradients. A program that
+Each rank normalizes its half of the positions, so it has only partial sums of the norm's gradients. A program that
 does not add them, or adds gradients that are already full, trains on wrong gradients while the loss is right. A
 student's check by finite differences is run on the right gradients and on every mistake.
 """
@@ -29,7 +29,7 @@ def _drawn() -> tuple[np.ndarray, np.ndarray, Weights]:
 
 
 def _parts(weights: Weights):
-    """The tensors of which the gradients are made: normalised positions, the matrix's input, and twice the errors."""
+    """The tensors of which the gradients are made: normalized positions, the matrix's input, and twice the errors."""
     x, targets, _ = _drawn()
     normal = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)
     inside = normal * weights["norm.weight"] + weights["norm.bias"]

@@ -126,7 +126,7 @@ TASKS: dict[str, Task] = {
             "The norm and the Gram matrix are sums over columns. Each rank can compute its part of such a sum.",
             "comm.all_reduce(x.square().sum()).sqrt() is the norm, and comm.all_reduce(x @ x.mT) the Gram matrix.",
         ),
-        objective="Orthogonalise a sharded matrix without gathering it.",
+        objective="Orthogonalize a sharded matrix without gathering it.",
         difficulty=2,
         minutes=8,
     ),

@@ -1,4 +1,4 @@
-"""Muon on ZeRO's flat shards, in notebook 22: each rank orthogonalises its piece of a matrix, with other weights."""
+"""Muon on ZeRO's flat shards, in notebook 22: each rank orthogonalizes its piece of a matrix, with other weights."""
 
 import hybridlab as hl
 from hybridlab.modes import full_matrices, registry
@@ -20,7 +20,7 @@ class FlatShards(Mode):
 
 
 def checked() -> Report:
-    """The report on ZeRO 1 with Muon, in which every rank orthogonalises the piece that it owns.
+    """The report on ZeRO 1 with Muon, in which every rank orthogonalizes the piece that it owns.
 
     >>> report = checked()  # starts ranks
     >>> report.ok, [one[2] for one in counted(report)]

@@ -1,6 +1,6 @@
 """The engine of notebook 14: a chain of y = tanh(x @ w.T), whose forwards and backwards are matmuls.
 
-`Products` watches a rank that computes without autograd. It recognises each matmul by its result: the forward of a
+`Products` watches a rank that computes without autograd. It recognizes each matmul by its result: the forward of a
 layer, or the gradient with respect to its input (I) or its weights (W), and the microbatch.
 """
 

@@ -6,7 +6,7 @@
   batch norm                     mean and variance of the whole microbatch        two all-reduces of C numbers
   mean over all pixels           their sum                                        an all-reduce of B·C numbers
 
-Torch's layers are recognised by their class, a batch norm by its base class `Normalises`.
+Torch's layers are recognized by their class, a batch norm by its base class `Normalises`.
 
 Relatives: `halos`, which computes them; `spatial_parallel`, which finds them in a model; `training.models.batch_norm`.
 """

@@ -68,7 +68,7 @@ def exchanged(
 
 
 def hops(ways: Amount, when: str) -> Amount:
-    """The number of hops to the next rank of a part of the keys, of the values, or of their gradients."""
+    """How many times a part of the keys, of the values or of their gradients is sent to the next rank."""
     return ways - 1 if when == "forward" else 2 * ways - 1
 
 

@@ -1,4 +1,4 @@
-"""Summarise the errors of predictions of published runs, by source, machine, model and kind, and the predicted order.
+"""Summarize the errors of predictions of published runs, by source, machine, model and kind, and the predicted order.
 
 A row's prediction does not use its own source: the fraction of the peak is fitted on other sources (`calibrated`). But
 the authors of `plans.software` chose its terms and fractions with these tables at hand. So rows that are not in these

@@ -118,7 +118,7 @@ def _row(row: dict, printed: float) -> Row:
 
 
 def fitted(rows: Sequence["Row"] | None = None) -> Fit:
-    """The fit on these rows (all of table 1): the three numbers that minimise the squares of the relative errors.
+    """The fit on these rows (all of table 1): the three numbers that minimize the squares of the relative errors.
 
     It uses the Gauss-Newton method on the logarithms, so that none of them is negative.
 

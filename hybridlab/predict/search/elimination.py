@@ -76,7 +76,7 @@ def _priced(problem, tried):
 
 
 def _best(problem, tables, most) -> tuple[dict[str, int], int]:
-    """The index of each operator's choice that minimises a sum of tables, and the number of entries considered."""
+    """The index of each operator's choice that minimizes a sum of tables, and the number of entries considered."""
     lengths = {name: len(its) for name, its in problem.choices.items()}
     left, noted, looked = dict(lengths), [], 0
     while left:

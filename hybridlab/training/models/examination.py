@@ -219,7 +219,7 @@ def _refuse_mixing(model, layers, takes, made, targets):
             if not _near(arrived[one], made[one], alone, rows):
                 raise ValueError(
                     f"layer {one} ({type(layer).__name__}) mixes rows, so its output for one row depends on its "
-                    "microbatch: compute each row independently of the others, or normalise with "
+                    "microbatch: compute each row independently of the others, or normalize with "
                     "hybridlab.training.models.batch_norm.BatchNorm"
                 )
         with torch.no_grad():
@@ -252,7 +252,7 @@ def groups_of(rows: int) -> list[slice]:
 
 
 def _near(alone, whole, number: slice, rows: int) -> bool:
-    """Whether a layer's output for one row is that row of its output for all rows, if it has recognisable rows."""
+    """Whether a layer's output for one row is that row of its output for all rows, if it has recognizable rows."""
     for mine, its in zip(flat(alone), flat(whole)):
         if its.shape[:1] == (rows,) and mine.shape == its[number].shape and its.is_floating_point() and mine.numel():
             off, scale = (mine - its[number]).abs().max(), its[number].abs().max()

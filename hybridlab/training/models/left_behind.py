@@ -60,7 +60,7 @@ def refuse_changes(module, before: dict[str, torch.Tensor]):
         if isinstance(x, nn.Parameter):
             raise ValueError(
                 f"a forward changes the weight {name} of {layer}, but only the optimizer may change a weight: compute "
-                "the clamped or normalised value in the forward instead"
+                "the clamped or normalized value in the forward instead"
             )
         raise ValueError(
             f"a forward changes the buffer {name} of {layer}, which microbatches and replicas would each change "

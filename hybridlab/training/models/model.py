@@ -59,7 +59,7 @@ class Model:
     """
 
     enters = targets = "B"  # further dims have no names
-    scores = ""  # the letter of the dim that the loss normalises over, which a mode may cut
+    scores = ""  # the letter of the dim that the loss normalizes over, which a mode may cut
     ends = (0, 0)  # layers that belong to the first stage, and to the last, for any cut
     proving = False  # see `for_proof`
 

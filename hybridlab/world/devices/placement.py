@@ -50,13 +50,13 @@ class Placement:
         return self.devices[0].partition(":")[0]
 
     def takes_at_once(self, rank: int) -> bool:
-        """Whether this rank initialises its device before it is ready. Otherwise tensors on "the GPU" would be
-        allocated on the first GPU. Ranks on the first GPU initialise it when they need it."""
+        """Whether this rank initializes its device before it is ready. Otherwise tensors on "the GPU" would be
+        allocated on the first GPU. Ranks on the first GPU initialize it when they need it."""
         return not self.devices[rank].endswith(("cpu", ":0"))
 
     @property
     def contexts(self) -> int:
-        """The number of ranks that initialise the same device before they are ready, for the device with the most.
+        """The number of ranks that initialize the same device before they are ready, for the device with the most.
 
         >>> [placement(8, gpus=gpus).contexts for gpus in (0, 1, 2, 8)]
         [0, 0, 4, 1]

@@ -4,7 +4,7 @@
 not match, and deadlocks (`compare`). The third kind needs a time limit: a rank has waited in one operation for `hang_s`
 seconds, and some rank has not reached it. Then that rank is inspected: is it stopped? in C code? at which line? Time
 without any rank in communication does not count: a breakpoint or a first compilation is not a hang. Time in which some
-rank initialises its device, or connects to others, does not count either: eight ranks that start on one GPU arrive
+rank initializes its device, or connects to others, does not count either: eight ranks that start on one GPU arrive
 seconds apart.
 """
 
@@ -39,7 +39,7 @@ class Watch:
     """One run as its journal shows it.
 
     moved      whether, between the latest two reads, any rank has announced an operation or continued
-    preparing  the number of devices being initialised and of connections being made, for all ranks together
+    preparing  the number of devices being initialized and of connections being made, for all ranks together
     """
 
     def __init__(self, journal: Journal, run: int, size: int, hang_s: float):
@@ -183,7 +183,7 @@ class Meeting:
 
     The methods are those of a `Watch`. Imports and connections have no time limit.
 
-    preparing  the number of devices that they initialise in this time, one after another
+    preparing  the number of devices that they initialize in this time, one after another
     """
 
     moved = False

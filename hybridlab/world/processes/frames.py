@@ -16,7 +16,7 @@ import numpy as np
 MOST_RANKS = 128  # their sockets are sent in one packet, and Linux passes at most 253 descriptors in it
 PLAIN = (type(None), bool, int, float, str)
 NUMPY_KINDS = "biufcSUmM"  # numbers, text and dates; objects and records would need pickle
-TORCH_DTYPES = frozenset(  # tensors that consist of their bytes only; a quantised tensor also has a scale
+TORCH_DTYPES = frozenset(  # tensors that consist of their bytes only; a quantized tensor also has a scale
     """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex32 complex64
     complex128 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu""".split()
 )

@@ -25,7 +25,7 @@ __all__ = ["RankError", "Ranks", "ranks"]
 
 HANG_S = 10.0
 SILENCE = 60.0  # seconds without any report from any rank, after which a run ends
-PREPARING = 10.0  # additional seconds for each device being initialised and each connection that NCCL makes
+PREPARING = 10.0  # additional seconds for each device being initialized and each connection that NCCL makes
 CROWD = 4  # ranks per core
 GONE = "the former ranks have ended: what earlier runs left in them is gone"
 
@@ -45,7 +45,7 @@ def ranks(
 
     n_or_mesh  a mesh, or a number n, which means Mesh(world=n)
     timeout    seconds in which at least one rank must report something (operation, event, output, result); otherwise
-               the run ends. It is ten seconds longer for each GPU that is initialised and each NCCL connection
+               the run ends. It is ten seconds longer for each GPU that is initialized and each NCCL connection
     hang_s     seconds that a rank may wait in one operation for a rank that has not reached it; None: 10, and more if
                more than 4 ranks share a core; under torchrun the timeout
     on_event   called as on_event(rank, event) for every `comm.emit(…)`, while the ranks run

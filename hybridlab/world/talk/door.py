@@ -69,7 +69,7 @@ class Door:
 
     @functools.cached_property
     def device(self) -> torch.device:
-        """The device of this rank; initialised at the first use, because on a GPU that costs time and memory."""
+        """The device of this rank; initialized at the first use, because on a GPU that costs time and memory."""
         with self.ledger.preparing():
             return take_device(self._placed, self.rank)
 

@@ -116,7 +116,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def preparing(self):
-        """A context in which waiting for this rank is not a deadlock: it initialises its device, or connects to ranks
+        """A context in which waiting for this rank is not a deadlock: it initializes its device, or connects to ranks
         that have arrived. Either can take seconds; several threads may do it at once."""
         self._prepare(+1)
         try:

@@ -1,4 +1,4 @@
-"""A message in transit, for which the host or the device waits; and the synchronisation on the host that gloo needs.
+"""A message in transit, for which the host or the device waits; and the synchronization on the host that gloo needs.
 
 gloo's operations are over when the host has waited for them. NCCL's are work for the device: `wait` makes its stream
 wait, and the host continues; if the host itself must wait, it calls `over`.

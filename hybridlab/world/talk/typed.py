@@ -69,7 +69,7 @@ def enter(comm, x, axis):
 
 
 def all_reduce(comm, x, axis, *, to: str):
-    """The sum of the ranks' partial sums: to="I" if all ranks then do the same work, "R" if different work.
+    """The sum of the ranks' partial sums: to="I" if all ranks then do the same work, "R" if they do not.
 
     comm  the communicator of this rank
     axis  of the mesh, along which the ranks are
@@ -80,7 +80,7 @@ def all_reduce(comm, x, axis, *, to: str):
 
 
 def all_gather(comm, x, axis, dim: int, *, to: str, sizes=None):
-    """The parts of all ranks, joined along `dim`: to="I" if all ranks then do the same work, "R" if different work.
+    """The parts of all ranks, joined along `dim`: to="I" if all ranks then do the same work, "R" if they do not.
 
     comm   the communicator of this rank
     axis   of the mesh, along which the ranks are
