@@ -70,10 +70,11 @@ def test_every_plan_is_scaled(name):
             small = scaled(one, shape)
             check_plan(small.plan, small.shape, small.batch)
             assert small.shape.context == POSITIONS * small.plan.cp * small.plan.t
-            same = set(Plan._fields) - {"p", "t", "d", "b", "v", "x", "cp", "ep", "z"}
+            same = set(Plan._fields) - {"p", "t", "d", "b", "v", "x", "cp", "ulysses", "ep", "z"}
             assert all(getattr(small.plan, field) == getattr(one, field) for field in same)
             assert all(
-                (getattr(small.plan, axis) > 1) == (getattr(one, axis) > 1) for axis in ("p", "t", "x", "cp", "ep")
+                (getattr(small.plan, axis) > 1) == (getattr(one, axis) > 1)
+                for axis in ("p", "t", "x", "cp", "ulysses", "ep")
             )
 
 

@@ -13,6 +13,7 @@ from hybridlab.core.what.catalog import MODELS
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL
+from hybridlab.predict.bytes.context import USP
 from hybridlab.predict.plans import bytes_of_rank, divisions
 from hybridlab.predict.plans.bytes_of_rank import SUM, VALUE, layers_at, sent, weights_at
 from hybridlab.predict.plans.footprint import footprint
@@ -50,6 +51,7 @@ def drawn(shape: Shape, number: int, devices=(2, 4, 8), batch=BATCH, seed=0) -> 
 
 
 SMALL_PLANS = [(name, plan) for name, shape in SMALL.items() for plan in drawn(shape, OF_SMALL)]
+SMALL_PLANS += [(name, Plan(cp=4, attend=USP, ulysses=2, zigzag=True)) for name in ("gpt", "llama")]
 COUNTED = [one for one in SMALL_PLANS if one[0] != "slots"]  # a plan counts no capacity
 QUICK = [("gpt", Plan(p=4, b=2, uneven=True)), ("llama", Plan(t=2, cp=2, sequence=True, attend=1, zigzag=True, zero=1))]
 ENDS = ("gpt", Plan(p=2, v=4, uneven=True))  # eight stages of six blocks: embedding and head have one each
@@ -118,7 +120,6 @@ REFUSED = [  # what no rule but one forbids, and its words
     ("tp", SMALL["slots"], {"t": 2, "sequence": True}, "leave capacity out"),
     ("x", SMALL["experts"], {"x": 2}, "shards the width, but experts need full tokens"),
     ("cp", SMALL["llama"], {"cp": 4, "attend": 2}, "does not divide the 2 heads of keys on a rank"),
-    ("cp", SMALL["gpt"], {"cp": 8, "attend": 1, "zigzag": True}, "into 16 equal parts"),
     ("cp", SMALL["slots"], {"cp": 2}, "leave capacity out"),
     ("fold", SMALL["slots"], {"t": 2, "fold": True}, "leave capacity out"),
     ("recompute", SMALL["no attention"], {"recompute": 1}, "this model has none: choose 'full'"),

@@ -220,6 +220,7 @@ SWITCHES = (
 VALUED = (
     "tensor-model-parallel-size pipeline-model-parallel-size micro-batch-size global-batch-size context-parallel-size "
     "num-layers-per-virtual-pipeline-stage pipeline-model-parallel-layout cp-comm-type expert-model-parallel-size "
+    "expert-tensor-parallel-size "
     "data-parallel-sharding-strategy "
     "recompute-granularity recompute-method recompute-num-layers num-layers hidden-size num-attention-heads "
     "ffn-hidden-size seq-length max-position-embeddings num-query-groups kv-channels normalization "
@@ -236,6 +237,7 @@ def parsed(arguments):
         parser.add_argument(f"--{name}", action="store_true")
     for name in VALUED:
         parser.add_argument(f"--{name}")
+    parser.add_argument("--hierarchical-context-parallel-sizes", nargs="+", type=int)
     return vars(parser.parse_args(arguments))
 
 

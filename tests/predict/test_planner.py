@@ -738,7 +738,7 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
      a_pod_that_sends_as_fast_as_its_devices_is_none),
     (of_machines, "(ways - near.pod) / ways", "near.pod / ways / 2", what_leaves_a_pod_shares_its_links),
     (performance, 'rates.ring(plan.p, rates.near(plan, "p"))', "rates.across", what_leaves_a_pod_shares_its_links),
-    (performance, "pairs, along = 2 if shape.heads else 1,", "pairs, along = 1,",
+    (performance, "pairs, along = (shape.heads > 0) + _inner_pairs", "pairs, along = _inner_pairs",
      sums_along_tp_cost_the_link_that_they_use),
     (performance, "messages = 2 * plan.v * hop", "messages = 2 * hop", messages_cross_every_boundary_twice),
     (performance, "np.where(plan.devices > rates.node, far, near)", "np.where(plan.devices > rates.node, near, near)",

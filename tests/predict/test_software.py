@@ -249,7 +249,7 @@ LAWS = [
 MUTANTS = [  # (where, what stands there, what a mutant has, the law that it breaks)
     (software, "np.minimum(share * carried, beside)", "share * carried", a_share_is_hidden_as_far_as_the_work_lasts),
     (performance, "software.launch + software.asked", "software.launch + 0", launches_show_by_their_share),
-    (performance, "shape.experts / plan.ep) / 4", "1) / 4", launches_show_by_their_share),
+    (performance, "shape.experts / plan.expert_ways) / 4", "1) / 4", launches_show_by_their_share),
     (performance, "2 * software.traffic * left.apart", "2 * left.apart", eager_programs_move_more),
     (performance, "np.where(plan.fused, software.attention, 1.0)", "1.0", a_fused_kernel_has_a_speed_of_its_own),
     (performance, "(1 - software.early * _last(shape))", "1", checkpoints_may_end_early),

@@ -34,7 +34,7 @@ def try_pieces(run, answer, case):
     my_piece, my_join = answer
     comm, last = run.comm, case.ranks - 1
     scores_NV = case.factor * dense((case.tokens, case.vocabulary), 0)
-    targets_N = torch.arange(case.tokens) * 3 % case.vocabulary
+    targets_N = torch.arange(case.tokens, device=scores_NV.device) * 3 % case.vocabulary
     first, end = even(case.vocabulary, case.ranks)[comm.rank]
     mine_NV = scores_NV[:, first:end].clone().requires_grad_()
     both = my_piece(mine_NV, targets_N, first)
@@ -58,7 +58,7 @@ def try_pieces(run, answer, case):
     run.settle(told)
     here.backward(gradient)
     right_NV = scores_NV.softmax(1)
-    right_NV[torch.arange(case.tokens), targets_N] -= 1
+    right_NV[torch.arange(case.tokens, device=scores_NV.device), targets_N] -= 1
     if gap(mine_NV.grad, right_NV[:, first:end]) > SMALL:
         told = "has the right loss, but another gradient of its scores than one device: what did detach() leave out?"
     run.settle(told)

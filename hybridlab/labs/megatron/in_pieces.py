@@ -103,7 +103,7 @@ def _once(comm, overlapped, wait):
     circle = Circle(_Noted(comm, note), "tp", [WORDS] * comm.size, 0)
     comm.barrier()
     start = time.perf_counter_ns()
-    coming = circle.passing(torch.zeros(WORDS))
+    coming = circle.passing(torch.zeros(WORDS, device=comm.device))
     for number, _ in enumerate(coming if overlapped else list(coming)):
         begin = time.perf_counter_ns()
         time.sleep(wait)

@@ -141,7 +141,7 @@ def megatron(plan: Plan, shape: Shape, batch: int, precision: str = "bf16") -> l
     if shape.experts > 1:
         kind = "allgather" if plan.dispatch == ALL_GATHER else "alltoall"
         found["moe-token-dispatcher-type"] = kind
-    return [word for name, value in found.items() for word in (f"--{name}", str(value)) if word]
+    return [word for name, value in found.items() for word in (f"--{name}", *str(value).split())]
 
 
 def _keep(program: str, rules: tuple[Rule, ...], plan: Plan, shape: Shape):
