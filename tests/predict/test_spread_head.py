@@ -64,6 +64,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", SMALL, ids=str)
 @pytest.mark.parametrize(
     "plan",
