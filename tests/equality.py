@@ -18,9 +18,7 @@ import hybridlab
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.modes.expert_parallel import WAYS
 from hybridlab.modes.registry import modes
-from hybridlab.predict.bytes.experts import DISPATCH
 from hybridlab.scheduling.gpipe import gpipe
 from hybridlab.scheduling.registry import schedule
 from hybridlab.scheduling.replicate import replicate
@@ -62,7 +60,6 @@ WHOLE = (
 )  # backwards that are not split
 NETS = ("conv", "unet", "resnet")  # of pictures
 EXPERTS = ("experts", "slots")  # models of experts
-FOLDED = WAYS[-1]
 NUMBER = 5  # of experts
 MIRRORED = ("chimera", "dualpipe")  # two directions: copies of a stage along pp
 SLICES = 3
@@ -92,7 +89,7 @@ FACTORS = {
     "sizes": ("even", "odd"),
 }
 PLACED = ("axes", "first", "grown")  # which make the mesh
-OTHERS = ("zero", "stream", "attend", "zigzag", "dispatch", "recompute", "schedule", "order", "model", "sizes")
+OTHERS = ("zero", "stream", "attend", "zigzag", "dispatch", "fold", "recompute", "schedule", "order", "model", "sizes")
 BOUND = PLACED + OTHERS  # of which `legal` speaks
 FREE = tuple(name for name in FACTORS if name not in BOUND)
 FACTORS = {name: FACTORS[name] for name in (*BOUND, *FREE)}
@@ -103,7 +100,6 @@ OF_TESTS = FACTORS | {
     "schedule": FEW,
     "zero": ("0", "1", "2", "3", "3 of 2"),
     "grown": ("", "dp4", "pp4", "tp4", "cp4"),
-    "dispatch": DISPATCH,  # folded experts: tests/modes/test_folded_experts.py, and the soak
 }
 OF_NETS = (
     OF_TESTS
@@ -116,7 +112,7 @@ OF_NETS = (
         "optimizer": ("sgd", "adamw"),  # no net of pictures has a hidden matrix
         **{
             name: FACTORS[name][:1]
-            for name in ("stream", "attend", "zigzag", "dispatch", "keys", "style", "dropout", "sizes")
+            for name in ("stream", "attend", "zigzag", "dispatch", "fold", "keys", "style", "dropout", "sizes")
         },
     }
 )
@@ -170,9 +166,8 @@ ON_MESH = {
     "stream": lambda mesh, stream: stream == "whole" or (mesh["tp"] > 1 and (stream != "scatter" or mesh["pp"] > 1)),
     "attend": lambda mesh, attend: attend == "gather" or mesh["cp"] > (2 if attend == "usp" else 1),
     "zigzag": lambda mesh, zigzag: not zigzag or mesh["cp"] > 1,
-    "dispatch": lambda mesh, dispatch: (
-        dispatch == "all_to_all" or (_folds(mesh) if dispatch == FOLDED else mesh["ep"] > 1)
-    ),
+    "dispatch": lambda mesh, dispatch: dispatch == "all_to_all" or mesh["ep"] > 1,
+    "fold": lambda mesh, fold: not fold or _folds(mesh),
     "model": lambda mesh, model: (
         mesh["x" if model in EXPERTS else "ep"] == 1 and (model in NETS) == (mesh["h"] * mesh["w"] > 1)
     ),
@@ -197,7 +192,7 @@ def _together(one) -> bool:
         one["stream"] == "whole" or mesh["cp"] == 1 or one["sizes"] == "even",  # both cut the positions
         one["attend"] != "usp" or one["sizes"] == "even",  # its groups have equal parts
         one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] in WIDE),  # slots are for whole sequences
-        one["dispatch"] != FOLDED or one["model"] == "experts",
+        not one["fold"] or (one["model"] == "experts" and one["dispatch"] == "all_to_all"),
         one["recompute"] == "none" or one["schedule"] in WHOLE,
         one["stream"] != "overlap" or (mesh["x"] == 1 and one["schedule"] in (*WHOLE, "recompute")),
         one["schedule"] not in SLICED or _in_slices(one, mesh),
@@ -269,10 +264,8 @@ def asked(one: dict) -> tuple[Mesh, dict]:
     zero, _, owners = one["zero"].partition(" of ")
     more = {
         what: one[what]
-        for what in ("sums", "attend", "zigzag", "dispatch", "recompute", "optimizer", "accumulate", "clip")
+        for what in ("sums", "attend", "zigzag", "dispatch", "fold", "recompute", "optimizer", "accumulate", "clip")
     }
-    if one["dispatch"] == FOLDED:
-        more |= {"dispatch": "all_to_all", "fold": True}
     if owners:
         more["owners"] = int(owners)
     ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}
@@ -291,9 +284,8 @@ def name_of(one: dict) -> str:
     """A combination in one word: what is not as usual."""
     mesh = "-".join(f"{axis}{length}" for axis, length in mesh_of(one).axes.items())
     words = [mesh, one["schedule"], f"zero{one['zero']}".replace(" ", "") * (one["zero"] != "0"), one["model"]]
-    words += [one["dispatch"] * (one["dispatch"] == FOLDED)]
     words += [one[what] for what in ("stream", "attend", "recompute", "order", "sums", "optimizer", "sizes", "style")]
-    words += [f"kv{one['keys']}", "zigzag" * one["zigzag"]]
+    words += [f"kv{one['keys']}", "zigzag" * one["zigzag"], "folded" * one["fold"]]
     words += [f"{what}{one[what]}" for what in ("dropout", "accumulate", "clip") if one[what] not in (0.0, 1, None)]
     usual = ("", "plain", "whole", "gather", "written", "after", "none", "sgd", "even", "gpt", "kv4")
     return ",".join(word for word in words if word not in usual).replace(" ", "+")

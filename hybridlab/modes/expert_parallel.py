@@ -44,7 +44,6 @@ from hybridlab.predict.bytes.experts import DISPATCH, exchanged
 from hybridlab.predict.plans import divisions
 
 EXPERTS = Dispatches, Routes, ByExpert  # a layer with experts, complete or split in parts
-WAYS = (*DISPATCH, "folded")
 FOLDED = "ep", "cp", "tp"  # the axes whose ranks see different tokens
 COUNT = 8  # bytes of one count of tokens, or of one expert's number
 
@@ -59,7 +58,7 @@ class ExpertParallel(Mode):
             False, "with tp or cp: distribute whole experts over these ranks too, as over ep", beside="tp or cp"
         ),
     }
-    factors = {"dispatch": WAYS}
+    factors = {"dispatch": DISPATCH, "fold": (False, True)}
 
     def takes_part(self, mesh, chosen):
         return chosen["fold"] or super().takes_part(mesh, chosen)
@@ -84,10 +83,6 @@ class ExpertParallel(Mode):
             said = "fold=True" if job["fold"] else f"ep={ways}"
             remedy = f"leave {'fold' if job['fold'] else 'ep'} out, or give experts=…"
             raise ValueError(f"{said} distributes experts, but this model has none: {remedy}")
-        if job["fold"] and job["dispatch"] != "all_to_all":
-            raise ValueError(
-                f"dispatch={job['dispatch']!r} gathers full rows, and fold=True has parts of rows: leave one out"
-            )
         divisions.refuse(job.sizes, job.division, "fold")
         if experts < ways:
             raise ValueError(f"{asked}={ways} cannot distribute {experts} experts: choose {asked} up to {experts}")

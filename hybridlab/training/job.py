@@ -226,6 +226,7 @@ class Job:
             bool(routing),
             any(one.capacity is not None for one in routing),
             self["fold"],
+            self["dispatch"] == "all_gather",
             isinstance(self.model, Pieced) and self.model.shape.tied,
         )
 

@@ -120,7 +120,7 @@ def test_from_so_many_tokens_on_a_hop_hides(sequences):
 @pytest.mark.ranks
 def test_every_word_of_every_way_is_foreseen(bench):
     told = on_ranks.sent(bench.pool(Mesh(cp=2)), (1, 4, 2, 8, 4))
-    assert told.note == "All equal one device." and [row[0] for row in told.rows] == list(on_ranks.ATTEND)
+    assert told.note == "All equal one device." and [row[0] for row in told.rows] == on_ranks.WAYS
     for _, *cells in told.rows:
         assert all(len(set(cell.split(" / "))) == 1 for cell in cells)
 

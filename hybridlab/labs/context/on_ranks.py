@@ -9,8 +9,9 @@ from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.context.sizes import of_one_layer
 from hybridlab.labs.trials.against import gap, words_of
 from hybridlab.labs.trials.table import Table
+from hybridlab.predict.bytes.context import ATTEND
 
-ATTEND = ("gather", "ring", "ulysses")
+WAYS = [way for way in ATTEND if way != "usp"]  # a ring of groups is measured apart
 WHEN = ("forward", "backward")
 SIZES = (2, 8, 4, 32, 16)  # of `sent`: sequences, heads of queries and of keys, positions, width of a head
 
@@ -20,7 +21,7 @@ def sent(pool, sizes=SIZES) -> Table:
     sequences, heads, keys, context, width = sizes
     shape = Shape(width=heads * width, heads=heads, kv_heads=keys, context=context)
     foreseen = lambda way, when: sequences * of_one_layer(way, shape, pool.size, when, width=1)
-    homes = {way: pool.run(_sent, way, sizes) for way in ATTEND}
+    homes = {way: pool.run(_sent, way, sizes) for way in WAYS}
     rows = [
         (way, *(f"{counted:,} / {foreseen(way, when):,.0f}" for counted, when in zip(its[0][1:], WHEN)))
         for way, its in homes.items()

@@ -1,5 +1,6 @@
 """Notebook 33, tables that need no ranks: memory of a long sequence, bytes of each method, links of the catalog."""
 
+from collections import Counter
 from dataclasses import replace
 
 from hybridlab.core.what.catalog import machine, model
@@ -35,9 +36,15 @@ def of_one_layer(way: str, shape, ranks: int, when: str = "forward", width: int 
     >>> of_one_layer("ulysses", small, 4) == (2 * 4096 + 2 * 1024) * 1024 / 4 * 3 / 4 * 2
     True
     """
-    every = [(op, numbers * width) for op, numbers in exchanged(shape, 1, ranks, way, when, ulysses=ulysses)]
-    together = ulysses if way == "usp" else ranks
-    return float(sum(size if op == "isend" else cost(op, together, size).bytes for op, size in every))
+    return float(sum(_by_operation(way, shape, ranks, when, width, ulysses).values()))
+
+
+def _by_operation(way, shape, ranks, when="forward", width=2, ulysses=1) -> Counter:
+    """{operation: the bytes that one rank sends for it}; see `of_one_layer`."""
+    together, found = ulysses if way == "usp" else ranks, Counter()
+    for op, numbers in exchanged(shape, 1, ranks, way, when, ulysses=ulysses):
+        found[op] += numbers * width if op == "isend" else cost(op, together, numbers * width).bytes
+    return found
 
 
 def ways(every_ranks=(2, 4, 8, 16, 64), shape=None) -> Table:
@@ -56,9 +63,9 @@ def groups(ranks: int = 16, every=(1, 2, 4, 8), shape=None) -> Table:
     shape = shape or replace(LLAMA, context=LONG)
     rows = []
     for u in every:
-        total = of_one_layer("usp", shape, ranks, ulysses=u) / 1e6
-        hops = 2 * shape.context * shape.key_width / u * (ranks / u - 1) / (ranks / u) * 2 / 1e6
-        rows.append((u, ranks // u, *(f"{size:.0f}" for size in (total - hops, hops, total))))
+        sent = _by_operation("usp", shape, ranks, ulysses=u)
+        each = sent["all_to_all"], sent["isend"], sum(sent.values())
+        rows.append((u, ranks // u, *(f"{size / 1e6:.0f}" for size in each)))
     return table(("u", "groups in the ring", "all-to-alls, MB", "hops, MB", "together, MB"), rows)
 
 

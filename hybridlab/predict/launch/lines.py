@@ -20,7 +20,7 @@ from hybridlab.predict.bytes.experts import ALL_GATHER
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan, check_plan
 
-CP = {GATHER: "allgather", RING: "p2p", ULYSSES: "a2a", USP: "a2a+p2p"}  # --cp-comm-type
+CP = {GATHER: "all_gather", RING: "p2p", ULYSSES: "a2a", USP: "a2a+p2p"}  # --cp-comm-type, as its kernels read it
 HIERARCHY = "hierarchical-context-parallel-sizes"  # ranks that exchange heads, and groups around the ring
 SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # --data-parallel-sharding-strategy
 

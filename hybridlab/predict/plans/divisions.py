@@ -23,8 +23,8 @@ class Division(NamedTuple):
     copies  ranks with the same weights and different data;  owners  how many of them shard them; 0: all
     attend, recompute  indices in the lists of their names;  ulysses  ranks that exchange heads with usp, otherwise 1
     attends  whether it has attention;  routed  number of routed experts;  slots  number of experts with a capacity
-    fold  whether whole experts are distributed over tp and cp too;  tied_pieces  whether a tied embedding is made of
-          pieces of the head
+    fold  whether whole experts are distributed over tp and cp too;  gathered  whether tokens reach experts by an
+          all-gather;  tied_pieces  whether a tied embedding is made of pieces of the head
     """
 
     tp: int = 1
@@ -43,6 +43,7 @@ class Division(NamedTuple):
     routed: bool = False
     slots: bool = False
     fold: bool = False
+    gathered: bool = False
     tied_pieces: bool = False
 
     @property
@@ -186,6 +187,11 @@ RULES = (
     ),
     _whole_sequences("cp", lambda one: one.cp > 1),
     _whole_sequences("fold", lambda one: one.fold),
+    Rule(
+        "fold",
+        lambda sizes, one: np.logical_not(one.fold) | np.logical_not(one.gathered),
+        lambda sizes, one: "dispatch='all_gather' gathers full rows, and fold=True has parts of rows: leave one out",
+    ),
     Rule(
         "recompute",
         lambda sizes, one: np.not_equal(one.recompute, SELECTIVE) | one.attends,

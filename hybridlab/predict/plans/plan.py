@@ -12,7 +12,7 @@ from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import NONE, RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND, GATHER
-from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
+from hybridlab.predict.bytes.experts import ALL_GATHER, ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
 from hybridlab.predict.plans.partition import most_stages
@@ -120,6 +120,7 @@ class Plan(NamedTuple):
             shape.experts > 1,
             shape.experts > 1 and shape.routing.capacity is not None,
             self.fold,
+            np.equal(self.dispatch, ALL_GATHER),
             np.logical_and(self.spread_head, shape.tied),
         )
 
@@ -282,8 +283,6 @@ def _check_experts(plan: Plan, shape: Shape):
         )
     if plan.fold and plan.t * plan.cp == 1:
         raise ValueError("fold=True has no effect without t or cp: give one of them, or leave fold out")
-    if plan.fold and plan.dispatch != ALL_TO_ALL:
-        raise ValueError("fold=True sends tokens by an all-to-all: leave dispatch out, or fold")
     if shape.experts % plan.expert_ways:
         axes = "ep·cp·t" if plan.fold else "ep"
         ways = _ways(shape.experts)

@@ -56,7 +56,7 @@ def grid(
     ways = [how for how in range(len(RECOMPUTE)) if how != SELECTIVE or not found.get("fused")]
     how, zero = _along(1, np.array(ways)), _along(2, np.array(STAGES))
     sequence, scatter = (_along(3, cut) for cut in np.array(CUTS, bool).T)
-    meetings = _meetings(shape, devices) if contexts and shape.heads else MEETINGS[:1]
+    meetings = _meetings(shape, devices, given or {}) if contexts and shape.heads else MEETINGS[:1]
     attend, ulysses, zigzag = (_along(4, np.array(way)) for way in zip(*meetings))
     dispatch, fold = (_along(5, np.array(way)) for way in zip(*SENDINGS[: None if experts else 1]))
     inside, uneven = (x, z, cp, attend, ulysses, zigzag, ep, dispatch, fold), shape.layers % (p * v) > 0
@@ -93,13 +93,15 @@ def _chunks(shape: Shape, p: int, stages: bool) -> list[int]:
     return [*range(1, most_stages(shape.layers) // p + 1)] if stages else divisors(shape.layers // p)
 
 
-def _meetings(shape: Shape, devices: int) -> list[tuple[int, int, bool]]:
+def _meetings(shape: Shape, devices: int, given: dict) -> list[tuple[int, int, bool]]:
     """All methods of attention: with usp, u ranks exchange heads of keys, and a ring needs 2·u ranks or more.
 
-    Its ring is in zigzag order: in order it is never quicker, and each further method makes the grid larger.
+    Its ring is in zigzag order unless the other order is given: in order it is never quicker, and each further method
+    makes the grid larger.
     """
+    zigzag = given.get("zigzag", True)
     inner = [u for u in divisors(shape.key_heads) if 1 < u <= devices // 2]
-    return [*MEETINGS, *((USP, u, True) for u in inner)]
+    return [*MEETINGS, *((USP, u, zigzag) for u in inner)]
 
 
 def _matters(every: Plan):
