@@ -41,7 +41,7 @@ def try_columns(run, answer, case):
 
 def _mistake(y, right, mine, newton_schulz, case) -> str:
     if gap(y, newton_schulz(mine)) < SMALL:
-        return "orthogonalised its own columns alone. Which two tensors of the loop need the columns of all ranks?"
+        return "orthogonalized its own columns alone. Which two tensors of the loop need the columns of all ranks?"
     if gap(y, right * case.ranks) < SMALL:
         return f"returned columns that are {case.ranks} times too large."
     return "returned other columns than one device: are the norm and each Gram matrix those of the full matrix?"
