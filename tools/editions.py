@@ -5,6 +5,7 @@
     student      the notebooks as they are, with the pages that they link to: to hand out
     instructor   after each exercise its solution, why, hints, usual wrong answers, minutes; as notebook and as page
     slides       one HTML file for each notebook; a heading begins a slide, one key for each beat
+    lecture      one deck of 75 minutes from pictures of the whole course: lecture.html
     print        one HTML page for each notebook, to read and to print
 
 All HTML opens from disk and fetches nothing.
@@ -20,7 +21,7 @@ import nbformat
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.solution import Cell
-from tools import sheet
+from tools import lecture, sheet
 from tools.course import FOLDER, HOUSE, TASK, Book, books
 
 PAGES = {"slides": "slides", "print": "page to print", "instructor": "page with solutions"}
@@ -76,6 +77,7 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
         _write(folder / "instructor" / f"{name}.html", sheet.printable(f"{book.plain}, with solutions", solved))
         notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4) | {"cells": solved}
         _write(folder / "instructor" / f"{name}.ipynb", nbformat.writes(nbformat.from_dict(notebook)))
+    _write(folder / "lecture.html", lecture.deck())
     _write(folder / "index.html", _index())
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
@@ -91,7 +93,8 @@ def _index():
     for name, book in books().items():
         links = "".join(f'<td><a href="{place.format(name)}">open</a></td>' for place in columns.values())
         rows.append(f"<tr><td>{escape(book.plain)}</td><td>{book.on_stage}</td>{links}</tr>")
-    return sheet.page("The course", "\n".join(["<h1>The course</h1>", "<table>", *rows, "</table>"]))
+    deck = f'<p><a href="lecture.html">{lecture.TITLE}</a>: a lecture of {lecture.ends()[-1]} minutes.</p>'
+    return sheet.page("The course", "\n".join(["<h1>The course</h1>", deck, "<table>", *rows, "</table>"]))
 
 
 def main():

@@ -1,9 +1,10 @@
-"""The lesson plans in docs/lecturers.md, from docs/lessons.toml and the notebooks."""
+"""The plans in docs/lecturers.md: a lecture, and a lesson for each notebook; from docs/lessons.toml."""
 
 import tomllib
 from functools import cache
 
 from hybridlab.labs.exercises.all_tasks import TASKS
+from tools import lecture
 from tools.course import HOUSE, Book, books
 
 DATA = HOUSE / "docs" / "lessons.toml"
@@ -18,10 +19,11 @@ def lessons() -> dict[str, dict[str, str]]:
 
 
 def page() -> str:
-    """docs/lecturers.md with a new last section."""
+    """docs/lecturers.md with new last sections: the lecture of 75 minutes, and the lessons."""
     text = (HOUSE / "docs" / "lecturers.md").read_text(encoding="utf-8")
     plans = [plan(book) for name, book in books().items() if name in lessons()]
-    return "\n".join([text.partition(HEADING)[0] + HEADING, *plans])
+    own = text.partition(lecture.HEADING)[0].partition(HEADING)[0]
+    return "\n".join([own + lecture.section() + HEADING, *plans])
 
 
 def plan(book: Book) -> str:

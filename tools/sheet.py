@@ -112,13 +112,19 @@ def slides(title: str, cells) -> str:
         if not groups or cell.source.startswith("## "):
             groups.append([])
         groups[-1] += parts(cell)
-    sections, choices = [], []
-    for number, group in enumerate(groups):
+    sections, names = [], []
+    for group in groups:
         beats = "\n".join(f'<div class="beat">{part}</div>' for part in group)
         sections.append(f"<section>\n{beats}\n</section>")
-        choices.append(f'<option value="{number}">{number + 1} · {_heading(group[0])}</option>')
-    choose = f'<select aria-label="slide">{"".join(choices)}</select>'
-    bar = f'<div class="bar">{choose}<span>{HELP}</span><output></output></div>'
+        names.append(_heading(group[0]))
+    return staged(title, sections, names)
+
+
+def staged(title: str, sections: list[str], names: list[str], help: str = HELP) -> str:
+    """Slides as one HTML file: a section for each, and its name in the list."""
+    choices = "".join(f'<option value="{i}">{i + 1} · {name}</option>' for i, name in enumerate(names))
+    choose = f'<select aria-label="slide">{choices}</select>'
+    bar = f'<div class="bar">{choose}<span>{help}</span><output></output></div>'
     body = "\n".join([*sections, bar, f'<p class="foot">{LICENCE}</p>'])
     return page(title, body, look("stage.css"), look("stage.js"))
 

@@ -117,10 +117,15 @@ def _heading(cells, i: int) -> int:
     return next((k for k in range(i, -1, -1) if _is_heading(cells[k])), 0)
 
 
+def heading(cells, i: int) -> tuple[str, str]:
+    """(the heading, its anchor) of the section of cell i."""
+    first = cells[_heading(cells, i)].source
+    return first.partition("\n")[0].lstrip("# ").split("  ★")[0], HEADING.findall(sheet.text(first))[0]
+
+
 def _place(cells, start: int) -> Place:
     end = next((i for i in range(start + 1, len(cells)) if _is_heading(cells[i])), len(cells))
-    title = cells[start].source.partition("\n")[0].lstrip("# ").split("  ★")[0]
-    anchor = HEADING.findall(sheet.text(cells[start].source))[0]
+    title, anchor = heading(cells, start)
     name = title if start else PASSING[0]  # the title of a notebook is no section
     return name, anchor, next((line for cell in cells[start:end] for line in _shown(cell)), "")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from browser.watched import Watched
-from tools import sheet
+from tools import lecture, sheet
 from tools.course import books
 
 
@@ -55,3 +55,45 @@ def test_the_newest_beat_is_in_sight_and_letters_are_large(opened):
         assert box["y"] >= 0 and (box["y"] + box["height"] <= 1000 or box["y"] < 60)
         page.keyboard.press("ArrowRight")
     assert page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 20
+
+
+@pytest.fixture(scope="module")
+def lectured(browser, tmp_path_factory):
+    file = tmp_path_factory.mktemp("lecture") / "lecture.html"
+    file.write_text(lecture.deck(), encoding="utf-8")
+    watched = Watched(browser, offline=True)
+    watched.page.set_viewport_size({"width": 1440, "height": 900})
+    watched.page.goto(file.as_uri())
+    yield watched
+    watched.check()
+    watched.context.close()
+
+
+def test_every_slide_of_the_lecture_fits_on_the_screen_and_nothing_is_dimmed(lectured):
+    page = lectured.page
+    for number in range(len(lecture.beats()) + 1):
+        page.evaluate(f"location.hash = '#{number + 1}.1'")
+        page.wait_for_function(f"document.querySelectorAll('section')[{number}].classList.contains('now')")
+        page.keyboard.press("a")
+        tall, room = page.evaluate("(s => [s.scrollHeight, s.clientHeight])(document.querySelector('section.now'))")
+        assert tall <= room, lecture.beats()[number - 1].ask
+        dimmed = (
+            "[...document.querySelectorAll('section.now .beat')].filter(b => getComputedStyle(b).opacity < 1).length"
+        )
+        page.wait_for_function(f"{dimmed} === 0")
+
+
+def test_code_notes_and_clock_are_behind_a_key(lectured):
+    page = lectured.page
+    page.evaluate("location.hash = '#5.3'")
+    page.wait_for_function("document.querySelectorAll('section')[4].classList.contains('now')")
+    for key, part in ("c", ".source"), ("s", ".notes"):
+        here = page.locator(f"section.now {part}")
+        assert not here.is_visible()
+        page.keyboard.press(key)
+        assert here.is_visible()
+        page.keyboard.press(key)
+        assert not here.is_visible()
+    assert "minute" not in page.locator(".bar output").inner_text()
+    page.keyboard.press("t")
+    assert f"minute 0, this slide until {lecture.ends()[3]}" in page.locator(".bar output").inner_text()

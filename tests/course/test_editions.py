@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hybridlab.labs.copies import TAKEN, take
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS
-from tools import editions, sheet
+from tools import editions, lecture, sheet
 from tools.course import FOLDER, books
 
 pytestmark = pytest.mark.slow
@@ -58,6 +58,24 @@ def test_a_page_fetches_nothing_and_every_picture_has_its_text(name):
 def test_a_page_that_fetches_is_caught():
     page = sheet.page("x", '<img src="https://example.org/a.png" alt="x"><script src="//example.org/b.js"></script>')
     assert Fetched(page).fetched == ["https://example.org/a.png", "//example.org/b.js"]
+
+
+def test_the_lecture_takes_75_minutes_and_each_slide_has_its_picture():
+    assert lecture.ends()[-1] == 75 and f"of {lecture.ends()[-1]} minutes" in lecture.HEADING
+    page = lecture.deck()
+    assert page.count("<section") == len(lecture.beats()) + 1
+    assert page.count("<img ") == page.count('<aside class="notes">') == len(lecture.beats())
+    assert Fetched(page).fetched == [] and Fetched(page).silent == []
+
+
+def test_what_is_said_of_a_slide_leaves_half_of_its_minutes_to_the_audience():
+    words = {beat.cell: len(f"{beat.ask} {beat.say} {beat.tell}".split()) for beat in lecture.beats()}
+    assert max(words[beat.cell] / (110 * beat.minutes) for beat in lecture.beats()) < 0.5  # 110 words a minute
+
+
+def test_a_slide_of_a_cell_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="no-such-cell.*lecture.toml"):
+        lecture.found("no-such-cell")
 
 
 @every_book

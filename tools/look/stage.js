@@ -2,7 +2,7 @@
 const slides = [...document.querySelectorAll("section")];
 const beats = slides.map((slide) => [...slide.querySelectorAll(".beat")]);
 const body = document.body, where = document.querySelector(".bar output"), list = document.querySelector(".bar select");
-let slide = 0, shown = 1, size = 1;
+let slide = 0, shown = 1, size = 1, begun = 0;
 
 const clamp = (number, least, most) => Math.min(Math.max(number, least), most);
 
@@ -20,11 +20,18 @@ function show() {
     beat.classList.toggle("before", i < shown - 1);
     beat.classList.toggle("later", i >= shown);
   });
-  where.textContent = `slide ${slide + 1} of ${slides.length}, beat ${shown} of ${beats[slide].length}`;
+  told();
   list.value = slide;
   history.replaceState(null, "", `#${slide + 1}.${shown}`);
   if (shown === 1) slides[slide].scrollTop = 0;
   else inSight(slides[slide], beats[slide][shown - 1]);
+}
+
+function told() { // where we are; with a clock, the minutes spent and the minute at which this slide should end
+  const minutes = Math.floor((Date.now() - begun) / 60000), end = slides[slide].dataset.end;
+  const clock = begun ? `minute ${minutes}${end ? `, this slide until ${end}` : ""} · ` : "";
+  where.textContent = `${clock}slide ${slide + 1} of ${slides.length}, beat ${shown} of ${beats[slide].length}`;
+  where.classList.toggle("late", begun > 0 && end !== undefined && minutes >= +end);
 }
 
 function move(forward) {
@@ -37,13 +44,15 @@ function move(forward) {
 
 const to = (number, whole) => () => { slide = number(); shown = whole ? Infinity : 1; show(); };
 const larger = (factor) => () => { size = clamp(size * factor, 0.5, 3); body.style.setProperty("--size", size); show(); };
+const toggled = (name) => () => { body.classList.toggle(name); show(); };
 const keys = {
   "ArrowRight": () => move(true), " ": () => move(true), "PageDown": () => move(true), "Enter": () => move(true),
   "ArrowLeft": () => move(false), "PageUp": () => move(false), "Backspace": () => move(false),
   "ArrowDown": () => slides[slide].scrollBy(0, 160), "ArrowUp": () => slides[slide].scrollBy(0, -160),
   "Home": to(() => 0), "End": to(() => slides.length - 1), "n": to(() => slide + 1), "p": to(() => slide - 1),
   "a": to(() => slide, true), "+": larger(1.1), "=": larger(1.1), "-": larger(1 / 1.1),
-  "b": () => body.classList.toggle("dark"), ".": () => body.classList.toggle("dark"),
+  "b": toggled("dark"), ".": toggled("dark"), "c": toggled("code-shown"), "s": toggled("notes-shown"),
+  "t": () => { begun = begun ? 0 : Date.now(); told(); },
 };
 
 document.addEventListener("keydown", (event) => {
@@ -54,5 +63,6 @@ document.addEventListener("keydown", (event) => {
 list.addEventListener("change", () => { slide = +list.value; shown = 1; list.blur(); show(); });
 const asked = () => { [slide, shown] = (location.hash.slice(1) || "1.1").split(".").map(Number); slide -= 1; show(); };
 addEventListener("hashchange", asked);
+setInterval(() => begun && told(), 5000);
 body.classList.add("live");
 asked();
