@@ -266,6 +266,7 @@ def test_variables_that_a_torchrun_has_left_in_a_shell_are_told(rank):
         port = str(free.getsockname()[1])
     left = dict(zip(torchrun.VARIABLES, (rank, "2", "2", "127.0.0.1", port)))
     done = subprocess.run([sys.executable, "-c", LEFT_OVER], capture_output=True, text=True, env=os.environ | left)
+    assert "Exception raised" not in done.stderr, "torch has tried on its own"
     told = f"of torchrun at 127.0.0.1:{port}"
     assert f"rank {rank} has not met 2 processes {told} within 2 s: " in done.stderr
     assert "unset RANK, WORLD_SIZE" in done.stderr and f"rank {rank} waits for 2 processes {told}" in done.stderr

@@ -18,6 +18,7 @@ import gc
 import io
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -244,14 +245,27 @@ def _store():
     word.daemon = True
     word.start()
     try:
+        if rank != "0":
+            _await_store()
         return next(dist.rendezvous("env://", timeout=timedelta(seconds=MEETING)))[0]
-    except dist.DistError as error:
+    except (dist.DistError, TimeoutError) as error:
         raise ValueError(
             f"rank {rank} has not met {started} processes of torchrun {where} within {MEETING:g} s: start all of them "
             f"with torchrun; {UNSET}"
         ) from error
     finally:
         word.cancel()
+
+
+def _await_store():
+    """Return when the store's port answers; torch's own client would try for several times `MEETING`."""
+    last = time.monotonic() + MEETING
+    while time.monotonic() < last:
+        with contextlib.suppress(OSError):
+            socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=5).close()
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"nothing answers within {MEETING:g} s")
 
 
 @functools.cache
@@ -265,8 +279,7 @@ def _seen_by_all() -> list[Seen]:
     """The devices that each process sees: this process publishes its own and reads those of the others."""
     rank, started = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     _store().set(f"seen by {rank}", json.dumps(seen()))
-    told = _store().multi_get([f"seen by {each}" for each in range(started)])
-    return [Seen(*json.loads(one)) for one in told]
+    return [Seen(*json.loads(one)) for one in _store().multi_get([f"seen by {each}" for each in range(started)])]
 
 
 @functools.cache
