@@ -4,7 +4,7 @@
 
     student      the notebooks as they are, with the pages that they link to: to hand out
     instructor   after each exercise its solution, why, hints, usual wrong answers, minutes; as notebook and as page
-    slides       one HTML file for each notebook; a heading begins a slide, one key for each beat
+    slides       one HTML file for each notebook; a heading begins a slide, one key for each beat; explorers move
     lecture      one deck of 75 minutes from pictures of the whole course: lecture.html
     print        one HTML page for each notebook, to read and to print
 

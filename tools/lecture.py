@@ -75,7 +75,7 @@ def deck() -> str:
 
 def _slide(beat, end):
     _, cell, *_ = found(beat.cell)
-    source, picture = sheet.parts(cell)
+    source, picture = sheet.parts(cell, live=True)
     parts = [f"<h2>{escape(beat.ask)}</h2>", picture, f'<p class="say">{escape(beat.say)}</p>']
     shown = "\n".join(f'<div class="beat">{part}</div>' for part in parts)
     hidden = f'<div class="source">{source}</div>\n<aside class="notes">{escape(beat.tell)}</aside>'

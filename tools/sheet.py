@@ -1,5 +1,6 @@
 """A notebook as one HTML file that opens from disk: a page to print, or slides. Nothing in it is fetched."""
 
+import ast
 import base64
 import re
 from functools import cache
@@ -11,9 +12,11 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from hybridlab.show.live import embedded
 from tools.course import HOUSE
 
 LOOK = HOUSE / "tools" / "look"
+LIVE = '<div class="hl-live">'  # around a stored picture that a program replaces
 SIZE = re.compile(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)')  # of a picture: width, height
 LICENCE = "Text and figures: CC BY 4.0. Code: BSD 3-Clause. hybridlab contributors."
 HELP = "→ or space: next · ←: back · ↓ ↑: scroll · n p: slide · a: all of it · + −: size · b: dark"
@@ -36,10 +39,11 @@ def colours(of: str, style: str) -> str:
 def page(title: str, body: str, style: str = "", script: str = "") -> str:
     """A whole HTML file."""
     colours = _highlighter().get_style_defs(".code")
+    live = embedded.program() if LIVE in body else ""
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width">\n<style>\n{look("sheet.css")}{colours}\n{style}</style>\n'
-        f"</head>\n<body>\n{body}\n{script and f'<script>{script}</script>'}\n</body>\n</html>\n"
+        f"</head>\n<body>\n{body}\n{script and f'<script>{script}</script>'}\n{live}\n</body>\n</html>\n"
     )
 
 
@@ -90,12 +94,33 @@ def output(one) -> str:
     return f'<div class="out"><pre>{escape(told)}</pre></div>'
 
 
-def parts(cell) -> list[str]:
-    """A cell in the order in which it is shown: text; or code, then its outputs. An exercise has no answer."""
+@cache
+def explored(source: str) -> str:
+    """The pictures of the explorer with which a cell ends, as JSON; "" if it ends otherwise."""
+    *_, last = ast.parse(source).body or [None]
+    call = last.value if isinstance(last, ast.Expr) else None
+    if not isinstance(call, ast.Call) or ast.unparse(call.func) != "hl.explore":
+        return ""
+    try:
+        names = [ast.literal_eval(one) for one in call.args]
+        choices = {one.arg: ast.literal_eval(one.value) for one in call.keywords}
+    except ValueError:
+        return ""
+    return embedded.embedded(*names, **choices) if all(isinstance(name, str) for name in names) else ""
+
+
+def parts(cell, live: bool = False) -> list[str]:
+    """A cell in the order in which it is shown: text; or code, then its outputs. An exercise has no answer.
+
+    live  an explorer moves without a kernel; where no program runs, its stored picture is shown
+    """
     if cell.cell_type == "markdown":
         solved = "solution" in cell.metadata.get("tags", ())
         return [f'<div class="answer">{text(cell.source)}</div>' if solved else text(cell.source)]
     shown = [] if "exercise" in cell.metadata.get("tags", ()) else [output(one) for one in cell.outputs]
+    data = explored(cell.source) if live and shown else ""
+    if data:
+        shown = [f'{LIVE}<script type="application/json">{data}</script>{"".join(shown)}</div>']
     return [code(cell.source), *(["".join(shown)] if shown else [])]
 
 
@@ -111,7 +136,7 @@ def slides(title: str, cells) -> str:
     for cell in cells:
         if not groups or cell.source.startswith("## "):
             groups.append([])
-        groups[-1] += parts(cell)
+        groups[-1] += parts(cell, live=True)
     sections, names = [], []
     for group in groups:
         beats = "\n".join(f'<div class="beat">{part}</div>' for part in group)

@@ -58,7 +58,7 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def notebook(book: Book) -> str:
     """The page of one notebook."""
-    body = "\n".join(part for cell in book.cells for part in sheet.parts(cell))
+    body = "\n".join(part for cell in book.cells for part in sheet.parts(cell, live=True))
     places = f'<a href="{book.name}.ipynb" download>Notebook</a> · <a href="../slides/{book.name}.html">Slides</a>'
     return frame(book.plain, body, 1, f'<p class="take">{places}</p>{_contents(body)}', _neighbours(book))
 

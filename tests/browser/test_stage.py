@@ -2,6 +2,7 @@
 
 import pytest
 
+import hybridlab as hl
 from browser.watched import Watched
 from tools import lecture, sheet
 from tools.course import books
@@ -97,3 +98,30 @@ def test_code_notes_and_clock_are_behind_a_key(lectured):
     assert "minute" not in page.locator(".bar output").inner_text()
     page.keyboard.press("t")
     assert f"minute 0, this slide until {lecture.ends()[3]}" in page.locator(".bar output").inner_text()
+
+
+def test_the_explorer_of_a_slide_moves_without_a_kernel(lectured):
+    page = lectured.page
+    page.evaluate("location.hash = '#2.2'")
+    live = page.locator("section.now .hl-live")
+    live.locator("canvas[data-painted]").first.wait_for()
+    told = lambda p, m: hl.simulate(hl.schedule("naive", ranks=p, microbatches=m)).summary
+    live.locator("summary").click()
+    assert live.locator(".hl-summary").inner_text() == told(4, 8)
+    live.get_by_role("slider", name="ranks").focus()
+    page.keyboard.press("ArrowRight")
+    assert live.locator(".hl-summary").inner_text() == told(6, 8)
+    assert page.url.endswith("#2.2"), "a key in the explorer has moved the slides"
+    live.get_by_role("button", name="Play").click()
+    live.get_by_role("button", name="Pause").wait_for()
+
+
+def test_without_javascript_the_stored_picture_is_there(browser, tmp_path):
+    file = tmp_path / "lecture.html"
+    file.write_text(lecture.deck(), encoding="utf-8")
+    watched = Watched(browser, offline=True, java_script_enabled=False)
+    watched.page.goto(file.as_uri())
+    pictures = watched.page.locator(".hl-live img")
+    assert pictures.count() == lecture.deck().count(sheet.LIVE) > 0
+    assert all(one.is_visible() for one in pictures.all())
+    watched.context.close()

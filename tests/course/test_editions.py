@@ -1,5 +1,8 @@
 """The editions: pages that fetch nothing, slides by beats, solutions behind exercises, copies that stay one's own."""
 
+import base64
+import gzip
+import json
 import re
 from functools import cache
 from html.parser import HTMLParser
@@ -58,6 +61,31 @@ def test_a_page_fetches_nothing_and_every_picture_has_its_text(name):
 def test_a_page_that_fetches_is_caught():
     page = sheet.page("x", '<img src="https://example.org/a.png" alt="x"><script src="//example.org/b.js"></script>')
     assert Fetched(page).fetched == ["https://example.org/a.png", "//example.org/b.js"]
+
+
+EXPLORED = ("00_start", "01_tour", "10_naive", "11_gpipe", "12_1f1b", "13_interleaved", "14_zero_bubble")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one == "12_1f1b" else pytest.mark.long) for one in EXPLORED]
+)
+def test_an_explorer_starts_where_its_cell_says(name):
+    cell = next(
+        one for one in books()[name].cells if "hl.explore(" in one.source and "image/svg+xml" in str(one.outputs)
+    )
+    grid = json.loads(sheet.explored(cell.source))
+    pictures = gzip.decompress(base64.b64decode(grid["pictures"])).decode().split("\n")
+    place, wide = grid["first"][1:], len(grid["axes"][1]["values"])
+    first = json.loads(pictures[place[0] * wide + place[1]])
+    assert first["summary"] in "".join(str(one.data) for one in cell.outputs).replace("\\n", "\n")
+    assert grid["machine"] == ("machine=True" in cell.source)
+
+
+@pytest.mark.parametrize(
+    "source", ["", "x = 1", "hl.explore(mine)", "hl.explore('1f1b', ranks=p)", "labs.explore('1f1b')"]
+)
+def test_only_names_and_numbers_are_explored_without_a_kernel(source):
+    assert sheet.explored(source) == ""
 
 
 def test_the_lecture_takes_75_minutes_and_each_slide_has_its_picture():

@@ -57,7 +57,7 @@ def test_what_cannot_be_is_a_sentence(grid, pictures):
 
 
 def test_it_is_the_widgets_own_program_and_asks_nobody(text):
-    assert module("page.js") in text
+    assert module("grid.js", "page.js") in text
     outside = text.replace(text.split('id="grid">')[1].split("<")[0], "")  # the pictures are base64
     outside = re.sub(r"http://www\.w3\.org/\S+", "", outside)  # the name of SVG, not an address that is asked
     assert not re.search(r"https?://|\bimport\s|src=|<link", outside)

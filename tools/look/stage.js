@@ -56,7 +56,7 @@ const keys = {
 };
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target === list || !keys[event.key]) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(".hl-live, select") || !keys[event.key]) return;
   event.preventDefault();
   keys[event.key]();
 });

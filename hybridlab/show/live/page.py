@@ -9,6 +9,7 @@ import gzip
 import itertools
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from hybridlab.predict.time.costs import Costs
@@ -42,23 +43,29 @@ def page(**axes) -> str:
     names = {", ".join(COMPARED): COMPARED} | {name: (name,) for name in schedules()}
     pictures = [_picture(chosen, *point) for chosen in names.values() for point in itertools.product(*values.values())]
     first = [values[name].index(FIRST[name]) if FIRST[name] in values[name] else 0 for name in AXES]
-    grid = {
-        "names": list(names),
-        "axes": [{"label": label, "values": values[name]} for name, (label, _) in AXES.items()],
-        "first": [0, *first],
-        "style": STYLE,
-        "pictures": base64.b64encode(gzip.compress("\n".join(pictures).encode(), 9, mtime=0)).decode(),
-    }
+    labels = {label: values[name] for name, (label, _) in AXES.items()}
     parts = {
         "STYLE": stylesheet(),
-        "MODULE": module("page.js"),
-        "GRID": json.dumps(grid, separators=(",", ":")),
+        "MODULE": module("grid.js", "page.js"),
+        "GRID": grid(list(names), labels, [0, *first], pictures),
         "TWIN": svg(*_timelines(COMPARED, **FIRST)),
     }
     text = (HERE / "page.html").read_text("utf-8")
     for name, part in parts.items():
         text = text.replace(f"<!-- {name} -->", part)
     return text
+
+
+def grid(names: list[str], axes: dict[str, Sequence[int]], first: list[int], pictures: list[str], **more) -> str:
+    """What grid.js shows, as JSON: a picture (JSON too) for every name and every point of the axes, in their order.
+
+    axes   values by label;  first  the place of the first choice in each list, the names' before the axes'
+    more   machine: open the machine view;  play: play once when visible
+    """
+    packed = base64.b64encode(gzip.compress("\n".join(pictures).encode(), 9, mtime=0)).decode()
+    columns = [{"label": label, "values": list(values)} for label, values in axes.items()]
+    whole = {"names": names, "axes": columns, "first": first, "style": STYLE, "pictures": packed} | more
+    return json.dumps(whole, separators=(",", ":"))
 
 
 def _picture(names, ranks, microbatches, ratio):

@@ -1,0 +1,11 @@
+// Pictures of the explorer inside a page or a slide come to life when they are first visible: until then, when printed, and
+// without JavaScript, the stored picture is there.
+
+const sleeping = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (!isIntersecting) continue;
+    sleeping.unobserve(target);
+    renderGrid(target, JSON.parse(target.querySelector("script").textContent));
+  }
+});
+for (const one of document.querySelectorAll(".hl-live")) sleeping.observe(one);

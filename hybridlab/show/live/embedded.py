@@ -1,0 +1,43 @@
+"""The explorer inside a page without a kernel: pictures that Python has computed for some ranks and microbatches."""
+
+import json
+
+from hybridlab.show.live.explorer import SLIDERS, explore
+from hybridlab.show.live.module import module, stylesheet
+from hybridlab.show.live.page import grid
+from hybridlab.show.timelines.picture import picture, to_json
+
+STOPS = {"ranks": (2, 3, 4, 6, 8), "microbatches": (1, 2, 4, 8, 12, 16)}  # of the two sliders
+
+
+def embedded(*shown: str, ranks: int = 4, microbatches: int = 8, machine: bool = False, play: bool = False, **choices):
+    """`hl.explore` with the same arguments, for `grid.js`: JSON with a picture for every stop of the two sliders.
+
+    shown    names of schedules;  ranks, microbatches  of the first picture
+    choices  the other arguments of `hl.explore`; they do not change
+
+    >>> sizes = json.loads(embedded("1f1b", ranks=5))
+    >>> [axis["values"] for axis in sizes["axes"]], sizes["first"]
+    ([[2, 3, 4, 5, 6, 8], [1, 2, 4, 8, 12, 16]], [0, 3, 3])
+    """
+    labels = {trait: label for trait, label, *_ in SLIDERS}
+    first = {"ranks": ranks, "microbatches": microbatches}
+    stops = {name: sorted({*values, first[name]}) for name, values in STOPS.items()}
+    pictures = [
+        _picture(shown, ranks=p, microbatches=m, **choices) for p in stops["ranks"] for m in stops["microbatches"]
+    ]
+    axes = {labels[name]: values for name, values in stops.items()}
+    at = [0, *(stops[name].index(first[name]) for name in stops)]
+    return grid([", ".join(shown)], axes, at, pictures, machine=machine, play=play)
+
+
+def _picture(shown, **choices):
+    try:
+        return to_json(picture(*explore(*shown, **choices).timelines))
+    except ValueError as error:
+        return json.dumps({"problem": str(error).split("\n")[0]})
+
+
+def program() -> str:
+    """The style sheet and the module that bring every element of the class `hl-live` to life, as HTML."""
+    return f'<style>{stylesheet()}</style>\n<script type="module">\n{module("grid.js", "embedded.js")}\n</script>'
