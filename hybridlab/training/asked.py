@@ -65,7 +65,7 @@ LAYOUT = {
     "ahead": Argument("int", 0, "number of receives posted in advance"),
     "active": Argument("int", 2, "with zero=3: stages whose gathered weights a rank holds at the same time"),
     "driven": Argument(
-        "bool", False, "message-driven: each rank computes whichever microbatch has arrived, in no fixed order"
+        "bool", False, "message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order"
     ),
 }
 MODEL = {

@@ -1,4 +1,4 @@
-"""A machine by its name in the catalog, or from a file that describes one.
+"""A machine, named in the catalog or described in a file.
 
     like = "h200"        # a machine of the catalog; fields that the file leaves out are as there
     share = 0.63         # of the peak, measured

@@ -114,7 +114,7 @@ class RankGrid(ipywidgets.VBox):
         self.draw()
 
     def draw(self):
-        """Draw the present choices."""
+        """Draw the current choices."""
         chosen = {name: one.value for name, one in self.choices.items()}
         self.still = chosen_picture(**chosen)
         self._picture.value = self.still.svg

@@ -40,7 +40,7 @@ class Rise(nn.Module):
 
 
 class UNet(Layered):
-    """Ten layers on three heights, with two skips: from 8×8 noisy pixels to the same number of clean ones.
+    """Ten layers at three image sizes, with two skips; the input has 8×8 noisy pixels, the output 8×8 clean pixels.
 
     >>> UNet()(torch.zeros(3, 1, 8, 8)).shape
     torch.Size([3, 1, 8, 8])
