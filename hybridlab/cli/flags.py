@@ -239,7 +239,7 @@ def refuse_of_a_model(chosen):
 
 
 def refuse_of_waits(chosen):
-    """The same for flags of emulated work."""
+    """Check that no flag was given that only emulated work accepts."""
     _refuse(chosen, {*OF_WAITS}, "emulated work", "a model", "emulated")
 
 

@@ -22,7 +22,7 @@ POSITIVE = ("node", "peak", "memory", "bandwidth", "inside", "across")
 
 
 def machine_of(machine_or_name: str | Path | Machine) -> Machine:
-    """The machine with this name, or of this file; a `Machine` is returned unchanged.
+    """The machine with this name, or described in this file; a `Machine` is returned unchanged.
 
     machine_or_name  a `Machine`, its name in the catalog, or a TOML file
 

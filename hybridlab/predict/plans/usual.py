@@ -1,4 +1,4 @@
-"""Usual: the assumptions about a machine: the programs of its generation, and the fraction of its peak that GEMMs reach.
+"""Usual: the assumptions about a machine: programs of its generation, and the fraction of its peak that GEMMs reach.
 
 A published run names its software and its kernels; a plan for a machine does not. For three machines, enough runs are
 published to know both. All other machines use the numbers of the machine with the nearest peak among these three.

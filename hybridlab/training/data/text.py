@@ -73,7 +73,7 @@ class Text:
 
     @functools.cached_property
     def places(self) -> np.ndarray:
-        """For each of the 256 bytes its rank by frequency; the most frequent has 0."""
+        """For each of the 256 bytes, its number in the order of frequency; the most frequent byte has 0."""
         return np.argsort(-np.bincount(self.train, minlength=256), kind="stable").argsort()
 
 
