@@ -199,7 +199,7 @@ def run(
                    numbers or ranges
     ahead          number of receives posted in advance
     active         with zero=3: stages whose gathered weights a rank holds at the same time
-    driven         message-driven: each rank computes whichever microbatch has arrived, in no fixed order
+    driven         message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
@@ -234,19 +234,19 @@ def run(
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
     attend         with cp: how keys and values reach the queries
-    ulysses        with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a
-                   ring goes through the groups
+    ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                   these groups; if not given, usp takes 2
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
-    zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
+    zigzag_over    with zigzag: distribute the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
-                   they need
+    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                   size
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
     muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
@@ -343,7 +343,7 @@ def check(
                    numbers or ranges
     ahead          number of receives posted in advance
     active         with zero=3: stages whose gathered weights a rank holds at the same time
-    driven         message-driven: each rank computes whichever microbatch has arrived, in no fixed order
+    driven         message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
@@ -378,19 +378,19 @@ def check(
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
     attend         with cp: how keys and values reach the queries
-    ulysses        with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a
-                   ring goes through the groups
+    ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                   these groups; if not given, usp takes 2
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
-    zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
+    zigzag_over    with zigzag: distribute the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
-                   they need
+    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                   size
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
     muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
@@ -488,7 +488,7 @@ def train(
                    numbers or ranges
     ahead          number of receives posted in advance
     active         with zero=3: stages whose gathered weights a rank holds at the same time
-    driven         message-driven: each rank computes whichever microbatch has arrived, in no fixed order
+    driven         message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
@@ -523,19 +523,19 @@ def train(
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
     attend         with cp: how keys and values reach the queries
-    ulysses        with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a
-                   ring goes through the groups
+    ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                   these groups; if not given, usp takes 2
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
-    zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
+    zigzag_over    with zigzag: distribute the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
-                   they need
+    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                   size
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
     muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
@@ -645,7 +645,7 @@ def dry_run(
                    numbers or ranges
     ahead          number of receives posted in advance
     active         with zero=3: stages whose gathered weights a rank holds at the same time
-    driven         message-driven: each rank computes whichever microbatch has arrived, in no fixed order
+    driven         message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
@@ -680,19 +680,19 @@ def dry_run(
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
     attend         with cp: how keys and values reach the queries
-    ulysses        with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a
-                   ring goes through the groups
+    ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                   these groups; if not given, usp takes 2
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
-    zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
+    zigzag_over    with zigzag: distribute the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
-                   they need
+    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                   size
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
     muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
@@ -764,7 +764,7 @@ def dry_layer(
     copy_time: float = 1.0,
     muon: Literal['gather', 'gram'] = 'gather',
 ) -> Layer:
-    """One transformer layer of a job on one rank, with each message at its place, from the ledger of a dry run.
+    """One transformer layer of a job on one rank, and its messages, from the ledger of a dry run.
 
     mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     microbatches   microbatches of one pipeline in one run of the schedule
@@ -805,19 +805,19 @@ def dry_layer(
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
     attend         with cp: how keys and values reach the queries
-    ulysses        with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a
-                   ring goes through the groups
+    ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                   these groups; if not given, usp takes 2
     zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
                    attention
-    zigzag_over    with zigzag: deal out the parts of each packed document, or of the full row
+    zigzag_over    with zigzag: distribute the parts of each packed document, or of the full row
     dispatch       with ep: how tokens are sent to their experts
     fold           with tp or cp: distribute whole experts over these ranks too, as over ep
     sequence       with tp: shard norms and residuals along the sequence
     overlap        with sequence: send in pieces, each during the matmul of another piece
     scatter        with tp: send only a shard of each activation between stages
     recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what
-                   they need
+    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                   size
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
     muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
@@ -879,7 +879,7 @@ def plan(
 
     model, machine  names in the catalog, or a Shape and a Machine;  gpus, batch  devices, and sequences in a batch
     fit        the three fitted numbers of a machine; None: those that published runs show, see `plans.usual`
-    software   overlap and fusion of the program: a name in SOFTWARE, or its terms; None: that of the machine's time
+    software   overlap and fusion of the program: a name in SOFTWARE, or its terms; None: the machine's usual one
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
     grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied by x=2 or more, or z
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more

@@ -756,7 +756,7 @@ SET = [
     ("36_axonn", "instead of computing a matmul, a rank waits 12 ms", "waits=0.012"),
     (
         "36_axonn",
-        "Each matmul takes 3 ms, an all-reduce of dX takes 2 ms, and every other message takes 1 ms",
+        "Each matmul takes 3 ms, an all-reduce of dX takes 2 ms, and each of the other messages takes 1 ms",
         "gather=1, sum_y=1, sum_x=2",
     ),
     (

@@ -10,7 +10,7 @@ INTRO = """\
 # The twelve systems of the lectures
 
 The technique of each system is reimplemented here and can be run. `python -m hybridlab check` with the flags of the
-last column compares it with one device. PipeDream trains on stale weights, so it is compared with a replay that uses
+last column compares it with one device. PipeDream trains with stale weights, so it is compared with a replay that uses
 the same versions. If the last column names a module, the notebook calls it. *`make pages` makes this page from
 docs/systems.toml.*
 """

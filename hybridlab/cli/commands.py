@@ -292,14 +292,14 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
     ),
     "plan": (
         plan.plan,
-        "Rank all legal divisions of a model over a cluster by predicted time, and explain the best one.",
+        "Sort all legal plans for a model on a cluster by predicted time, and explain the best one.",
         plan.add_flags,
     ),
     "measure": (measure, "Measure this machine, and save a record with machine, date and command.", _measure_flags),
     "demo": (demo, "Train one model in three ways, run three schedules, and write build/report.html.", _demo_flags),
     "notebooks": (
         notebooks,
-        "Copy the course into a folder of your own; no update overwrites your work.",
+        "Copy the course into your own folder; no update overwrites your work.",
         _notebooks_flags,
     ),
     "grade": (

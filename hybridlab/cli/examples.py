@@ -4,7 +4,7 @@ EXAMPLES = {  # by command: what is typed after its name
     "": (
         ("check --dp 2 --pp 2 --zero 1", "does this layout train as one device does?"),
         ("simulate --schedule gpipe --svg gpipe.svg", "draw a schedule"),
-        ("plan --gpus 1024 --batch 1536", "how to divide GPT-3 over 1,024 GPUs"),
+        ("plan --gpus 1024 --batch 1536", "how to divide GPT-3 among 1,024 GPUs"),
     ),
     "doctor": (("", "what works on this machine"), ("--json", "the same as JSON")),
     "schedule": (

@@ -33,7 +33,7 @@ def add_exports(one, *names):
 
 
 def open_exports(chosen):
-    """Raise ValueError before the work if its result cannot be written."""
+    """Raise ValueError before the work starts if its result cannot be written."""
     for name in EXPORTS:
         if path := getattr(chosen, name, None):
             writable(path)

@@ -37,7 +37,7 @@ def add_layout(one, microbatches=4):
     told = "token slices of each row, or their lengths, such as 12,9,7; for seq1f1b and terapipe"
     one.flag("--slices", type=lists.slices, metavar="N", help=told)
     one.flag("--copies", type=lists.numbers, metavar="N,N", help="ranks of each stage, such as 3,1; only for pipedream")
-    told = "ranks that are lost, of dp·pp: the other copies of their stages do their work"
+    told = "the lost ranks, numbered from 0 to dp·pp-1; other copies of their stages do their work"
     one.flag("--lost", type=lists.numbers, metavar="N,N", default=(), help=told)
 
 
@@ -239,7 +239,7 @@ def refuse_of_a_model(chosen):
 
 
 def refuse_of_waits(chosen):
-    """The same for flags of emulated work."""
+    """Check that no flag was given that only emulated work accepts."""
     _refuse(chosen, {*OF_WAITS}, "emulated work", "a model", "emulated")
 
 

@@ -45,4 +45,4 @@ def add_flags(one):
     one.flag("--again", action="store_true", help="also check again the submissions that were graded before")
     one.flag("--csv", metavar="FILE", help="also write a line for each submission to this file")
     one.flag("--feedback", metavar="DIR", help="also write a page for each submission into this folder")
-    one.flag("--statistics", action="store_true", help="also print how many are right of each exercise")
+    one.flag("--statistics", action="store_true", help="also print how many answers to each exercise are right")

@@ -179,7 +179,7 @@ def add_flags(one):
     for title, adds in (
         ("model and machine", _add_question),
         ("what to search", _add_search),
-        ("what is fixed", _add_fixed),
+        ("fields of the plan", _add_fixed),
         ("what to do with the best plan", _add_answer),
     ):
         one.begin(title)
@@ -202,7 +202,7 @@ def _add_question(one):
         "--memory",
         type=float,
         metavar="X",
-        help="usable memory of one device in bytes, such as 72e9 (default 95%% of all)",
+        help="usable memory of one device in bytes, such as 72e9 (default 95%% of its total)",
     )
     one.flag(
         "--pod",
@@ -224,7 +224,7 @@ def _add_question(one):
     one.flag(
         "--software",
         metavar="NAME",
-        help=f"the framework whose overlap is assumed (default: that of the machine's time): {', '.join(SOFTWARE)}",
+        help=f"the framework whose overlap is assumed (default: the machine's usual one): {', '.join(SOFTWARE)}",
     )
     one.flag(
         "--precision",
@@ -253,18 +253,19 @@ def _add_search(one):
 
 
 def _add_fixed(one):
-    """The flags that fix fields of the plan."""
+    """The flags that set fields of the plan; the others are searched."""
     for flag, field in FIXED.items():
-        one.flag(f"--{flag}", type=int, metavar="N", help=f"fix {OF_A_PLAN[field]}")
-    one.flag("--zero", type=int, metavar="N", help="fix the ZeRO stage, 0 to 3")
-    one.flag("--recompute", metavar="NAME", help="fix what is recomputed: none, selective or full")
-    told = "fix how keys and values reach the queries along cp: gather, ring, ulysses or usp"
+        one.flag(f"--{flag}", type=int, metavar="N", help=f"set the number of {OF_A_PLAN[field]}")
+    one.flag("--zero", type=int, metavar="N", help="set the ZeRO stage, 0 to 3")
+    one.flag("--recompute", metavar="NAME", help="set what is recomputed: none, selective or full")
+    told = "set how keys and values reach the queries along cp: gather, ring, ulysses or usp"
     one.flag("--attend", metavar="NAME", help=told)
-    one.flag("--ulysses", type=int, metavar="N", help="fix the ranks that exchange heads with usp, inside a node")
+    told = "set the number of ranks that exchange heads with usp (inside a node)"
+    one.flag("--ulysses", type=int, metavar="N", help=told)
     one.flag(
         "--zigzag", action="store_true", default=None, help="balance causal attention across cp ranks (zigzag order)"
     )
-    one.flag("--dispatch", metavar="NAME", help="fix how tokens are sent to experts along ep: all_to_all or all_gather")
+    one.flag("--dispatch", metavar="NAME", help="set how tokens are sent to experts along ep: all_to_all or all_gather")
     one.flag("--fold", action="store_true", default=None, help="distribute whole experts over the tp and cp ranks too")
     one.flag("--skew", type=float, metavar="X", help="Zipf exponent of the load of experts (default 0: equal load)")
     one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")

@@ -32,7 +32,7 @@ def looked_at(path: str | PathLike[str]) -> os.stat_result | None:
 
 
 def is_folder(path: str | PathLike[str]) -> bool:
-    """Whether a folder is there; raises as `looked_at`."""
+    """Whether a folder exists; errors as in `looked_at`."""
     return (found := looked_at(path)) is not None and stat.S_ISDIR(found.st_mode)
 
 

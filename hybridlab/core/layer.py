@@ -1,4 +1,4 @@
-"""One transformer layer in one training step: its parts in forward order, and each message of a rank at its place.
+"""One transformer layer in one training step: its parts in forward order, and the messages of a rank.
 
 See also `training.dry.dry_layer` (makes it), `show.layouts.one_layer` (its picture) and notebook 40.
 """

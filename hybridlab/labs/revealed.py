@@ -29,10 +29,10 @@ class Guess:
         >>> Guess("busy", 0.9, 0.25, ".0%").row
         ('busy', '90%', '25%', '3.6 times too large')
         >>> Guess("busy", None, 0.25, ".0%").row
-        ('busy', 'commit first', '', '')
+        ('busy', 'guess first', '', '')
         """
         if self.yours is None:
-            return self.what, "commit first", "", ""
+            return self.what, "guess first", "", ""
         try:
             yours = float(self.yours)
         except (TypeError, ValueError):
@@ -61,13 +61,13 @@ def reveal(*guesses: Guess) -> Revealed:
 
     >>> reveal(Guess("busy", 0.3, 0.25, ".0%"), Guess("speed-up", None, 1))
     busy: you said 30%, it is 25%, 20% too large
-    speed-up: commit first
+    speed-up: guess first
     """
     return Revealed(guesses)
 
 
 def _said(yours: str) -> str:
-    return yours if yours == "commit first" or yours.endswith("please") else f"you said {yours}"
+    return yours if yours == "guess first" or yours.endswith("please") else f"you said {yours}"
 
 
 def _compared(yours: float, right: float) -> str:

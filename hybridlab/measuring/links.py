@@ -14,7 +14,7 @@ REPEATS = 25
 
 
 def message_times(comm, sizes=SIZES, repeats: int = REPEATS) -> list[list[float]]:
-    """Seconds of one message between ranks 0 and 1, for every size and repetition: half of there and back."""
+    """Seconds that one message between ranks 0 and 1 takes, for every size and repetition: half of a round trip."""
     times = []
     for size in sizes:
         ball = torch.zeros(size, dtype=torch.uint8, device=comm.device)

@@ -54,7 +54,7 @@ def in_turns(count: int, rounds: int) -> tuple[list[float], list[float]]:
 
 
 def calls(count: int, repeats: int) -> list[float]:
-    """Seconds of each of several calls of an empty function on this number of kept ranks."""
+    """Seconds of each call, when ranks that already run call an empty function several times."""
     times = []
     with ranks(count) as pool:
         pool.run(ANSWER)

@@ -93,8 +93,8 @@ class ContextParallel(Mode):
         "attend": Option("gather", "with cp: how keys and values reach the queries", str, ATTEND, beside="cp"),
         "ulysses": Option(
             1,
-            "with attend usp: the ranks of a group that exchange heads, inside a node (2 if not given); a ring goes "
-            "through the groups",
+            "with attend usp: the number of ranks that exchange heads, inside a node; a ring connects these groups; if "
+            "not given, usp takes 2",
             int,
             least=1,
             beside="attend",
@@ -106,7 +106,7 @@ class ContextParallel(Mode):
         ),
         "zigzag_over": Option(
             OVER[0],
-            "with zigzag: deal out the parts of each packed document, or of the full row",
+            "with zigzag: distribute the parts of each packed document, or of the full row",
             str,
             OVER,
             beside="zigzag",

@@ -160,7 +160,7 @@ class OutOfCore(Mode):
     options = {
         "device_memory": Option(
             None,
-            "memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of what they need",
+            "memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their size",
             room_of,
         ),
         "make_room": Option(

@@ -246,7 +246,7 @@ class TensorParallel(Mode):
             yield "all_reduce", 3 * here["B"] * positions * job.widths.value
 
     def sends_around(self, job, stage, when, here):
-        """The parts of a tensor that crossed a cut are gathered."""
+        """The gathers of a tensor after it was sent in parts across a cut."""
         tensors = {"forward": job.links.into, "backward": job.links.out_of}
         if self._scatters(job) and when in tensors:
             ways = job.mesh["tp"]

@@ -227,11 +227,11 @@ class Zero(DataParallel):
         return shared(layout, job["zero"], job["owners"] or job.mesh.size, _along(job))
 
     def limits(self, job):
-        """With stage 3, one pack for all weights that a stage of the pipeline gathers at once."""
+        """With ZeRO 3, one pack for all weights that a pipeline stage gathers at once."""
         return (float("inf"), float("inf")) if job["zero"] == 3 else super().limits(job)
 
     def gathers(self, job, pack, rank):
-        """With stage 3, as often as the schedule requires."""
+        """With ZeRO 3, as often as the schedule requires."""
         if job["zero"] < 3:
             return None
         program = job.schedule.program[job.mesh.line(rank).index(rank)]

@@ -95,7 +95,7 @@ class Threads:
         self._pools = {way: ThreadPoolExecutor(1, way) for way in (OUT, IN)}
 
     def start(self, way: str, load, before=()) -> "Copied":
-        """Submit a load to the engine of a direction ("SWAP_OUT" or "SWAP_IN")."""
+        """Start a copy on the engine for this direction ("SWAP_OUT" or "SWAP_IN")."""
         copy = Copied()
         copy.future = self._pools[way].submit(copy.run, load, before)
         return copy
@@ -133,7 +133,7 @@ class Streams:
         self._streams = {way: torch.Stream(device=device) for way in (OUT, IN)}
 
     def start(self, way: str, load, before=()) -> "Streamed":
-        """Submit a load to the engine of a direction ("SWAP_OUT" or "SWAP_IN")."""
+        """Start a copy on the engine for this direction ("SWAP_OUT" or "SWAP_IN")."""
         for one in before:
             one.over()
         for one in [one for one in self._under_way if one.end.query()]:

@@ -42,6 +42,6 @@ class Arrival:
             self.weights.arrive(pack)
 
     def when_over(self, note, clock):
-        """Call note(mark) as each pack arrives, see `Message.when_over`."""
+        """Call note(mark) when each pack arrives; see `Message.when_over`."""
         for pack in self.packs:
             self.weights.gathering[pack].when_over(note, clock)

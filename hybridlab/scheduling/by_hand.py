@@ -102,7 +102,7 @@ class ByHand:
         return [self._choice(rank, kind) for kind in self.kinds]
 
     def choose(self, rank: int, kind: str) -> "ByHand":
-        """The schedule in the making after a rank's next action of this kind.
+        """The unfinished schedule, with a rank's next action of this kind added.
 
         raises  a ValueError that says why that is not possible, and what comes first
         """

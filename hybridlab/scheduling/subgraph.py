@@ -25,7 +25,7 @@ from hybridlab.scheduling.most_urgent import most_urgent_first
 
 
 def subgraph(ranks: int, microbatches: int, branches: int = 2, shared: bool = False) -> Schedule:
-    """A stem, branches at the same time, and a join; each stage as in 1F1B, by how far it is from the end.
+    """A stem, parallel branches, and a join; each stage runs 1F1B, with a warm-up given by its distance from the end.
 
     Placement:   stage s on rank s: the stem, branch after branch, the join; shared=True: the stem lives where the
                  first branch begins, and the join where the last one ends

@@ -65,7 +65,7 @@ LAYOUT = {
     "ahead": Argument("int", 0, "number of receives posted in advance"),
     "active": Argument("int", 2, "with zero=3: stages whose gathered weights a rank holds at the same time"),
     "driven": Argument(
-        "bool", False, "message-driven: each rank computes whichever microbatch has arrived, in no fixed order"
+        "bool", False, "message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order"
     ),
 }
 MODEL = {
@@ -132,13 +132,13 @@ def arguments() -> dict[str, Argument]:
 
 
 def measured() -> dict[str, Argument]:
-    """The same without the arguments that a given schedule determines: those that `run` takes together with it."""
+    """All arguments except those that a given schedule determines: `run` takes these together with a schedule."""
     settled = ("schedule", "microbatches", "chunks", "copies")
     return {name: one for name, one in arguments().items() if name not in settled}
 
 
 def of_a_layer() -> dict[str, Argument]:
-    """The same without the arguments about the order of a pipeline and its stages, which one layer does not have."""
+    """All arguments except those about a pipeline's order and stages, which do not apply to one layer."""
     return {name: one for name, one in arguments().items() if name not in NOT_OF_A_LAYER}
 
 

@@ -178,7 +178,7 @@ class Saver:
 
 
 def pieces(trainer) -> checkpoint.Pieces:
-    """This rank's shard of every parameter and the optimizer's state of it, flat; and its layers' buffers."""
+    """For every parameter, this rank's flat shard and the optimizer's state of this shard; also its layers' buffers."""
     kept = {name: {"value": buffer.flatten()} for name, buffer in trainer.buffers.items()}
     shares = trainer.parameters
     for name, (updated, states) in trainer.optimized().items():

@@ -41,7 +41,7 @@ def refuse_others(comm, named: dict, what: str, said: str):
 
 
 def _sum_of_bits(x):
-    """A checksum that differs for nearly every other tensor; of a large tensor it uses a sample of elements."""
+    """A checksum that differs for nearly all other tensors; of a large tensor it uses a sample of elements."""
     some = x.reshape(-1)[:: max(1, x.numel() // SAMPLE)]
     bits = some.contiguous().view(torch.uint8).to(torch.int64)
     return (bits * (torch.arange(len(bits), device=bits.device) % 8191 + 1)).sum()

@@ -23,7 +23,7 @@ def test_each_limit_refuses_somebody():
     assert max(PLANS.space.zero) == GIVEN.zero and PLANS.room == pytest.approx(GIVEN.room)
 
 
-def test_the_stand_in_fits_and_is_too_slow():
+def test_the_baseline_plan_fits_and_is_too_slow():
     one = capstone.chosen(None)
     assert one.memory.total < GIVEN.room and one.step.total > GIVEN.longest and one.plan.devices == GIVEN.gpus
 

@@ -73,13 +73,13 @@ def test_chunks_shrink_both_triangles(v):
         assert [end - begin for begin, end in note.slots] == pytest.approx([rank * per_rank for rank in range(4)])
 
 
-def test_stretches_without_length_have_no_note():
+def test_periods_without_length_have_no_note():
     assert [note.name for note in fill_work_drain(predicted(), 0)] == ["work"]
     assert triangles(predicted("gpipe", ranks=1)) == []
 
 
-def test_formulas_are_one_for_each_stretch():
-    with pytest.raises(ValueError, match=r"rank 0 has 3 stretches \(work, idle, work\), not 2"):
+def test_formulas_are_one_for_each_period():
+    with pytest.raises(ValueError, match=r"rank 0 has 3 periods \(work, idle, work\), not 2"):
         busy_and_idle(predicted(), 0, ("mF", "mB"))
 
 

@@ -282,7 +282,7 @@ def test_a_number_that_another_process_has_meanwhile_is_not_killed(two, monkeypa
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_tensors_whose_bytes_are_not_all_they_are_are_refused(make):
     x = make()
-    with pytest.raises(TypeError, match="a rank can send home"):
+    with pytest.raises(TypeError, match="a rank can return only"):
         frames.encode([x])
 
 

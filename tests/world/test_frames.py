@@ -134,7 +134,7 @@ class Payload:
     ],
 )
 def test_anything_else_is_refused_by_name(value, name):
-    with pytest.raises(TypeError, match=f"a rank can send home .*, not .*({name})"):
+    with pytest.raises(TypeError, match=f"a rank can return only .*, not .*({name})"):
         frames.encode({"deep": [value]})
 
 

@@ -254,7 +254,7 @@ def test_results_of_a_foreign_type_are_refused(four):
         return threading.Lock() if comm.rank == 1 else 0
 
     with pytest.raises(
-        RankError, match="rank 1 failed: TypeError: a rank can send home .*, not _thread.lock"
+        RankError, match="rank 1 failed: TypeError: a rank can return only .*, not _thread.lock"
     ) as caught:
         four.run(foreign)
     assert caught.value.where == f"test_ranks.py:{foreign.__code__.co_firstlineno}"

@@ -197,7 +197,7 @@ def _machine(name, label, node, peak, memory, bandwidth, inside, across, device,
     known = {"node": network, "across": network, "latency": latency}
     known |= {field: device for field in ("peak", "memory", "bandwidth", "inside", "eight", "four", "host")}
     known["reported"] = REPORTED.get(name, "not known: as sold")
-    known["share"] = "not known: as programs of its time reach"
+    known["share"] = "not known: as reached by programs of its generation"
     known |= dict.fromkeys(("pod", "oversubscription"), "whoever builds the network decides; here it is one pod")
     return Machine(name, label, node, peak, memory, bandwidth, inside, across, _LATENCY, known, like=name, **more)
 

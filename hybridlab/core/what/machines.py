@@ -1,4 +1,4 @@
-"""A machine by its name in the catalog, or from a file that describes one.
+"""A machine, named in the catalog or described in a file.
 
     like = "h200"        # a machine of the catalog; fields that the file leaves out are as there
     share = 0.63         # of the peak, measured
@@ -22,7 +22,7 @@ POSITIVE = ("node", "peak", "memory", "bandwidth", "inside", "across")
 
 
 def machine_of(machine_or_name: str | Path | Machine) -> Machine:
-    """The machine with this name, or of this file; a `Machine` is returned unchanged.
+    """The machine with this name, or described in this file; a `Machine` is returned unchanged.
 
     machine_or_name  a `Machine`, its name in the catalog, or a TOML file
 

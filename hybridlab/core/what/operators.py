@@ -137,7 +137,7 @@ class Graph(NamedTuple):
 
 
 def shared(graph: Graph, rules: Rules, mesh: Mesh) -> Strategy:
-    """The strategy of one table of rules.
+    """The strategy that one table of rules gives.
 
     raises  ValueError in one sentence if the table is illegal, with the names of the rule and the tensor
 

@@ -100,7 +100,7 @@ def _spans(timeline: "Timeline") -> list[dict]:
 
 
 def _arrows(timeline: "Timeline") -> list[dict]:
-    """From the begin of every send to the end of its receive."""
+    """From the start of every send to the end of its receive."""
     to_us, starts, flow = _scale(timeline), _starts(timeline), timeline.flow
     sends, receives = messages(flow, timeline.lane)
     found = []

@@ -44,7 +44,7 @@ def causes(predicted: "Timeline", real: "Timeline") -> dict[str, float]:
 
 
 def longest(timeline: "Timeline") -> float:
-    """The length of the longest path through a timeline's program, at its own times, if messages took no time."""
+    """The length of the longest path through a timeline's program: actions take their own times, messages none."""
     path = _Paths(timeline)
     return path.length(path.times(timeline))
 

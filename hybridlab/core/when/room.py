@@ -79,7 +79,7 @@ class Room:
 
 
 def stays(flow: "Flow", room: Room) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(first, last, weight) of everything that is held on some rank: from the begin of one action to another's end."""
+    """(first, last, weight) of everything that is held on some rank: from the start of one action to another's end."""
     weights = room.weights(flow)
     value = np.concatenate([flow.makes.values, flow.takes.values])
     action = np.concatenate([flow.makes.owners, flow.takes.owners])

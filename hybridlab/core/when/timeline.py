@@ -105,7 +105,7 @@ class Timeline:
 
     @property
     def length(self) -> float:
-        """From the first begin to the last end of the typical step, in `unit`s."""
+        """The time from the first start to the last end in the typical step, in `unit`s."""
         return float(self.end[self.typical].max(initial=0) * self.tick)
 
     @cached_property
@@ -133,8 +133,8 @@ class Timeline:
 
     @property
     def bubble_span(self) -> float:
-        """The zero-bubble papers' measure: idle time of the rank with the longest span, over that span, from its first
-        to its last compute action.
+        """The zero-bubble papers' measure: idle time divided by the span, for the rank with the longest span. The span
+        goes from the rank's first to its last compute action.
         """
         worst = (0, 0)
         for rank, (a, b) in enumerate(zip(self.flow.program, self.flow.program[1:])):

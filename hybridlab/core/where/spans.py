@@ -92,7 +92,7 @@ class Sight(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Dims by their names: the outputs along `made` see the positions along `of` that the sight gives.
+    """A sight with the names of its dims: outputs along `made` depend on the positions along `of` that the sight gives.
 
     If there are as many outputs as inputs, both dims may have one name.
     """

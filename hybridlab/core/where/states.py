@@ -79,7 +79,7 @@ def used(dims: str, choice: tuple[str, ...]) -> State:
 
 
 def made(dims: str, choice: tuple[str, ...]) -> State:
-    """The state of an operator's result: a dim that is cut and is not in the result has been summed in parts.
+    """The state of an operator's result: if a cut dim is not in the result, each rank has a partial sum.
 
     >>> made("BTF", ("B", "D"))
     ('V:B', 'P')
@@ -110,7 +110,7 @@ def cutters(state: State, mesh: Mesh) -> Rules:
 
 
 def renamed(state: State, dims: str, called: str) -> State:
-    """The same state with other names for the dims, place by place.
+    """The same state with other names for the dims, position by position.
 
     >>> renamed(("V:T", "I"), "BTD", "BSD")
     ('V:S', 'I')

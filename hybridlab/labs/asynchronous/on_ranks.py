@@ -26,8 +26,8 @@ def _train(comm, job):
 
 
 def from_replays(microbatches: int = 8, **more) -> tuple[dict[str, float], dict[str, float]]:
-    """How far a PipeDream run on ranks is from three replays, with stashing and without: the largest difference of
-    their losses.
+    """The largest difference between the losses of PipeDream on ranks and those of each of three replays, for runs with
+    and without stashing.
 
     A replay computes every gradient on one process, with one version per stage: that of the forward; that of the
     backward, which is the newest; or the same on all stages.

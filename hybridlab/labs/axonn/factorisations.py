@@ -17,7 +17,7 @@ SMALL = Shape(layers=2, width=24, heads=8, context=8)  # a GPT that every grid o
 
 
 class Grid(NamedTuple):
-    """A grid: x cuts the width, y (our tp) heads and hidden units, z shares weights out, and of all that are copies."""
+    """A grid: x cuts the width, y (our tp) heads and hidden units, and z shards weights; `copies` of all this."""
 
     x: int
     y: int

@@ -8,6 +8,6 @@ from hybridlab.lazily import room
 # names that the notebook uses
 __getattr__, __all__ = room(
     __name__,
-    {"given": "GIVEN STAND_IN agreement beside_the_dry_run bills chosen defended foreseen_bytes played pipeline plans"},
+    {"given": "BASELINE GIVEN agreement beside_the_dry_run bills chosen defended foreseen_bytes played pipeline plans"},
     "rubric",
 )

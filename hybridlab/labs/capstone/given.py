@@ -64,7 +64,7 @@ class Given(NamedTuple):
 
 ASSUMED = {"software": "megatron-2021", "fit": FITTED, "fused": True}
 GIVEN = Given("llama3-70b", "h100", gpus=256, batch=1024, tokens=400e9, days=21, room=72e9, zero=1, assumed=ASSUMED)
-STAND_IN = Plan(p=8, t=8, d=4, zero=1, sequence=True, fused=True)  # legal, and too slow
+BASELINE = Plan(p=8, t=8, d=4, zero=1, sequence=True, fused=True)  # legal, and too slow
 
 
 @cache
@@ -75,14 +75,14 @@ def plans() -> Planned:
 
 
 def chosen(mine: dict | None) -> Choice:
-    """A plan with its time and memory; the stand-in if there is none yet.
+    """A plan with its time and memory; the baseline plan if there is none yet.
 
     raises  ValueError when the plan is not legal, or does not use all devices
 
     >>> print(chosen(None).plan)
     p=8 t=8 d=4 b=1, ZeRO 1, sequence parallel, fused attention
     """
-    one = STAND_IN if mine is None else named({"fused": True} | mine)
+    one = BASELINE if mine is None else named({"fused": True} | mine)
     if one.devices != GIVEN.gpus:
         raise ValueError(
             f"the product of its sizes is {one.devices}, but there are {GIVEN.gpus} devices: give sizes whose product "

@@ -4,7 +4,7 @@ import re
 from functools import partial
 from itertools import product
 
-from hybridlab.labs.capstone.given import GIVEN, STAND_IN, chosen, foreseen_bytes, plans, played
+from hybridlab.labs.capstone.given import BASELINE, GIVEN, chosen, foreseen_bytes, plans, played
 from hybridlab.labs.exercises.task import Number, Task, Verdict
 from hybridlab.predict.plans.bytes_of_rank import SUM, layers_at, weights_at
 from hybridlab.predict.plans.plan import check_plan, named
@@ -90,14 +90,14 @@ def _rivals(answer) -> Verdict:
 
 
 def gap_of_gradients() -> float:
-    """GB by which the stand-in's gradients in the dry run exceed the formula's: sums are in single precision, and the
-    formula counts two bytes for each weight."""
-    weights = weights_at(GIVEN.shape, STAND_IN, layers_at(GIVEN.shape, STAND_IN, 0))
+    """GB by which the baseline plan's gradients in the dry run exceed the formula's: sums are in single precision, and
+    the formula counts two bytes for each weight."""
+    weights = weights_at(GIVEN.shape, BASELINE, layers_at(GIVEN.shape, BASELINE, 0))
     return SUM * sum(weights) / 1e9 - chosen(None).memory.gradients / 1e9
 
 
 def crossing() -> float:
-    """Bytes that all ranks of the stand-in, scaled, send between stages in a step, in 16-bit numbers."""
+    """Bytes that all ranks of the scaled-down baseline plan send between stages in a step, in 16-bit numbers."""
     small = chosen(None).scaled().plan
     return foreseen_bytes(chosen(None))["messages"] * small.t * small.d
 
@@ -191,7 +191,7 @@ TASKS: dict[str, Task] = {
         f"{GIVEN.room / 1e9:.0f} GB on a device, and at most ZeRO {GIVEN.zero}.",
         _plan,
         (
-            "Which terms of the stand-in are large, and which size makes each of them small?",
+            "Which terms of the baseline plan are large, and which size makes each of them small?",
             "With a smaller t GEMMs are larger and fewer bytes are sent along tp, but more memory is needed. What else "
             "saves memory?",
             "t = 4, p = 4 or 8, the rest copies; sequence parallelism and ZeRO 1; b = 1.",
@@ -228,7 +228,7 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "capstone.dry": task(
-        "For the stand-in's first rank, by how many GB are the gradients larger in the dry run than in the formula?",
+        "By how many GB are the gradients on the baseline plan's first rank larger in the dry run than in the formula?",
         Number(
             gap_of_gradients,
             "GB",
@@ -236,7 +236,7 @@ TASKS: dict[str, Task] = {
             slips=[(-gap_of_gradients(), "More, not less: the other way round.")],
         ),
         (
-            "Both numbers are in the stand-in's table, in the row of gradients.",
+            "Both numbers are in the baseline plan's table, in the row of gradients.",
             "The formula counts two bytes for each weight, but gradients are summed in single precision, in four.",
             "The difference equals the formula's number.",
         ),
@@ -245,8 +245,8 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "capstone.crossing": task(
-        "How many bytes do all ranks of the scaled stand-in together send between stages in a step, with numbers of "
-        "two bytes?",
+        "How many bytes do all ranks of the scaled-down baseline plan together send between stages in a step, with "
+        "numbers of two bytes?",
         Number(
             crossing,
             "bytes",

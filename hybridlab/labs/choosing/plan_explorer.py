@@ -66,7 +66,7 @@ class PlanExplorer(anywidget.AnyWidget):
         self._show()
 
     def _show(self):
-        """The map of the present choices, and the timeline of its best plan."""
+        """Draw the map of the current choices, and the timeline of its best plan."""
         try:
             self.planned = self._plan()
         except ValueError as error:

@@ -34,7 +34,7 @@ SQUARE_LEFT, SQUARE_TOP, BARS = 150, 220, 560
 
 
 def dependence(context: int = 12) -> Still:
-    """For parts of a block, the positions of its input on which each position of its output depends.
+    """For parts of a block, and for every position of the output: the input positions on which it depends.
 
     It is found by experiment: each position of the input is changed, and the outputs that change are dark.
     """

@@ -109,7 +109,7 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
     ),
     "context.ring": Solution(
         RING,
-        "Each step first starts the messages with the next keys, then computes with the present keys, then waits. The "
+        "Each step first starts the messages with the next keys, then computes with the current keys, then waits. The "
         "last step sends nothing.",
         (
             (RING.but("source <= comm.rank", "True"), "which come after all of its queries"),

@@ -199,7 +199,9 @@ UNUSED = "blocks.2.mlp.up.bias"
 
 
 def launched_inside(pool, form: str = "each") -> list[tuple[int, int]]:
-    """(all-reduces posted during the backward, all of them) of each rank, in a step with a weight unused on rank 1."""
+    """For each rank, (number of all-reduces posted during the backward, number of all-reduces), in a step in which
+    rank 1 does not use one of the weights.
+    """
     return pool.run(_launched_inside, job(form))
 
 

@@ -41,7 +41,7 @@ class Model(NamedTuple):
         return _packed(self.layout, other if other == ALL else min(first, other), other)
 
     def sums(self, first: float, other: float, link: Link = LINK, early: bool = True) -> Overlap:
-        """The all-reduces and the backward, for buckets of these bytes; with 0 bytes every gradient is alone."""
+        """The all-reduces and the backward, for buckets of these sizes in bytes; size 0: each gradient alone."""
         return overlap(self.packed(first, other), self.made, link, early=early)
 
     def grouped(self, groups) -> Layout:

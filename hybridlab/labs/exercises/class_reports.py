@@ -65,7 +65,9 @@ def write_csv(path: str | Path, rows: Sequence[Row], tasks: Sequence[str]):
     try:
         Path(path).write_text(as_csv(rows, tasks), encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"csv={str(path)!r} is invalid: {error.strerror}. Name a file in a folder to write.") from None
+        raise ValueError(
+            f"csv={str(path)!r} is invalid: {error.strerror}. Name a file in a folder that you can write to."
+        ) from None
 
 
 def _cell(text: str) -> str:
@@ -89,7 +91,9 @@ def write_pages(folder: str | Path, rows: Sequence[Row], tasks: Sequence[str]) -
         for file, text in files:
             file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"feedback={str(folder)!r} is invalid: {error.strerror}. Name a folder to write.") from None
+        raise ValueError(
+            f"feedback={str(folder)!r} is invalid: {error.strerror}. Name a folder that you can write to."
+        ) from None
     return [file for file, _ in files]
 
 

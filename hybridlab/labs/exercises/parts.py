@@ -100,7 +100,7 @@ class Parts:
         )
 
     def _with_defaults(self, found: Definition, outside: dict) -> str:
-        """The text of a function, with the present values of its defaults: their expressions may give others now."""
+        """The text of a function, with the current values of its defaults: their expressions may give others now."""
         node = next(one for one in ast.walk(ast.parse(found.text)) if isinstance(one, DEFS | ast.Lambda | ast.ClassDef))
         if isinstance(node, ast.ClassDef):
             return found.text

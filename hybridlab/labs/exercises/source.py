@@ -18,7 +18,8 @@ from hybridlab.labs.exercises.words import a_kind
 
 @dataclass(frozen=True)
 class Source:
-    """Text that, run on its own, defines what `name` says: a function, or an attribute of a class, as in "F.apply"."""
+    """Source text that, run alone, defines the object called `name`: a function, or an attribute of a class such as
+    "F.apply"."""
 
     text: str
     name: str

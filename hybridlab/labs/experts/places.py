@@ -105,7 +105,8 @@ def traded_still(tp: int, exponent: str) -> Still:
 
 
 def moved(report: Report, mesh: Mesh) -> list[tuple[str, int, int, int]]:
-    """(along, bytes counted, by the formula, of these what one rank sends to others) of a report's all-to-alls."""
+    """For each all-to-all of a report, (its axis, the bytes counted, the bytes by the formula, the bytes that one rank
+    sends to others)."""
     rows = []
     for (_, axis, op), (counted, formula) in report.axes.items():
         if op == "all_to_all":

@@ -104,8 +104,8 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "experts.clinic": Solution(
         MENDED,
-        "The tokens of all ranks along ep came to the expert, so its gradient is a sum over them; it is divided by as "
-        "many ranks as every other one.",
+        "The tokens of all ranks along ep came to the expert, so its gradient is a sum over them; it is divided by "
+        "the same number of ranks as all others.",
         (
             (MENDED.but('"b", mended', '"a", mended'), "sums over fewer tokens"),
             (MENDED.but('"b", mended', '"c", mended'), "different experts would be mixed"),

@@ -34,7 +34,7 @@ def _run(ranks, microbatches, forward):
 
 
 def speeds(real: dict[tuple[int, int], hl.Timeline]) -> Speeds:
-    """Microbatches per second, in units of the reference's."""
+    """Microbatches per second, divided by those of the reference."""
     rate = {(m, n): m / t.length for (m, n), t in real.items()}
     return {key: one / rate[REFERENCE] for key, one in rate.items()}
 
@@ -120,7 +120,7 @@ def sizes(shape: hl.Shape, batch: int, ranks: int = 2) -> dict[int, hl.Timeline]
 
 
 def valley(real: dict[int, hl.Timeline]) -> Figure:
-    """The length of a step and the busy time in it, over the size of a microbatch; measured by `sizes`."""
+    """The length of a step, and its busy time, for each size of a microbatch; measured by `sizes`."""
     at = [math.log2(b) for b in real]
     step = [1e3 * t.length for t in real.values()]
     busy = [1e3 * sum(t.busy) / len(t.busy) for t in real.values()]

@@ -114,7 +114,7 @@ class RankGrid(ipywidgets.VBox):
         self.draw()
 
     def draw(self):
-        """Draw the present choices."""
+        """Draw the current choices."""
         chosen = {name: one.value for name, one in self.choices.items()}
         self.still = chosen_picture(**chosen)
         self._picture.value = self.still.svg
@@ -163,7 +163,7 @@ def curves(losses: dict[str, list[float]], first: dict[str, int] | None = None):
 
 
 def proof(report) -> str:
-    """A report of `hl.check` without the last digits of its gap, which another processor may round otherwise."""
+    """A report of `hl.check` without the last digits of its gap, since other processors may round them differently."""
     gap = "below 1e-11" if report.largest_gap < 1e-11 else f"{report.largest_gap:.0e}"
     verdict = f"{'equal' if report.ok else 'not equal'} to {report.reference}"
     rows = [f"{what}: {one:,} bytes counted, {other:,} by the formula" for what, (one, other) in report.bytes.items()]

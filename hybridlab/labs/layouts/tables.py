@@ -119,7 +119,7 @@ def work(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Table:
 
 
 def refused(graph: Graph, tables: list[Rules], mesh: Mesh) -> Table:
-    """Tables of rules, and why each is illegal."""
+    """Tables of rules, and the reason why each is illegal."""
     rows = []
     for rules in tables:
         try:

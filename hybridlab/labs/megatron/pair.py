@@ -26,8 +26,9 @@ PAIR = (  # dims: M rows of x, I inputs, F hidden units, O outputs
 
 
 class Step(NamedTuple):
-    """One step through the pair: a matmul with A or B, "gelu", or an arrow of `world.talk.typed`; and its input.
+    """One step of the pair, and the width of its input.
 
+    what   a matmul with A or B, "gelu", or an arrow of `world.talk.typed`
     width  of the full input tensor
     """
 

@@ -137,7 +137,7 @@ def _before_the_sum(answer) -> Verdict:
     missing = [name for name in CANDIDATES if name not in given and commutes(name)]
     if missing:
         return False, f"Right so far; {len(missing)} more may come before the sum."
-    return True, "These are linear. Every other operation must wait for the sum."
+    return True, "These are linear. All other operations must wait for the sum."
 
 
 def _sums(layers):

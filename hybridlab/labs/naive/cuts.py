@@ -58,7 +58,7 @@ def apart(one: hl.Timeline, other: hl.Timeline) -> float:
 
 
 def imbalance(times) -> float:
-    """The slowest stage over the mean of all stages: 1 where the cut is perfect.
+    """The time of the slowest stage divided by the mean of all stages: 1 if the cut is perfect.
 
     >>> imbalance([30, 50, 40])
     1.25

@@ -229,7 +229,7 @@ def _decades(values):
 
 
 def ridges() -> dict[str, float]:
-    """{machine of the catalog: FLOPs for each byte from which on arithmetic is the limit}.
+    """{machine of the catalog: the FLOPs per byte above which arithmetic is the limit}.
 
     >>> print(*(f"{name} {ridge:.0f}" for name, ridge in ridges().items() if name in ("a100", "h100", "b200")))
     a100 153 h100 295 b200 281

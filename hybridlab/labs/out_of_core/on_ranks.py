@@ -33,7 +33,7 @@ def capped(share: float | None = 0.5) -> Timeline:
 
 
 def held(timeline: Timeline, rank: int = 0) -> Figure:
-    """The bytes that a rank holds over a real step: by its schedule, and as its arena has counted."""
+    """The bytes that a rank holds during a real step: predicted from its schedule, and counted by its arena."""
     line = timeline.room.capacity / 1e3
     times, sizes = on_device(timeline)[rank]
     seen = [(time, size) for time, size in timeline.origin["held"][rank] if 0 <= time <= timeline.length]

@@ -130,7 +130,7 @@ def _gpipe(copy: int) -> Task:
                     "Nearly: after the last forward the memory is full of activations that are still being copied out, "
                     "so the first backward gets its activations late.",
                 ),
-                (in_core + 2 * copy, "Only the copy back is exposed; the copy out overlaps with another action."),
+                (in_core + 2 * copy, "Only the copy to the device is exposed; the other overlaps with another action."),
                 (
                     in_core + 16 * copy,
                     "Copies overlap with computation: there is one copy for each F and B, and one engine for each "
@@ -247,7 +247,7 @@ TASKS: dict[str, Task] = {
             "Two blocks fit: in the forward, the block that is computed and the one that is copied out; in the "
             "backward, the block that is computed and the one that is copied back. When has the copy out ended?",
             "after_forward(b): wait for the copies of b - 1 and give their memory back, then start those of b. "
-            "before_backward(b): wait for the copies of b, then take memory for b - 1 and start its copies back.",
+            "before_backward(b): wait for the copies of b, take memory for b - 1, and start copying it to the device.",
             "Use three dictionaries by block: here (tensors on the device), host (tensors on the host), moving (copies "
             "under way). Before the first backward, block last - 1 may still be on its way out: wait for it, then copy "
             "it back.",

@@ -155,7 +155,7 @@ def _run(engine, arena, link, blocks, x, g) -> str:
             told.append(f"{call}({block}): {link.bytes:,} bytes are on the device, but the arena has {arena.held:,}")
 
     def reached(block):
-        """The gradient of this block's output is there."""
+        """Called when the gradient of this block's output has arrived."""
         if block < last:
             link.done += 1
             look("after_backward", block + 1)

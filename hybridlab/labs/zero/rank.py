@@ -169,7 +169,7 @@ def _far(found, right) -> float:
 
 
 def play_program(comm, answer, case: clinic_case.Case) -> clinic_case.Did:
-    """On each rank: the program for one step, for two, and for all of them, each time from the first weights."""
+    """Run the program on this rank for one step, for two, and for all steps, each time from the initial weights."""
     before = len(comm.ledger)
     found = [_after(steps, comm, answer, case) for steps in range(1, clinic_case.STEPS + 1)]
     right = [flat(net(case.widths).parameters()), *_by_sgd(case)]

@@ -170,9 +170,8 @@ TASKS: dict[str, Task] = {
             "zero_bubble.rank:play",
             wrong,
             RUNS,
-            "One function executes F, I, W and B: the gradients agree with autograd, every GEMM comes at its place, "
-            "every gradient is "
-            "sent before the next action, and nothing is held after W.",
+            "One function executes F, I, W and B: gradients agree with autograd, the right action does every GEMM, "
+            "every gradient is sent before the next action, and nothing is held after W.",
         ),
         (
             "Start from the interpreter of notebook 12. For each layer, F must save the tensors that I and W need. "

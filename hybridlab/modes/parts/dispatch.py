@@ -98,7 +98,7 @@ def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[in
 
 
 def through(x_AD, counts_RE, experts, comm, owned: Sequence[int], axis: Axis = "ep"):
-    """The outputs of the experts for rows in the order of their experts, on whichever ranks these experts are.
+    """The outputs of the experts for rows that are sorted by expert; the experts may be on any rank.
 
     x_AD       rows in the order of their experts
     experts    those of this rank

@@ -49,7 +49,7 @@ def numbers(graph: Graph) -> dict[str, torch.Tensor]:
 
 
 def alone(graph: Graph, values: dict, steps: int) -> Iterator[tuple[float, dict[str, torch.Tensor]]]:
-    """(loss, gradients) of every step of SGD on one device, which changes the values."""
+    """(loss, gradients) of every step of SGD on one device; the steps change the values in place."""
     for _ in range(steps):
         loss = layouts.alone(graph, values)
         loss.backward()

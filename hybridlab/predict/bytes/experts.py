@@ -57,7 +57,7 @@ def held(shape: Shape) -> tuple[int, int]:
 
 
 def between(counts: Sequence[Sequence[int]] | np.ndarray, ways: int) -> np.ndarray:
-    """[from, to]: the number of pairs of a token and an expert that each rank sends to every other rank.
+    """[from, to]: the number of pairs of a token and an expert that each rank sends to each of the other ranks.
 
     The results return in the opposite direction. Pairs that stay on their rank count 0.
 

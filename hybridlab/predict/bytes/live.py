@@ -54,7 +54,7 @@ def peak_bytes(timeline: Timeline, weights: Bytes | None = None) -> list[float]:
 
 
 def on_device(timeline: Timeline, room: Room | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """on_device[rank]: (times, held): the amount on the rank's device from each time on, of the values that count.
+    """on_device[rank]: (times, held): the size of the counted values on the rank's device, from each of the times on.
 
     room  the size of each value, in bytes or activations; by default, the one given to the timeline
 

@@ -57,7 +57,7 @@ def predicted(shape: Shape, sequences: int, machine: Machine) -> Block:
 
 
 def share_of(seconds: float, shape: Shape, sequences: int, machine: Machine) -> float:
-    """The share of a machine's peak with which the model predicts these seconds of a block's forward and backward.
+    """The fraction of a machine's peak with which the model predicts these seconds of a block's forward and backward.
 
     More than 1 if the machine's other numbers make a block slower than it was.
 

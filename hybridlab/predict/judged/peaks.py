@@ -27,7 +27,7 @@ class Held(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Predicted over measured, minus one."""
+        """Predicted divided by measured, minus one."""
         return self.predicted / self.measured - 1
 
 

@@ -59,7 +59,7 @@ MOST = 1e7  # bytes of a config
 
 
 class Imported(NamedTuple):
-    """A shape, and what it leaves out."""
+    """A shape, and notes on the parts of the config that it leaves out."""
 
     shape: Shape
     notes: tuple[str, ...]

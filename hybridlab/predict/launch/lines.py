@@ -26,7 +26,7 @@ SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # --data-parallel-shardin
 
 
 class Rule(NamedTuple):
-    """A plan that is legal, but that a program cannot run.
+    """A reason why a program cannot run a legal plan.
 
     broken  a test of a plan and a model
     why     the sentence for it, after the program's name

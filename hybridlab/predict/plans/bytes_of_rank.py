@@ -2,7 +2,7 @@
 
 A collective counts its full tensor, as in ledgers.
 
-The rank is the first one of its stage: its coordinate is 0 along every other axis. Numbers have 16 bits, gradients 32.
+The rank is the first one of its stage: its coordinate is 0 along all other axes. Numbers have 16 bits, gradients 32.
 A plan does not determine everything, so three things are omitted: the padding of ZeRO's packs (`core.where.packs`), the
 number of all-gathers in stage 3, which depends on the schedule, and the skips between stages that are not neighbours.
 

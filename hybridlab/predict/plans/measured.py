@@ -49,7 +49,7 @@ def by_step(
     plan       that was run
     batch      sequences in the global batch
     seconds    of one step, measured
-    software   a name in SOFTWARE, or its terms; None: that of the machine's time
+    software   a name in SOFTWARE, or its terms; None: the machine's usual one
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
 
     A fraction above 1 means that the run did less work, or hid more time, than we assume for this software.

@@ -19,7 +19,7 @@ ZeRO 3's all-gathers, one for each forward and each backward of a microbatch; th
 the paper contradicts this (`papers.sc21.table_2`), so the predicted speed is an upper bound.
 
 Three numbers are fitted: the two fractions and the launch time. They are fitted only on the ten rows of table 1 of
-Narayanan et al. 2021, arXiv:2104.04473; every other prediction tests them.
+Narayanan et al. 2021, arXiv:2104.04473; all other predictions test them.
 
 Relatives: `predict.bytes.activations`, `predict.plans.arithmetic`, `predict.bytes.collectives`, notebooks 41 and 42.
 """

@@ -125,7 +125,7 @@ class Plan(NamedTuple):
         )
 
     def microbatches(self, batch: int) -> Amount:
-        """m = B/(b·d·ep), of one copy."""
+        """The microbatches of one copy: m = B/(b·d·ep)."""
         return batch // (self.b * self.d * self.ep)
 
     def near(self, axes: str, node: int) -> Amount:

@@ -238,7 +238,7 @@ def plan(
 
     model, machine  names in the catalog, or a Shape and a Machine;  gpus, batch  devices, and sequences in a batch
     fit        the three fitted numbers of a machine; None: those that published runs show, see `plans.usual`
-    software   overlap and fusion of the program: a name in SOFTWARE, or its terms; None: that of the machine's time
+    software   overlap and fusion of the program: a name in SOFTWARE, or its terms; None: the machine's usual one
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
     grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied by x=2 or more, or z
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more

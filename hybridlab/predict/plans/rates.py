@@ -30,11 +30,11 @@ class Near(NamedTuple):
     pod: int
 
     def first(self, count: Amount) -> "Near":
-        """The same for the first `ranks` ranks of the group."""
+        """The same for the first `count` ranks of the group."""
         return Near(*(np.minimum(one, count) for one in self))
 
     def every(self, stride: Amount, count: Amount) -> "Near":
-        """The same for every n-th rank of the group."""
+        """The same for a group of every n-th rank, n = `stride`."""
         return Near(*(np.clip(one // stride, 1, count) for one in self))
 
 

@@ -31,7 +31,8 @@ class Layer(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A stage: its layers, the number of machines with the same layers, and the stages inside each, one level below."""
+    """A stage: its layers, the number of machines that hold these layers, and the smaller stages inside each of these
+    machines."""
 
     layers: range
     replicas: int

@@ -1,7 +1,7 @@
-"""Usual: the assumptions about a machine: the programs of its time, and the fraction of its peak that its GEMMs reach.
+"""Usual: the assumptions about a machine: programs of its generation, and the fraction of its peak that GEMMs reach.
 
 A published run names its software and its kernels; a plan for a machine does not. For three machines, enough runs are
-published to know both. Every other machine uses the numbers of the machine with the nearest peak among these three.
+published to know both. All other machines use the numbers of the machine with the nearest peak among these three.
 
 Relatives: `predict.plans.trust`, the errors of predictions with these numbers; `predict.plans.measured`, numbers that
 are measured on a machine.

@@ -19,8 +19,8 @@ HERE = Link(5e-6, 1e-11)
 
 @dataclass(frozen=True)
 class Rated:
-    """A machine by its rates: a piece takes a launch, and then the time of its FLOPs or of its memory traffic, the
-    longer.
+    """A machine, described by its rates: a piece takes a launch, and then the longer of two times: that of its FLOPs
+    and that of its memory traffic.
 
     multiply  FLOP/s;  memory  bytes per second of reading and writing;  launch  seconds, for each kernel
     links     the links of each axis, or one for all;  word  bytes of a number
@@ -49,7 +49,7 @@ class Rated:
 
 @dataclass(frozen=True)
 class Measured:
-    """A machine by its measurements.
+    """A machine, described by its measurements.
 
     seconds  {piece: its time};  links  {(operation, axis): the fitted link};  word  bytes of a number
     """

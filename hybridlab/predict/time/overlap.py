@@ -76,7 +76,7 @@ class Tracks:
 def length(pieces: Sequence[Piece]) -> float:
     """The end of the last piece.
 
-    pieces  with their begin and end
+    pieces  with their start and end
     """
     return max((one.end for one in pieces), default=0.0)
 

@@ -56,7 +56,7 @@ def seconds(ways: int, matmul: float, hop: float, overlapped: bool = True) -> fl
 
 
 def least_width(rate: float, link: Link, width: int = 2) -> float:
-    """N, the local width of a matrix for which a hop takes as long as the matmul next to it; with more it is hidden.
+    """N, the local width of a matrix for which a hop takes as long as the matmul next to it; with more, it is hidden.
 
     rate   FLOP/s of the matmuls
     link   to the next rank; its latency is left out

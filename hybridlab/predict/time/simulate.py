@@ -189,7 +189,7 @@ class _Simulation:
         return dict(zip([*sends, *receives], [*receives, *sends]))
 
     def play(self):
-        """Process all events by time, at the same time by rank, and return (ready, begin, end)."""
+        """Process all events in order of time, with ties broken by rank, and return (ready, begin, end)."""
         while self.events:
             now = self.events[0][0]
             while self.events and self.events[0][0] == now:

@@ -1,4 +1,4 @@
-"""One layer: its parts in forward order, and each message at its place: above in the forward, below in the backward.
+"""One layer: its parts in forward order, and where each message is sent: above in the forward, below in the backward.
 
 Messages that carry weights or gradients are below everything, in the order of a step. Colours are those of the axes.
 """

@@ -1,6 +1,6 @@
 """Tiles: small images on ranks, one row per rank, in columns before and after an operation.
 
-A pixel with a larger number is darker. A slice of an image is drawn at its place in the full image.
+A pixel with a larger number is darker. A slice of an image is drawn at its position in the full image.
 """
 
 from collections.abc import Sequence

@@ -20,7 +20,7 @@ PAUSE = 0.1  # seconds between two pictures of a run
 
 
 class Growing:
-    """The timeline of a run that still goes on: the actions that its ranks have reported of the present step."""
+    """The timeline of a run that still goes on: the actions that its ranks have reported of the current step."""
 
     def __init__(self, schedule: Schedule):
         self.schedule = lower(schedule)
@@ -30,7 +30,7 @@ class Growing:
         self.step = -1
 
     def add(self, rank: int, event: dict) -> bool:
-        """Record an event that a rank reports; True when it was an action of the present step."""
+        """Record an event that a rank reports; True when it was an action of the current step."""
         if "index" not in event or event["step"] < self.step:
             return False
         if event["step"] > self.step:
@@ -42,7 +42,7 @@ class Growing:
 
     @property
     def done(self) -> int:
-        """How many actions of the present step have ended."""
+        """How many actions of the current step have ended."""
         return int((self.end > 0).sum()) if self.step >= 0 else 0
 
     @property

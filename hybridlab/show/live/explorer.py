@@ -106,7 +106,7 @@ class Explorer(anywidget.AnyWidget):
     """The widget of `explore`: its traits are the choices; `picture` and `problem` follow from them.
 
     timelines  those that are shown, from top to bottom
-    problem    a sentence that says why the present choice has no timeline, and the last picture stays; or ""
+    problem    a sentence that says why the current choice has no timeline, and the last picture stays; or ""
     fault      the error in the typed schedule: {"text", "begin", "end"}, or {}
     running    {"can", "on", "text"}: whether ranks may be started, whether they run, how far they are
     """
@@ -216,7 +216,7 @@ class Explorer(anywidget.AnyWidget):
         self._attempt.start()
 
     def stop(self) -> None:
-        """End the present run."""
+        """End the current run."""
         if self._attempt:
             self._attempt.stop()
             self._tell_running(on=True, text="stopping")

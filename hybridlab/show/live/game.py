@@ -145,7 +145,7 @@ class Game(anywidget.AnyWidget):
         self._attempt.start()
 
     def stop(self) -> None:
-        """End the present run."""
+        """End the current run."""
         if self._attempt:
             self._attempt.stop()
 
@@ -236,7 +236,7 @@ def lost(timeline: Timeline) -> float:
 
 
 def _when(timeline, rank):
-    """The last action of a rank in words: its begin and end, and how long the rank waits for it."""
+    """The last action of a rank in words: its start and end, and how long the rank waits for it."""
     a, b = timeline.flow.program[rank : rank + 2]
     last = timeline.span(timeline.typical, b - 1)
     free = float(timeline.end[timeline.typical, a : b - 1].max(initial=0) * timeline.tick)

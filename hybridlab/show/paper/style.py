@@ -148,7 +148,7 @@ def dashed(name: str) -> str:
 
 
 def ink_on(fill: str) -> str:
-    """White or black, for the better contrast on a fill.
+    """White or black: the one that contrasts better with a fill.
 
     >>> ink_on("#0072B2"), ink_on("#E69F00")
     ('#FFFFFF', '#000000')

@@ -57,7 +57,7 @@ class Cell(NamedTuple):
 
 
 def cells(planned: Planned) -> list[Cell]:
-    """A cell for each p that divides the layers and t that divides the heads, where p·t divides the devices.
+    """A cell for each pair (p, t): p divides the layers, t the heads, and p·t the devices.
 
     >>> from hybridlab.predict.plans.planner import plan
     >>> some = cells(plan("gpt-161b", "a100", gpus=64, batch=128, zero=0, recompute="full"))

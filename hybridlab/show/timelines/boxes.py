@@ -81,7 +81,7 @@ class _Laid:
         self.parts, self.lanes, self.headings, self.captions, self.looks = [], [], [], [], {}
         self.room = SMALL_ROOM if columns else ROOM
         self.scales, self.rulings, self.placed, self.told = [], [], [], []
-        self.column, self.top, self.bottom = [], 0.0, 0.0  # the column of each part; the edges of the present row
+        self.column, self.top, self.bottom = [], 0.0, 0.0  # the column of each part; the edges of the current row
 
     def add(self, panel, name, place):
         """Add a panel: its heading, rulers and lanes."""

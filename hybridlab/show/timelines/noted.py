@@ -9,13 +9,13 @@ from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.notes import Brace, Note, lines
 
 ROOM, SMALL_ROOM = 1.5, 2.1  # lane heights, above a lane or below it: the brace, and two lines of text
-TALL, INSET, APART = 10, 1.5, 10  # pixels: height of a brace; from its ends to those of its stretch; between two texts
+TALL, INSET, APART = 10, 1.5, 10  # pixels: height of a brace; from its ends to those of its period; between two texts
 LEADING = 1.15  # lines of text, in heights of their letters
 PX = STYLE["pixels"]
 
 
 class Placed(NamedTuple):
-    """A note in a picture: its stretch in drawn time, its edge of the lane, and whether it is above that edge.
+    """A note in a picture: its period in drawn time, its edge of the lane, and whether it is above that edge.
 
     lines    its text
     outline  the corners of the line around its slots; empty for a brace
@@ -124,7 +124,7 @@ def _corners(slots, tops):
 
 
 def _curly(note, time_px, lane_px):
-    """A curly brace over the note's stretch, its tip away from the lane."""
+    """A curly brace over the note's period, its tip away from the lane."""
     x0, x1 = note.x0 * time_px + INSET, note.x1 * time_px - INSET
     middle, half = (x0 + x1) / 2, TALL / 2
     q = min(half, max(x1 - x0, 0) / 4)

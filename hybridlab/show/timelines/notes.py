@@ -1,4 +1,4 @@
-"""Notes: annotations of a timeline: braces over a stretch of one rank's time, outlines around idle time.
+"""Notes: annotations of a timeline: braces over a period of one rank, outlines around idle time.
 
 A note belongs to one timeline and has times in its `unit`s. The functions here read these times from the timeline, so a
 picture never shows other numbers than its timeline; formulas come from the caller.
@@ -31,7 +31,7 @@ class Brace(NamedTuple):
 
     @property
     def length(self) -> float:
-        """The length of the stretch, in the timeline's `unit`s."""
+        """The length of the marked period, in the timeline's `unit`s."""
         return self.end - self.begin
 
     @property
@@ -71,7 +71,7 @@ def fill_work_drain(timeline: Timeline, rank: int = -1, formulas: Sequence[str] 
     """Three braces over a rank's time: before its first action, from there to the end of its last, and after it.
 
     timeline  the drawn timeline
-    rank      -1: the last;  formulas  for the three, in this order; a stretch without length has no brace
+    rank      -1: the last;  formulas  for the three, in this order; a period without length has no brace
 
     >>> from hybridlab.predict.time.costs import Costs
     >>> from hybridlab.predict.time.simulate import simulate
@@ -83,18 +83,18 @@ def fill_work_drain(timeline: Timeline, rank: int = -1, formulas: Sequence[str] 
     rank = rank % timeline.schedule.ranks
     first, last = _spans_of_ranks(timeline)[rank]
     edges = (0.0, first, last, timeline.length)
-    stretches = zip((START, "work", END), formulas, edges, edges[1:], strict=False)
-    return [Brace(timeline, rank, a, b, name, formula) for name, formula, a, b in stretches if b > a]
+    periods = zip((START, "work", END), formulas, edges, edges[1:], strict=False)
+    return [Brace(timeline, rank, a, b, name, formula) for name, formula, a, b in periods if b > a]
 
 
 def busy_and_idle(timeline: Timeline, rank: int = 0, formulas: Sequence[str] = ()) -> list[Brace]:
-    """Braces over every busy stretch of a rank and over every pause.
+    """Braces over every busy period of a rank and over every pause.
 
     timeline  the drawn timeline
-    rank      the rank whose stretches are marked
-    formulas  one for each stretch, from left to right, or none
+    rank      the rank whose periods are marked
+    formulas  one for each period, from left to right, or none
 
-    raises  ValueError if the number of formulas differs from the number of stretches
+    raises  ValueError if the number of formulas differs from the number of periods
 
     >>> from hybridlab.predict.time.costs import Costs
     >>> from hybridlab.predict.time.simulate import simulate
@@ -113,7 +113,7 @@ def busy_and_idle(timeline: Timeline, rank: int = 0, formulas: Sequence[str] = (
     if formulas and len(formulas) != len(named):
         names = ", ".join(name for name, _, _ in named)
         raise ValueError(
-            f"rank {rank} has {len(named)} stretches ({names}), not {len(formulas)}: give one formula for each"
+            f"rank {rank} has {len(named)} periods ({names}), not {len(formulas)}: give one formula for each"
         )
     formulas = formulas or [""] * len(named)
     return [Brace(timeline, rank, a, b, name, formula) for (name, a, b), formula in zip(named, formulas)]

@@ -37,7 +37,7 @@ from hybridlab.show.timelines.needs import needs
 from hybridlab.show.timelines.spans import is_measured
 
 MEASURES = (  # property of a timeline, its short name, its definition
-    ("bubble_fraction", "idle / total", "idle time over the time of all ranks from the first begin to the last end"),
+    ("bubble_fraction", "idle / total", "idle time over the time of all ranks from the first start to the last end"),
     ("bubble_overhead", "idle / ideal", "idle time over compute time; the lectures' bubble"),
     ("bubble_span", "idle / span", "idle time over span, of the rank with the longest span; zero-bubble papers"),
 )

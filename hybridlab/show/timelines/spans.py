@@ -2,8 +2,8 @@
 used.
 
 x is time, y counts lane heights downwards from the top of the rank's lane. Messages have half a lane under it; below
-them copies to the host and copies back have half a lane each. A bar ends when the transfer ends. From there a thin line
-leads to the action that takes the message.
+them copies to the host and copies to the device have half a lane each. A bar ends when the transfer ends. From there
+a thin line leads to the action that takes the message.
 """
 
 import numpy as np
@@ -62,9 +62,9 @@ def columns(timeline: Timeline, scale: float, tops: np.ndarray, looks: dict) -> 
 
 
 def waiting(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
-    """(RECVs whose message has arrived and waits, the begin in ticks of the first action that takes it).
+    """(RECVs whose message has arrived and waits, the start in ticks of the first action that takes it).
 
-    It is computed only from the message's end and the begin of the actions that take it.
+    It is computed only from the message's end and the start of the actions that take it.
 
     >>> from hybridlab.predict.time.costs import Costs
     >>> from hybridlab.predict.time.simulate import simulate

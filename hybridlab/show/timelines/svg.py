@@ -1,6 +1,6 @@
 """The static twin: a picture as SVG, which shows without a kernel, without JavaScript, on paper and on GitHub.
 
-It is drawn from the same boxes as every other picture. It has explicit colours and a light background, so that it is
+It is drawn from the same boxes as all other pictures. It has explicit colours and a light background, so that it is
 readable on a dark page too. The same timelines always give the same text.
 """
 

@@ -73,7 +73,7 @@ class Text:
 
     @functools.cached_property
     def places(self) -> np.ndarray:
-        """For each of the 256 bytes its rank by frequency; the most frequent has 0."""
+        """For each of the 256 bytes, its number in the order of frequency; the most frequent byte has 0."""
         return np.argsort(-np.bincount(self.train, minlength=256), kind="stable").argsort()
 
 
@@ -91,7 +91,7 @@ class Spread:
 
     English uses a third of the 256 bytes, and none of the upper half: a rank with only those tokens would contribute
     nothing, right or wrong. Here the most frequent letters are the tokens next to the borders of even cuts, into up to
-    `MOST_PARTS` parts. Every other sequence goes through all tokens in order. (With only such sequences, the gradients
+    `MOST_PARTS` parts. All other sequences go through all tokens in order. (With only such sequences, the gradients
     would nearly cancel and leave noise.)
     """
 
@@ -115,7 +115,7 @@ class Spread:
         return tuple(self._spread(read, through, seed, what) for what, read in enumerate(letters))
 
     def _spread(self, letters, through, *seed):
-        """Letters of a text as tokens; in every other row tokens in order, starting with those next to borders."""
+        """Letters of a text as tokens; in all other rows tokens in order, starting with those next to borders."""
         borders = {first for parts in range(1, MOST_PARTS + 1) for first, _ in even(self.vocabulary, parts)}
         beside = np.unique([(first + one) % self.vocabulary for first in borders for one in (-1, 0)])
         others = np.setdiff1d(np.arange(self.vocabulary), beside)

@@ -114,7 +114,7 @@ class Alive(TorchDispatchMode):
             self._grown(size)
 
     def tick(self) -> int:
-        """A moment between two operations, numbered like them: storages that the last one released are gone.
+        """The number of a moment between two operations, after the storages that the last operation released are freed.
 
         >>> alive = Alive("cpu")
         >>> alive.tick(), alive.tick()

@@ -1,4 +1,4 @@
-"""One layer of a job: the messages of its forward and backward, each at its place, from the ledger of a dry run.
+"""One layer of a job: the messages of its forward and backward, from the ledger of a dry run.
 
 The layer is a stage alone, so its packs of gradients and its pipeline messages are its own: each rank has five stages
 of one layer, and the middle one is neither the first nor the last of the model. Every module with weights notes when
@@ -63,7 +63,7 @@ class Notes:
         self.marks.append(Mark(len(self.ledger), self.phase, place))
 
     def listen(self, module: nn.Module):
-        """Note the begin and the end of each part of a stage, in both directions."""
+        """Note the start and the end of each part of a stage, in both directions."""
         for name, part in module.named_modules():
             if next(part.parameters(recurse=False), None) is not None:
                 self._listen(name.rpartition(".")[2], part)
@@ -167,7 +167,7 @@ class Noted(Dry):
 
 @spelled(asked.of_a_layer, positional=1, **AS_ON_GPUS)
 def dry_layer(*, rank: int = 0, **given) -> Layer:
-    """One transformer layer of a job on one rank, with each message at its place, from the ledger of a dry run.
+    """One transformer layer of a job on one rank, and its messages, from the ledger of a dry run.
 
     {arguments}
     rank  the rank, of all ranks of the mesh

@@ -121,7 +121,7 @@ def _by_action(trainer: Dry, before: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _times(job: Job, trainer: Dry, timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
-    """The begin and end of each action; work after the schedule counts at its end."""
+    """The start and end of each action; work after the schedule counts at its end."""
     seat = trainer.line.index(trainer.comm.rank)
     mine = np.flatnonzero((timeline.flow.rank == seat) & (timeline.lane == COMPUTE))
     length, behind = timeline.length, len(trainer.work.marks) - job.accumulate * len(mine)

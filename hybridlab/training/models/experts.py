@@ -141,7 +141,7 @@ class Pushed(torch.autograd.Function):
 
 
 def with_room(chosen_BTC, experts: int, slots: int):
-    """Choices, of which each expert takes `slots` per sequence, first choices first; the others become `experts`.
+    """Choices: each expert accepts `slots` per sequence, first choices first; the rejected ones become `experts`.
 
     >>> with_room(torch.tensor([[[0, 1], [0, 1], [1, 0]]]), experts=2, slots=2).tolist()
     [[[0, 1], [0, 2], [1, 2]]]

@@ -63,6 +63,7 @@ def refuse_changes(module, before: dict[str, torch.Tensor]):
                 "the clamped or normalized value in the forward instead"
             )
         raise ValueError(
-            f"a forward changes the buffer {name} of {layer}, which microbatches and replicas would each change "
-            "differently: use hybridlab.training.models.batch_norm.BatchNorm, or count in a tally, as BatchNorm does"
+            f"a forward changes the buffer {name} of {layer}, and each microbatch and replica would change it "
+            "differently: use hybridlab.training.models.batch_norm.BatchNorm, or add up the changes in a tally, as "
+            "BatchNorm does"
         )

@@ -136,7 +136,7 @@ def heard(base: nn.Module, blocks: str, number: int, inputs) -> list:
 
 
 def tensors_of(calls: list) -> list[torch.Tensor]:
-    """The tensors sent between blocks: the first block's input, then every other tensor given to any block, once."""
+    """The tensors sent between blocks: the first block's input, then all other tensors given to blocks, once each."""
     found = {id(calls[0][0]): calls[0][0]}
     changed = {id(x) for x, *_ in calls[1:]}
     for _, args, named, _ in calls:

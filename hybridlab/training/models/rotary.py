@@ -15,7 +15,7 @@ BASE = 10_000  # the first pair turns by 1 radian per position, the last by litt
 
 
 class Rotary(nn.Module, Positions):
-    """Rotates each pair of features of a head by an angle proportional to the position; each pair has another speed.
+    """Rotates each pair of features of a head by an angle proportional to the position; the speeds of pairs differ.
 
     A query and a key then match by their distance, not by their absolute positions. The pairs are (0, 1), (2, 3), ….
 

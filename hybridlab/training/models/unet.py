@@ -26,7 +26,7 @@ from hybridlab.training.models.layered import Layered
 
 
 class Rise(nn.Module):
-    """From the height below to this one: every pixel becomes 2×2, the skip's channels join, then a convolution.
+    """From the smaller size to this one: each pixel becomes 2×2, the skip's channels are joined, then a convolution.
 
     below, skipped, leave  the number of channels from below, from the skip, and in the output
     """
@@ -40,7 +40,7 @@ class Rise(nn.Module):
 
 
 class UNet(Layered):
-    """Ten layers on three heights, with two skips: from 8×8 noisy pixels to the same number of clean ones.
+    """Ten layers at three image sizes, with two skips; the input has 8×8 noisy pixels, the output 8×8 clean pixels.
 
     >>> UNet()(torch.zeros(3, 1, 8, 8)).shape
     torch.Size([3, 1, 8, 8])

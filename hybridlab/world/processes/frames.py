@@ -185,7 +185,7 @@ def _encode(value, buffers):
         dtype = str(value.dtype).removeprefix("torch.")
         return {"tensor": [dtype, list(value.shape), _place(buffers, _tensor_bytes(torch, value))]}
     raise TypeError(
-        "a rank can send home numbers, text, lists, tuples, dicts, numpy arrays and dense torch tensors, "
+        "a rank can return only numbers, text, lists, tuples, dicts, numpy arrays and dense torch tensors, "
         f"not {_name(value)}: return its parts instead"
     )
 

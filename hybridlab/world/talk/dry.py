@@ -28,7 +28,7 @@ class Nobody:
 
     @staticmethod
     def all_gather(room, mine, *_, **__):
-        """The value of this rank, as if from all ranks."""
+        """This rank's value, repeated as if every rank had sent it."""
         if not room.is_meta:
             room.view(-1, len(mine)).copy_(mine)
 

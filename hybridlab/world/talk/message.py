@@ -194,5 +194,5 @@ def settle(arrived, x):
 
 
 def twin(x, dtype: torch.dtype | None = None):
-    """A buffer for x on the host; pinned if x is on a GPU, which then copies by itself, several times as fast."""
+    """A buffer for x on the host; pinned if x is on a GPU: then the GPU copies, several times as fast."""
     return torch.empty(x.shape, dtype=dtype or x.dtype, pin_memory=x.is_cuda)

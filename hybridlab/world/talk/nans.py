@@ -21,7 +21,7 @@ class First(NamedTuple):
 
 
 class Unwatched:
-    """No watch. A tensor's name is given as a function, `what`, which is called only when the name is needed."""
+    """Watches nothing. A tensor's name is given as a function, `what`, which is called only when the name is needed."""
 
     def made(self, what, x):
         """A tensor that this rank has computed."""

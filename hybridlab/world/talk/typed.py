@@ -57,7 +57,7 @@ WHOLE = Parts()
 
 
 def enter(comm, x, axis):
-    """x, the same everywhere, before different work on each rank: no message forward, an all-reduce backward.
+    """x unchanged, for ranks that then do different work with it: no message forward, an all-reduce backward.
 
     comm  the communicator of this rank
     axis  of the mesh, along which the ranks are
