@@ -10,7 +10,7 @@ from hybridlab.modes.products import matmul
 from hybridlab.modes.products.channel_splits import SplitConv
 from hybridlab.modes.products.grid_layer import GridChain, Product
 from hybridlab.modes.tensor_parallel import RowParallel
-from hybridlab.modes.zero import Sharded
+from hybridlab.modes.parts.sharded import Sharded
 
 __all__ = [
     "CrossEntropy",

@@ -54,6 +54,7 @@ class Replicated:
     """
 
     nans = UNWATCHED  # the watch for the first tensor with a nan
+    beside: dict = {}  # {pack: weights that a rank keeps between steps beside its shares}, see `modes.parts.two_levels`
 
     def __init__(self, comm, layout: Layout, stages: dict, named: dict, program, early, policy=AS_WEIGHTS):
         self.comm, self.layout, self.stages, self.named = comm, layout, stages, named
