@@ -68,7 +68,7 @@ class Sharded(Replicated):
         packed.
         """
         for one in self.sent.values():
-            one.message.wait()
+            one.arrive()
         return super().reduce(comm, action)
 
     def _started(self, pack, names, flat):
