@@ -85,7 +85,9 @@ class Zero(DataParallel):
             beside="zero",
         ),
         "two_levels": Option(
-            False, "with owners: shard the optimizer's state over all replicas, the weights among owners", beside="owners"
+            False,
+            "with owners: all replicas shard the optimizer's state, owners the weights",
+            beside="owners",
         ),
         "secondary": Option(
             0,
@@ -95,7 +97,9 @@ class Zero(DataParallel):
             beside="zero",
         ),
     }
-    factors = {"zero": ("0", "1", "2", "3", "1 of 2", "2 of 2", "3 of 2")}  # "of 2": hybrid, two owners
+    factors = {  # "of 2": hybrid, two owners; "twice": on two levels; "near 2": with second copies
+        "zero": (*"0123", *(f"{zero} of 2{levels}" for levels in ("", " twice") for zero in (1, 2, 3)), "3 near 2")
+    }
 
     def takes_part(self, mesh, chosen):
         return bool(chosen["zero"]) and not rests_on_hosts(chosen)

@@ -134,13 +134,8 @@ class Trainer:
 
     @property
     def alone(self) -> list[torch.Tensor]:
-        """The weights of this rank between steps that are in no module: versions, shards without another copy, and
-        those that are kept beside the shards."""
-        if not self.job.flushes:
-            return list(self.parameters.values())
-        alone = {param.name for param in self.layout.params if param.rest == 3 and param.groups == 1}
-        shards = [share for name, share in self.parameters.items() if name in alone]
-        return [*shards, *self.weights.beside.values()]
+        """The weights of this rank between steps that are in no module: versions, or what shards leave there."""
+        return self.weights.alone if self.job.flushes else list(self.parameters.values())
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:

@@ -290,7 +290,11 @@ def test_latents_have_their_flags():
 @pytest.mark.parametrize(
     "write, one, words",
     [
-        (megatron, Plan(x=2), "does not support the axis x or owners"),
+        (megatron, Plan(x=2), "does not support the axis x"),
+        (megatron, Plan(d=4, ep=2, zero=3, z=2), "lets all ranks along ep share weights"),
+        (megatron, Plan(d=4, zero=3, secondary=2), "keeps no second copy of the weights near"),
+        (torchtitan, Plan(d=4, zero=3, secondary=2), "keeps no second copy of the weights near"),
+        (torchtitan, Plan(d=4, zero=3, z=2, two_levels=True), "replicates the optimizer's state between groups"),
         (megatron, Plan(p=2, spread_head=True), "has no pieces of the head on all stages"),
         (torchtitan, Plan(p=2, spread_head=True), "has no pieces of the head on all stages"),
         (torchtitan, Plan(cp=4, attend=USP, ulysses=2), "has no flag to exchange heads inside a ring"),

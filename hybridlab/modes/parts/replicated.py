@@ -88,6 +88,12 @@ class Replicated:
         """A tensor copied from the device to the host, in another dtype."""
         return twin(x, dtype).copy_(x, non_blocking=True)
 
+    @property
+    def alone(self) -> list[torch.Tensor]:
+        """The weights between steps that are in no module: shards without another copy, and those beside shards."""
+        only = lambda param: param.rest == 3 and param.groups == 1
+        return [share for name, share in self.shares.items() if only(self.layout[name])] + [*self.beside.values()]
+
     @torch.no_grad()
     def publish(self):
         """Copy the updated weights to the device of the stages."""

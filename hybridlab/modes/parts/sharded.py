@@ -1,7 +1,7 @@
 """The weights of a rank, of which it keeps a shard between steps: gradients are reduce-scattered, weights are gathered.
 
-Relatives: `modes.zero`, the mode; `modes.parts.replicated`, the same without shards; `modes.parts.two_levels`, shards of
-shards.
+Relatives: `modes.zero`, the mode; `modes.parts.replicated`, the same without shards; `modes.parts.two_levels`, shards
+of shards.
 """
 
 import torch

@@ -4,8 +4,8 @@
 sharded once more, over the ranks with this part in all groups. Once a step, gradients are reduce-scattered inside the
 groups and then over them, and the updated shares are gathered over the groups. All other gathers stay inside.
 
-`Secondary`: weights are sharded over all owners. The first gather of a step leaves a second copy of them in each group of
-neighbours, a part on each rank, and all other gathers of the step read that copy.
+`Secondary`: weights are sharded over all owners. The first gather of a step leaves a second copy of them in each group
+of neighbours, a part on each rank, and all other gathers of the step read that copy.
 
 Source: `TwoLevels` is Megatron-FSDP's hybrid FSDP with a sharded optimizer (outer_dp_sharding_strategy="optim");
 `Secondary` is hpZ of ZeRO++, Wang et al. 2023, arXiv:2306.10209, section 3.2. Relatives: `modes.parts.sharded`, one
