@@ -235,7 +235,7 @@ def run(
     offload        keep the optimizer and its state in host memory
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
-    two_levels     with owners: shard the optimizer's state over all replicas, the weights among owners
+    two_levels     with owners: all replicas shard the optimizer's state, owners the weights
     secondary      with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but
                    the first
     attend         with cp: how keys and values reach the queries
@@ -384,7 +384,7 @@ def check(
     offload        keep the optimizer and its state in host memory
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
-    two_levels     with owners: shard the optimizer's state over all replicas, the weights among owners
+    two_levels     with owners: all replicas shard the optimizer's state, owners the weights
     secondary      with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but
                    the first
     attend         with cp: how keys and values reach the queries
@@ -534,7 +534,7 @@ def train(
     offload        keep the optimizer and its state in host memory
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
-    two_levels     with owners: shard the optimizer's state over all replicas, the weights among owners
+    two_levels     with owners: all replicas shard the optimizer's state, owners the weights
     secondary      with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but
                    the first
     attend         with cp: how keys and values reach the queries
@@ -696,7 +696,7 @@ def dry_run(
     offload        keep the optimizer and its state in host memory
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
-    two_levels     with owners: shard the optimizer's state over all replicas, the weights among owners
+    two_levels     with owners: all replicas shard the optimizer's state, owners the weights
     secondary      with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but
                    the first
     attend         with cp: how keys and values reach the queries
@@ -826,7 +826,7 @@ def dry_layer(
     offload        keep the optimizer and its state in host memory
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
-    two_levels     with owners: shard the optimizer's state over all replicas, the weights among owners
+    two_levels     with owners: all replicas shard the optimizer's state, owners the weights
     secondary      with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but
                    the first
     attend         with cp: how keys and values reach the queries

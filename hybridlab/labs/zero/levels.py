@@ -11,7 +11,7 @@ from hybridlab.labs.zero.plan import Plan, kept, leaving
 from hybridlab.modes.zero import shared
 from hybridlab.training.job import Job
 
-NODE = 8  # GPUs of a node in the predictions; on our ranks a node has two
+GPUS, NODE = 512, 8  # in the predictions, and of them in a node; of our ranks a node has two
 CASES = (  # rank, length of the vector, owners in a group, groups
     *((rank, 32, 4, 2) for rank in range(8)),
     *((rank, 36, 2, 3) for rank in range(6)),
@@ -48,7 +48,7 @@ def forms(ranks: int, node: int) -> dict[str, Form]:
     }
 
 
-def predicted(ranks: int = 512, node: int = NODE) -> list[tuple]:
+def predicted(ranks: int = GPUS, node: int = NODE) -> list[tuple]:
     """A row for each form: its name, GB of weights, gradients and optimizer state between steps, GB that leave a node.
 
     >>> for row in predicted(): print(*row)
@@ -116,9 +116,10 @@ def _wrong(value, case) -> str:
     if end - first != size:
         return f"the stretch has {end - first} numbers. All {inside * groups} ranks share the optimizer's state."
     if (first, end) == (rank * size, (rank + 1) * size):
+        mine = rank % inside * part
         return (
             f"these are the numbers of rank {rank} in one flat gather over all ranks. The reduce-scatter inside the "
-            f"group leaves it numbers {rank % inside * part} to {(rank % inside + 1) * part - 1}: its stretch lies there."
+            f"group leaves it numbers {mine} to {mine + part - 1}: its stretch lies there."
         )
     if rank % inside * part <= first < (rank % inside + 1) * part:
         return "the stretch lies in the right part, but another group updates it. Which group is this rank in?"
