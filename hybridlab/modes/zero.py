@@ -55,7 +55,7 @@ def shared(
 
     along       axes along which ranks see different data; along those of them that cut it, a parameter has no copies
     two_levels  shard the optimizer's state over all groups of owners
-    secondary   neighbours that shard a second copy of the weights; of a parameter with fewer owners, nobody does
+    secondary   neighbours that shard a second copy of the weights, unless a parameter has no more owners than that
     """
 
     def at_rest(param):

@@ -255,10 +255,10 @@ def stale_on_one_rank(patch):
     right = TwoLevels.publish
 
     def publish(weights):
-        old = {pack: part.clone() for pack, part in weights.beside.items()}
+        old = {pack: part.clone() for pack, part in weights.parts.items()}
         right(weights)
         if weights.comm.rank == 3:
-            for pack, part in weights.beside.items():
+            for pack, part in weights.parts.items():
                 groups, own = weights._groups(pack), weights.pieces[pack].clone()
                 part.copy_(old[pack])
                 place = weights.layout.share_number(weights.layout.packs[pack][0], 3) % groups

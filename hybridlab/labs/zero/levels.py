@@ -101,7 +101,7 @@ def judged(gave: list[Gave]) -> Verdict:
             return False, f"{where} it raised {call.raised}."
         if told := _wrong(call.value, case):
             return False, f"{where} {told}"
-    return True, f"Right in all {len(CASES)} cases: the shares of one part lie next to each other."
+    return True, f"Right in all {len(CASES)} cases: the shares of one part are next to each other."
 
 
 def _wrong(value, case) -> str:
@@ -119,8 +119,8 @@ def _wrong(value, case) -> str:
         mine = rank % inside * part
         return (
             f"these are the numbers of rank {rank} in one flat gather over all ranks. The reduce-scatter inside the "
-            f"group leaves it numbers {mine} to {mine + part - 1}: its stretch lies there."
+            f"group leaves it numbers {mine} to {mine + part - 1}: its stretch is there."
         )
     if rank % inside * part <= first < (rank % inside + 1) * part:
-        return "the stretch lies in the right part, but another group updates it. Which group is this rank in?"
+        return "the stretch is in the right part, but another group updates it. Which group is this rank in?"
     return "the rank has no sum of these numbers: which part does the reduce-scatter inside its group leave on it?"

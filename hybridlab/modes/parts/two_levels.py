@@ -21,11 +21,11 @@ class TwoLevels(Sharded):
     """The weights of a rank's stages, of which it keeps a part, and its optimizer a share of this part; the arguments
     are those of `Replicated`.
 
-    beside  {pack: this rank's part of the weights}, with stage 3
+    parts  {pack: this rank's part of the weights}, with stage 3
     """
 
     def _shares(self):
-        self.beside = {}
+        self.parts = {}
         return super()._shares()
 
     def _kept(self, pack):
@@ -34,8 +34,8 @@ class TwoLevels(Sharded):
         piece, groups = self.layout.piece(pack, self.comm.rank), self._groups(pack)
         number = self.layout.share_number(self.layout.packs[pack][0], self.comm.rank)
         part, share = number // groups, number % groups
-        self.beside[pack] = self.values[pack][part * groups * piece : (part + 1) * groups * piece].clone()
-        return self._kept_as(self.beside[pack][share * piece : (share + 1) * piece])  # a view, in the same dtype
+        self.parts[pack] = self.values[pack][part * groups * piece : (part + 1) * groups * piece].clone()
+        return self._kept_as(self.parts[pack][share * piece : (share + 1) * piece])  # a view, in the same dtype
 
     def _groups(self, pack) -> int:
         return self.layout[self.layout.packs[pack][0]].groups
@@ -47,9 +47,9 @@ class TwoLevels(Sharded):
     def publish(self):
         """Gather the updated shares over the groups; with stages 1 and 2, then inside them."""
         super().publish()
-        arriving = {pack: self._gather_part(pack) for pack in self.beside}
+        arriving = {pack: self._gather_part(pack) for pack in self.parts}
         for pack, message in arriving.items():
-            self.beside[pack].copy_(message.wait())
+            self.parts[pack].copy_(message.wait())
 
     def _gather_part(self, pack):
         first, piece = self.layout.packs[pack][0], self.pieces[pack]
@@ -58,7 +58,7 @@ class TwoLevels(Sharded):
     def _gather(self, pack):
         if self._groups(pack) == 1:
             return super()._gather(pack)
-        part = self.beside[pack] if pack in self.beside else self._gather_part(pack).wait()
+        part = self.parts[pack] if pack in self.parts else self._gather_part(pack).wait()
         return self.comm.iall_gather(part, self.layout.sharers(self.layout.packs[pack][0], self.comm.rank))
 
 
@@ -66,18 +66,18 @@ class Secondary(Sharded):
     """The weights of a rank's stages, sharded over all owners, with second copies among neighbours; the arguments are
     those of `Replicated`.
 
-    beside  {pack: this rank's part of the second copy};  current  the packs whose second copy is of this step
+    parts  {pack: this rank's part of the second copy};  current  the packs whose second copy is of this step
     """
 
     def _shares(self):
-        self.beside, self.current = {}, set()
+        self.parts, self.current = {}, set()
         return super()._shares()
 
     def _gather(self, pack):
         if pack not in self.current:
             return super()._gather(pack)
         near = self.layout.near(self.layout.packs[pack][0], self.comm.rank)
-        return self.comm.iall_gather(self.beside[pack], near)
+        return self.comm.iall_gather(self.parts[pack], near)
 
     def arrive(self, pack):
         """Wait for the weights of a pack; if they come from all owners, copy this rank's part of the second copy."""
@@ -86,7 +86,7 @@ class Secondary(Sharded):
         name = self.layout.packs[pack][0]
         if first and self.layout[name].secondary:
             near = self.layout.near(name, self.comm.rank)
-            self.beside[pack] = self.values[pack].chunk(len(near))[near.index(self.comm.rank)].clone()
+            self.parts[pack] = self.values[pack].chunk(len(near))[near.index(self.comm.rank)].clone()
             self.current.add(pack)
 
     def publish(self):

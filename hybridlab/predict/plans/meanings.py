@@ -1,4 +1,4 @@
-"""Meanings: what each field of a plan is, as its argument in `hl.plan`, `hl.memory` and others tells it.
+"""Meanings: one line for each field of a plan, for the help of `hl.plan`, `hl.memory` and others.
 
 Read next: `predict.plans.plan`, which has the fields.
 """
