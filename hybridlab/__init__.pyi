@@ -162,6 +162,8 @@ def run(
     offload: bool = False,
     zero: int = 0,
     owners: int | None = None,
+    two_levels: bool = False,
+    secondary: int = 0,
     attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
     ulysses: int = 1,
     zigzag: bool = False,
@@ -233,6 +235,9 @@ def run(
     offload        keep the optimizer and its state in host memory
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
+    two_levels     with owners: all replicas shard the optimizer's state, owners the weights
+    secondary      with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but
+                   the first
     attend         with cp: how keys and values reach the queries
     ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
                    these groups; if not given, usp takes 2
@@ -310,6 +315,8 @@ def check(
     offload: bool = False,
     zero: int = 0,
     owners: int | None = None,
+    two_levels: bool = False,
+    secondary: int = 0,
     attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
     ulysses: int = 1,
     zigzag: bool = False,
@@ -377,6 +384,9 @@ def check(
     offload        keep the optimizer and its state in host memory
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
+    two_levels     with owners: all replicas shard the optimizer's state, owners the weights
+    secondary      with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but
+                   the first
     attend         with cp: how keys and values reach the queries
     ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
                    these groups; if not given, usp takes 2
@@ -458,6 +468,8 @@ def train(
     offload: bool = False,
     zero: int = 0,
     owners: int | None = None,
+    two_levels: bool = False,
+    secondary: int = 0,
     attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
     ulysses: int = 1,
     zigzag: bool = False,
@@ -522,6 +534,9 @@ def train(
     offload        keep the optimizer and its state in host memory
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
+    two_levels     with owners: all replicas shard the optimizer's state, owners the weights
+    secondary      with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but
+                   the first
     attend         with cp: how keys and values reach the queries
     ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
                    these groups; if not given, usp takes 2
@@ -612,6 +627,8 @@ def dry_run(
     offload: bool = False,
     zero: int = 0,
     owners: int | None = None,
+    two_levels: bool = False,
+    secondary: int = 0,
     attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
     ulysses: int = 1,
     zigzag: bool = False,
@@ -679,6 +696,9 @@ def dry_run(
     offload        keep the optimizer and its state in host memory
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
+    two_levels     with owners: all replicas shard the optimizer's state, owners the weights
+    secondary      with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but
+                   the first
     attend         with cp: how keys and values reach the queries
     ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
                    these groups; if not given, usp takes 2
@@ -749,6 +769,8 @@ def dry_layer(
     offload: bool = False,
     zero: int = 0,
     owners: int | None = None,
+    two_levels: bool = False,
+    secondary: int = 0,
     attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
     ulysses: int = 1,
     zigzag: bool = False,
@@ -804,6 +826,9 @@ def dry_layer(
     offload        keep the optimizer and its state in host memory
     zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners         with zero: number of ranks in each sharding group; None: all replicas
+    two_levels     with owners: all replicas shard the optimizer's state, owners the weights
+    secondary      with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but
+                   the first
     attend         with cp: how keys and values reach the queries
     ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
                    these groups; if not given, usp takes 2
@@ -874,6 +899,8 @@ def plan(
     redone: float | None = None,
     offload: float | None = None,
     spread_head: bool | None = None,
+    two_levels: bool | None = None,
+    secondary: int | None = None,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
@@ -912,6 +939,8 @@ def plan(
     redone       the fraction of the layers that `recompute` applies to
     offload      the fraction of the layers whose saved activations are stored on the host
     spread_head  the head is sharded over the stages: vocabulary parallelism, without v and sequence
+    two_levels   with z: all copies shard the optimizer's state
+    secondary    neighbours that have a second copy of the weights in ZeRO's stage 3; 0: none
 
     raises  ValueError for an unknown name, or if no plan is legal or none fits; it says what is missing
 
@@ -954,6 +983,8 @@ def memory(
     redone: float | None = None,
     offload: float | None = None,
     spread_head: bool | None = None,
+    two_levels: bool | None = None,
+    secondary: int | None = None,
 ) -> Footprint:
     """Bytes on the device that needs the most memory while a model trains with one plan.
 
@@ -985,6 +1016,8 @@ def memory(
     redone       the fraction of the layers that `recompute` applies to
     offload      the fraction of the layers whose saved activations are stored on the host
     spread_head  the head is sharded over the stages: vocabulary parallelism, without v and sequence
+    two_levels   with z: all copies shard the optimizer's state
+    secondary    neighbours that have a second copy of the weights in ZeRO's stage 3; 0: none
 
     This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
     tensors need additional memory.

@@ -88,6 +88,11 @@ FACTORS = {
     "clip": (None, 0.05),
     "sizes": ("even", "odd"),
 }
+SHARDED = {  # what stands behind a stage of ZeRO, for four replicas
+    " of 2": {"owners": 2},
+    " of 2 twice": {"owners": 2, "two_levels": True},
+    " near 2": {"secondary": 2},
+}
 PLACED = ("axes", "first", "grown")  # which make the mesh
 OTHERS = ("zero", "stream", "attend", "zigzag", "dispatch", "fold", "recompute", "schedule", "order", "model", "sizes")
 BOUND = PLACED + OTHERS  # of which `legal` speaks
@@ -98,7 +103,7 @@ OF_TESTS = FACTORS | {
     + ("ep", "dp ep", "ep pp", "cp ep", "ep tp"),
     "model": ("plain", "tied skips", "experts", "slots"),
     "schedule": FEW,
-    "zero": ("0", "1", "2", "3", "3 of 2"),
+    "zero": ("0", "1", "2", "3", "3 of 2", "3 of 2 twice", "3 near 2"),
     "grown": ("", "dp4", "pp4", "tp4", "cp4"),
 }
 OF_NETS = (
@@ -161,7 +166,7 @@ def microbatches_of(name: str, pp: int) -> int:
 ON_MESH = {
     "zero": lambda mesh, zero: (
         zero == "0"
-        or (mesh["dp"] * mesh["cp"] * mesh["ep"] * mesh["h"] * mesh["w"] > 1 and ("of" not in zero or mesh["dp"] == 4))
+        or (mesh["dp"] * mesh["cp"] * mesh["ep"] * mesh["h"] * mesh["w"] > 1 and (len(zero) == 1 or mesh["dp"] == 4))
     ),
     "stream": lambda mesh, stream: stream == "whole" or (mesh["tp"] > 1 and (stream != "scatter" or mesh["pp"] > 1)),
     "attend": lambda mesh, attend: attend == "gather" or mesh["cp"] > (2 if attend == "usp" else 1),
@@ -261,13 +266,12 @@ def asked(one: dict) -> tuple[Mesh, dict]:
     if name == "recompute":
         again = gpipe(mesh["pp"], number, recompute="except_last")
         name = replicate(again, mesh.played) if mesh["dp"] > 1 else again
-    zero, _, owners = one["zero"].partition(" of ")
+    zero = one["zero"][0]
     more = {
         what: one[what]
         for what in ("sums", "attend", "zigzag", "dispatch", "fold", "recompute", "optimizer", "accumulate", "clip")
     }
-    if owners:
-        more["owners"] = int(owners)
+    more |= SHARDED.get(one["zero"][1:], {})
     ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}
     streams = {what: one["stream"] == what for what in ("sequence", "scatter", "overlap")}
     streams["sequence"] |= streams["overlap"]

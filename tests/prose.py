@@ -34,6 +34,7 @@ from hybridlab.labs.sc21 import figures as sc21_figures
 from hybridlab.labs.search import sizes as searched
 from hybridlab.labs.search import tables as search_tables
 from hybridlab.labs.slices import runs as token_slices
+from hybridlab.labs.zero import levels
 from hybridlab.labs.zero import plan as zero_plan
 from hybridlab.labs.zero_bubble import halves as zero_bubble
 from hybridlab.predict.bytes.collectives import cost
@@ -597,6 +598,7 @@ COMPUTED = [
     ("22_zero_fsdp", "120 GB", lambda: f"{gigabytes(0):g} GB"),
     ("22_zero_fsdp", "120, 31.4, 16.6, 1.9 GB", ladder),
     ("22_zero_fsdp", "1.64 GB", lambda: f"{gigabytes(3, 'mixed'):.2f} GB"),
+    ("22_zero_fsdp", "512 GPUs in nodes of 8", lambda: f"{levels.GPUS} GPUs in nodes of {levels.NODE}"),
     ("22_zero_fsdp", "14 bytes", lambda: f"{gigabytes(3, 'mixed') * 64 / 7.5:.0f} bytes"),
     ("22_zero_fsdp", "350 GB", lambda: f"{175e9 * 2 / 1e9:g} GB"),
     ("22_zero_fsdp", "1.5 times as much", lambda: f"{sent(3) / sent(0):g} times as much"),

@@ -128,7 +128,7 @@ def _calibrated(chosen, shape, machine, fixed):
 
 def _fixed(chosen) -> dict:
     given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
-    names = ("zero", "ulysses", "zigzag", "fold", "skew", "fused", "spread_head", *BY_NAME)
+    names = ("zero", "ulysses", "zigzag", "fold", "skew", "fused", "spread_head", "two_levels", "secondary", *BY_NAME)
     given |= {name: getattr(chosen, name) for name in names}
     return {field: value for field, value in given.items() if value is not None}
 
@@ -270,6 +270,8 @@ def _add_fixed(one):
     one.flag("--skew", type=float, metavar="X", help="Zipf exponent of the load of experts (default 0: equal load)")
     one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
     one.flag("--spread-head", action="store_true", default=None, help="shard the head over the stages")
+    one.flag("--two-levels", action="store_true", default=None, help="with --owners: all shard the optimizer state")
+    one.flag("--secondary", type=int, metavar="N", help="with ZeRO 3: neighbours with a second copy of the weights")
     one.flag("--unfused", action="store_false", dest="fused", help="assume attention that stores its scores")
 
 

@@ -5,12 +5,12 @@ to experts, parallel matmuls.
 from hybridlab.modes.data_parallel import Replicated
 from hybridlab.modes.parts import dispatch, token_order
 from hybridlab.modes.parts.ring_attention import Ring
+from hybridlab.modes.parts.sharded import Sharded
 from hybridlab.modes.parts.vocabulary_parallel import _CrossEntropy as CrossEntropy
 from hybridlab.modes.products import matmul
 from hybridlab.modes.products.channel_splits import SplitConv
 from hybridlab.modes.products.grid_layer import GridChain, Product
 from hybridlab.modes.tensor_parallel import RowParallel
-from hybridlab.modes.zero import Sharded
 
 __all__ = [
     "CrossEntropy",

@@ -79,6 +79,10 @@ class DataParallel(Mode):
         """How many times a step gathers a pack on a rank; None if it is the usual number."""
         return None
 
+    def published(self, job, pack: int, rank: int) -> int:
+        """How many times a step copies a rank's share of a pack to its device, if the optimizer is on the host."""
+        return self.gathers(job, pack, rank) or 1
+
     def transfers(self, job) -> Iterator[Transfer]:
         """One transfer per pack and update of its stage, listed at the pack's first rank; and the tallies."""
         layout = job.layout
@@ -99,7 +103,7 @@ class DataParallel(Mode):
                     continue
                 shares = [layout.share(name, rank) for name in names]
                 down += sum(share.stop - share.start for share in shares)
-                up += layout.piece(pack, rank) * (self.gathers(job, pack, rank) or 1)
+                up += layout.piece(pack, rank) * self.published(job, pack, rank)
         return down * job.widths.gradient + up * job.widths.value
 
 

@@ -12,7 +12,8 @@ Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA), section on multi-node train
 
 import torch
 
-from hybridlab.modes.zero import Sharded, Zero, rests_on_hosts
+from hybridlab.modes.parts.sharded import Sharded
+from hybridlab.modes.zero import Zero, rests_on_hosts
 from hybridlab.runtime.copies import IN, engines
 from hybridlab.runtime.pending import Sum
 

@@ -12,11 +12,16 @@ the number of neighbours that shard a pack: all ranks with the same weights and 
 (replicated), or some, with an all-reduce over the other groups (hybrid). Ranks along cp and ep see other data too, like
 copies along dp; an expert, which ep shards, has fewer owners than other weights.
 
+Two more forms use that links inside a node are faster (`modes.parts.two_levels`): with `two_levels`, the optimizer's
+state is sharded over all replicas, and only weights are replicated between the groups of owners; with `secondary`,
+weights are sharded over all owners, and neighbours keep a second copy of them for the later gathers of a step.
+
 The gathers of stage 3 are actions of the program, so the schedule decides when weights are gathered ahead, and the
 picture shows it (`scheduling.sharded`).
 
 Bytes on each rank's wire in a step, of Ψ parameters over p ranks: a reduce-scatter and a gather, 2Ψ(p-1)/p, as the
-all-reduce of plain data parallelism; with stage 3 another gather for the backward, 3Ψ(p-1)/p.
+all-reduce of plain data parallelism; with stage 3 another gather for the backward, 3Ψ(p-1)/p. Between O groups of
+i owners each sends 2Ψ/i (O-1)/O, with two levels too: half for gradients, half for weights.
 
 Source: Rajbhandari et al. 2020, arXiv:1910.02054; hybrid: Zhao et al. 2023, arXiv:2304.11277. Relatives:
 `core.where.layout`, `modes.data_parallel`, notebook 22.
@@ -24,14 +29,13 @@ Source: Rajbhandari et al. 2020, arXiv:1910.02054; hybrid: Zhao et al. 2023, arX
 
 import math
 
-import torch
-
 from hybridlab.core.where.layout import Layout
 from hybridlab.modes.data_parallel import DataParallel
 from hybridlab.modes.mode import Option
 from hybridlab.modes.parts.replicated import Replicated
+from hybridlab.modes.parts.sharded import Sharded
+from hybridlab.modes.parts.two_levels import Secondary, TwoLevels
 from hybridlab.predict.plans import divisions
-from hybridlab.runtime.pending import Arrival, Sum
 from hybridlab.scheduling.registry import options_of
 from hybridlab.scheduling.sharded import sharded
 from hybridlab.scheduling.sums import sooner
@@ -39,140 +43,30 @@ from hybridlab.scheduling.sums import sooner
 STAGES = (0, 1, 2, 3)
 
 
-def shared(layout: Layout, stage: int, owners: int, along: tuple[str, ...] = ("dp",)) -> Layout:
+def shared(
+    layout: Layout,
+    stage: int,
+    owners: int,
+    along: tuple[str, ...] = ("dp",),
+    two_levels: bool = False,
+    secondary: int = 0,
+) -> Layout:
     """The layout with every parameter sharded between steps among `owners` neighbours, for this ZeRO stage.
 
-    along  axes along which ranks see different data; along those of them that cut it, a parameter has no copies
+    along       axes along which ranks see different data; along those of them that cut it, a parameter has no copies
+    two_levels  shard the optimizer's state over all groups of owners
+    secondary   neighbours that shard a second copy of the weights, unless a parameter has no more owners than that
     """
 
     def at_rest(param):
         over = tuple(axis for axis in along if axis in param.partial)
         copies = math.prod(layout.mesh[axis] for axis in over)
-        return {"owners": min(owners, copies), "rest": stage, "over": over}
+        inside = min(owners, copies)
+        groups = copies // inside if two_levels else 1
+        second = secondary if secondary < inside else 0
+        return {"owners": inside * groups, "groups": groups, "secondary": second, "rest": stage, "over": over}
 
     return layout.with_params(at_rest)
-
-
-class Sharded(Replicated):
-    """The weights of a rank's stages, of which it owns a shard between steps; the arguments are those of `Replicated`.
-
-    comm, layout, stages, named, program, early, policy  as in `Replicated`
-    """
-
-    def _shares(self) -> dict:
-        layout = self.layout
-        packs = sorted({layout[name].pack for name in self.by_name})
-        self.rest = max((layout[name].rest for name in self.by_name), default=0)
-        self.values = {pack: self._moved(pack) for pack in packs}
-        self.pieces = {pack: self._kept(pack) for pack in packs}
-        self.in_use, self.gathering = dict.fromkeys(packs, 0), {}
-        for pack in packs if self.rest == 3 else ():
-            self._let_go(pack)
-        inside = {name: self.pieces[layout[name].pack][slice(*self._inside(name))] for name in self.by_name}
-        return {name: torch.nn.Parameter(self._shaped(name, share)) for name, share in inside.items()}
-
-    def _shaped(self, name, share):
-        """A shard as other code sees it: flat, or with the parameter's shape if it is the full parameter."""
-        return share.view_as(self.by_name[name]) if self.layout[name].owners == 1 else share
-
-    # one buffer for each pack
-
-    def _own(self, pack, flat):
-        """This rank's piece of a buffer."""
-        piece = self.layout.piece(pack, self.comm.rank)
-        start = piece * self.layout.share_number(self.layout.packs[pack][0], self.comm.rank)
-        return flat[start : start + piece]
-
-    def _kept(self, pack):
-        """This rank's piece of the weights, kept between steps: a view of the full buffer, if there is one."""
-        own = self._kept_as(self._own(pack, self.values[pack]))
-        return own.clone() if self.rest == 3 and not self.policy.host else own
-
-    def _inside(self, name) -> tuple[int, int]:
-        """The range of this rank's shard of a parameter within its piece."""
-        layout, rank = self.layout, self.comm.rank
-        share, start = layout.share(name, rank), layout.offset(name, rank)
-        piece = layout.share_number(name, rank) * layout.piece(layout[name].pack, rank)
-        return (start + share.start - piece, start + share.stop - piece) if share.stop > share.start else (0, 0)
-
-    def _moved(self, pack):
-        """The buffer that now stores the weights of a pack."""
-        weights = {name: self.by_name[name] for name in self.layout.packs[pack]}
-        flat = self._flat(pack, {name: weight.detach() for name, weight in weights.items()})
-        for name, weight in weights.items():
-            start = self.layout.offset(name, self.comm.rank)
-            weight.data = flat[start : start + weight.numel()].view_as(weight)
-        return flat
-
-    # gradients: a reduce-scatter, and an all-reduce of the shard between groups of owners
-
-    def reduce(self, comm, action):
-        """Reduce this stage's gradients; the buffers of reductions that have started are freed before the next are
-        packed.
-        """
-        for one in self.sent.values():
-            one.message.wait()
-        return super().reduce(comm, action)
-
-    def _started(self, pack, names, flat):
-        rank, twins = self.comm.rank, self.layout.twins(names[0], self.comm.rank)
-        for name in names:
-            self.by_name[name].grad = None
-            self.summed.pop(name, None)
-        whole = [] if self.rest >= 2 else [flat]  # what a rank keeps beside its own
-        message = self.comm.ireduce_scatter(flat, self.layout.sharers(names[0], rank))
-        return Sum(message, lambda piece: self._take(names, self.comm.all_reduce(piece, twins), *whole))
-
-    def _take(self, names, piece, whole=None):
-        if whole is not None:
-            piece = self._own(self.layout[names[0]].pack, whole).copy_(piece)
-        for name in names:
-            self._give(self.shares[name], self._shaped(name, piece[slice(*self._inside(name))]))
-
-    def _meets(self, name) -> bool:
-        return True  # a shard is cut out of every gradient, even if no other rank adds to it
-
-    # weights: gathered after the update, or before every use
-
-    @torch.no_grad()
-    def publish(self):
-        if self.rest < 3:
-            for pack in self.pieces:
-                self.values[pack].copy_(self._gather(pack).wait())
-
-    def _gather(self, pack):
-        first, piece = self.layout.packs[pack][0], self.pieces[pack]
-        return self.comm.iall_gather(
-            self._used_as(piece, self.values[pack]), self.layout.sharers(first, self.comm.rank)
-        )
-
-    def unshard(self, stage) -> Arrival:
-        """Start to gather the weights of a stage, except those that another stage has already gathered."""
-        for pack in self._packs(stage):
-            if not self.in_use[pack]:
-                self.gathering[pack] = self._gather(pack)
-            self.in_use[pack] += 1
-        return Arrival(self, [pack for pack in self._packs(stage) if pack in self.gathering])
-
-    def arrive(self, pack):
-        """Wait for the weights of a pack, and point its parameters to them."""
-        if pack in self.gathering:
-            whole, values = self.gathering.pop(pack).wait(), self.values[pack]
-            values.untyped_storage().resize_(values.nbytes)
-            values.copy_(whole)
-
-    def reshard(self, stage):
-        """Free the weights of a stage, except this rank's shard."""
-        for pack in self._packs(stage):
-            self.in_use[pack] -= 1
-            if not self.in_use[pack]:
-                self._let_go(pack)
-
-    def _let_go(self, pack):
-        self.values[pack].untyped_storage().resize_(0)
-
-    def _packs(self, stage):
-        return sorted({self.layout[name].pack for name in self.named[stage]})
 
 
 class Zero(DataParallel):
@@ -190,8 +84,22 @@ class Zero(DataParallel):
             least=1,
             beside="zero",
         ),
+        "two_levels": Option(
+            False,
+            "with owners: all replicas shard the optimizer's state, owners the weights",
+            beside="owners",
+        ),
+        "secondary": Option(
+            0,
+            "with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but the first",
+            int,
+            least=0,
+            beside="zero",
+        ),
     }
-    factors = {"zero": ("0", "1", "2", "3", "1 of 2", "2 of 2", "3 of 2")}  # "of 2": hybrid, two owners
+    factors = {  # "of 2": hybrid, two owners; "twice": on two levels; "near 2": with second copies
+        "zero": (*"0123", *(f"{zero} of 2{levels}" for levels in ("", " twice") for zero in (1, 2, 3)), "3 near 2")
+    }
 
     def takes_part(self, mesh, chosen):
         return bool(chosen["zero"]) and not rests_on_hosts(chosen)
@@ -204,6 +112,8 @@ class Zero(DataParallel):
 
     def said(self, job):
         among = f" among {job['owners']}" if (job["owners"] or job.copies) < job.copies else ""
+        among += " on two levels" * job["two_levels"]
+        among += f", secondary={job['secondary']}" * (job["secondary"] > 0)
         return f"zero={job['zero']}{among}" + ", offload" * job["offload"]
 
     def refuse(self, job):
@@ -221,10 +131,13 @@ class Zero(DataParallel):
         return write(schedule) if write else schedule
 
     def keeper(self, job):
-        return Replicated if job["owners"] == 1 else Sharded
+        if job["owners"] == 1:
+            return Replicated
+        return TwoLevels if job["two_levels"] else Secondary if job["secondary"] else Sharded
 
     def placed(self, layout, job):
-        return shared(layout, job["zero"], job["owners"] or job.mesh.size, _along(job))
+        levels = job["two_levels"], job["secondary"]
+        return shared(layout, job["zero"], job["owners"] or job.mesh.size, _along(job), *levels)
 
     def limits(self, job):
         """With ZeRO 3, one pack for all weights that a pipeline stage gathers at once."""
@@ -236,6 +149,11 @@ class Zero(DataParallel):
             return None
         program = job.schedule.program[job.mesh.line(rank).index(rank)]
         return job.accumulate * _opened(program, job.homes[job.layout.packs[pack][0]])
+
+    def published(self, job, pack, rank):
+        """Once for all later gathers, if the device keeps more of a pack than this share."""
+        first = job.layout[job.layout.packs[pack][0]]
+        return 1 if first.groups > 1 or first.secondary else super().published(job, pack, rank)
 
 
 def _along(job) -> tuple[str, ...]:

@@ -8,10 +8,16 @@ class Sum:
         self.message, self.take = message, take
 
     def wait(self):
-        """Wait until it is over, once."""
+        """Wait until it is over, once; its tensor is then freed, unless the function keeps it."""
         if self.take:
             take, self.take = self.take, None
             take(self.message.wait())
+            self.message = None
+
+    def arrive(self):
+        """Wait for the message alone."""
+        if self.message:
+            self.message.wait()
 
 
 class Sums(list):

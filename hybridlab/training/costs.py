@@ -39,6 +39,7 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
         "dispatch": DISPATCH.index(job["dispatch"]),
     }
     more |= {"fold": job["fold"], "recompute": RECOMPUTE.index(job["recompute"]), "zero": job["zero"]}
+    more |= {"two_levels": job["two_levels"] and job["zero"] == 3, "secondary": job["secondary"]}
     plan = Plan(*sizes, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
     batch, of_a_slice = job.rows * job.microbatches, replace(shape, context=-(-shape.context // slices))
     software = MEGATRON_2021._replace(tensor=programs("megatron-2024").tensor * job["overlap"])

@@ -228,6 +228,8 @@ class Job:
             self["fold"],
             self["dispatch"] == "all_gather",
             isinstance(self.model, Pieced) and self.model.shape.tied,
+            self["two_levels"],
+            self["secondary"],
         )
 
     def rooms(self, rank: int) -> dict[int, list]:

@@ -133,6 +133,11 @@ class Trainer:
         }
 
     @property
+    def alone(self) -> list[torch.Tensor]:
+        """The weights of this rank between steps that are in no module: versions, or what shards leave there."""
+        return self.weights.alone if self.job.flushes else list(self.parameters.values())
+
+    @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Its optimizers: one, or one for each stage that is updated while microbatches are in flight."""
         return [self.optimizer] if self.job.flushes else [*self.weights.optimizers.values()]
@@ -250,8 +255,7 @@ def memory(trainer: Trainer) -> dict[str, int]:
     """
     job, weights, shares = trainer.job, trainer.weights, list(trainer.parameters.values())
     values = [weight for module in weights.stages.values() for weight in module.parameters()]
-    if not job.flushes or job["zero"] == 3:  # a version, or a shard, is the only copy of a weight
-        values, shares = values + shares, []
+    values += trainer.alone
     gradients = [weight.grad for weight in (*values, *shares)]
     kept = [x for one in trainer.optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
     state = [x for x in kept if x.dim()]

@@ -290,7 +290,10 @@ def test_latents_have_their_flags():
 @pytest.mark.parametrize(
     "write, one, words",
     [
-        (megatron, Plan(x=2), "does not support the axis x or owners"),
+        (megatron, Plan(x=2), "does not support the axis x"),
+        (megatron, Plan(d=4, zero=3, secondary=2), "keeps no second copy of the weights near"),
+        (torchtitan, Plan(d=4, zero=3, secondary=2), "keeps no second copy of the weights near"),
+        (torchtitan, Plan(d=4, zero=3, z=2, two_levels=True), "replicates the optimizer's state between groups"),
         (megatron, Plan(p=2, spread_head=True), "has no pieces of the head on all stages"),
         (torchtitan, Plan(p=2, spread_head=True), "has no pieces of the head on all stages"),
         (torchtitan, Plan(cp=4, attend=USP, ulysses=2), "has no flag to exchange heads inside a ring"),
@@ -413,3 +416,11 @@ def test_a_script_asks_for_as_many_nodes_as_are_needed():
     assert parsed(shlex.split(line))["pipeline_model_parallel_size"] == "4"
     with pytest.raises(ValueError, match="do not fill whole nodes of 8"):
         slurm(Plan(d=12), 8, "training.py", [])
+
+
+def test_groups_of_owners_are_megatrons_instances():
+    for levels, outer in ((False, "no_shard"), (True, "optim")):
+        words = " ".join(megatron(Plan(d=8, zero=3, z=2, two_levels=levels), SHAPE, 32))
+        assert f"--num-distributed-optimizer-instances 4 --outer-dp-sharding-strategy {outer}" in words
+    with pytest.raises(ValueError, match="lets all ranks along ep share weights"):
+        megatron(Plan(d=4, ep=2, zero=3, z=2), replace(SHAPE, experts=8, chosen=2), 32)

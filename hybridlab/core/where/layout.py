@@ -65,6 +65,9 @@ class Param:
     over     the axes along which they are neighbours; the last axis varies fastest
     rest     what is sharded, as in ZeRO's stages: 1 the optimizer's state, 2 also the gradient, 3 also the value
     whole    whether a box has one owner between steps, because its optimizer needs full matrices
+    groups   of owners; each keeps the full value, and shards it inside. So a value has owners/groups pieces, each for
+             as many shares as there are groups. 1: one level
+    secondary  the number of neighbours that shard a second copy of the value, from which they gather it; 0: none
     """
 
     name: str
@@ -78,6 +81,8 @@ class Param:
     dims: str = ""
     over: tuple[str, ...] = ("dp",)
     whole: bool = False
+    groups: int = 1
+    secondary: int = 0
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -100,7 +105,7 @@ class Param:
         """A key that is equal for parameters sharded in the same way, even if their sizes differ."""
         numbered = lambda cut: tuple(cut.spans.index(span) for span in cut.spans)
         shard = tuple(sorted((axis, numbered(cut)) for axis, cut in self.shard.items()))
-        return shard, tuple(sorted(self.at.items())), self.partial, self.owners, self.over
+        return shard, tuple(sorted(self.at.items())), self.partial, self.owners, self.over, self.groups, self.secondary
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +179,16 @@ class Layout:
         return self.peers(name).summed(rank)
 
     def sharers(self, name: str, rank: int) -> tuple[int, ...]:
-        """The ranks among which this rank's box is sharded between steps: `owners` neighbours."""
+        """The neighbours that gather this rank's box from their pieces: the owners, or one group of them."""
         return self.peers(name).sharers(rank)
+
+    def across(self, name: str, rank: int) -> tuple[int, ...]:
+        """The ranks, one of each group of owners, whose shares are parts of this rank's piece."""
+        return self.peers(name).across(rank)
+
+    def near(self, name: str, rank: int) -> tuple[int, ...]:
+        """The neighbours that gather this rank's box from second copies of its parts."""
+        return self.peers(name).near(rank)
 
     def share_number(self, name: str, rank: int) -> int:
         """The number of this rank's share."""
@@ -186,7 +199,7 @@ class Layout:
         return self.peers(name).copies(rank)
 
     def twins(self, name: str, rank: int) -> tuple[int, ...]:
-        """The ranks that all-reduce this share after the reduce-scatter among the sharers."""
+        """The ranks that all-reduce this share after the reduce-scatters."""
         return self.peers(name).twins(rank)
 
     @cached_property
@@ -259,8 +272,9 @@ class Layout:
             del record["dims"]  # a name places nothing
             if record["over"] == ("dp",):
                 del record["over"]  # so that layouts that are older than this field keep their text
-            if not record["whole"]:
-                del record["whole"]
+            for name in ("whole", "groups", "secondary"):
+                if record[name] == getattr(Param, name):
+                    del record[name]
         text = json.dumps([list(self.mesh.axes.items()), records], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -269,13 +283,17 @@ class Layout:
         included.
 
         returns {"value": …, "gradient": …, "optimizer": …, "owned": the optimizer's, without padding; "whole": of
-                these, the elements of parameters with one owner}
+                these, the elements of parameters with one owner; "alone": values of which the optimizer has no copy}
         """
-        counted: dict[str, int] = dict.fromkeys(("optimizer", "gradient", "value", "owned", "whole"), 0)
+        counted: dict[str, int] = dict.fromkeys(("optimizer", "gradient", "value", "owned", "whole", "alone"), 0)
         for pack, names in self.packs.items():
             first, piece = self.named[names[0]], self.piece(pack, rank)
             for level, what in enumerate(("optimizer", "gradient", "value"), start=1):
                 counted[what] += piece * (1 if first.rest >= level else first.owners)
+            if first.rest == 3:
+                counted["value"] += piece * (first.groups - 1)
+                counted["value"] += piece * first.owners // first.secondary if first.secondary else 0
+                counted["alone"] += piece if first.groups == 1 else 0
             shares = [self.share(name, rank) if first.rest else slice(0, self.size(name, rank)) for name in names]
             counted["owned"] += sum(share.stop - share.start for share in shares)
             counted["whole"] += sum(share.stop - share.start for share in shares if first.whole)
@@ -290,7 +308,8 @@ class Layout:
             legal.refuse(param, self.mesh)
         for names in self.packs.values():
             every = [self[name] for name in names]
-            if len({(one.owners, one.rest, one.whole, self.peers(one.name).sums) for one in every}) > 1:
+            shared = lambda one: (one.owners, one.groups, one.secondary, one.rest, one.whole, self.peers(one.name).sums)
+            if len(set(map(shared, every))) > 1:
                 raise ValueError(
                     f"{', '.join(names)} have different owners or are reduced over different ranks: put them in "
                     "separate packs"

@@ -29,8 +29,8 @@ def packed(
     """
     ways, bytes_of = {}, {param.name: width * param.largest for param in layout.params}
     for param in reversed(layout.params):
-        way = homes[param.name], param.owners, param.rest, layout.peers(param.name).sums, param.whole
-        ways.setdefault(way, []).append(param.name)
+        shared = param.owners, param.groups, param.secondary, param.rest, param.whole
+        ways.setdefault((homes[param.name], layout.peers(param.name).sums, shared), []).append(param.name)
     dealt = lambda name: layout[name].whole and layout[name].owners > 1
     limits_of = lambda name: (float("inf"), float("inf")) if dealt(name) else limits
     runs = [run for names in ways.values() for run in _runs(names, bytes_of, *limits_of(names[0]))]

@@ -16,22 +16,40 @@ class Peers:
     """The groups that the ranks of a mesh form for all parameters of one pattern.
 
     shard    {axis, or product of axes: a number for each coordinate, equal where the spans are}
-    at       {axis: the coordinates that hold it};  partial, owners, over  as in `core.where.layout.Param`
+    at       {axis: the coordinates that hold it}
+    partial, owners, over, groups, secondary  as in `core.where.layout.Param`
 
     >>> peers = Peers(Mesh(dp=4, tp=2), {"tp": (0, 1)}, {}, ("dp",), owners=2)
     >>> peers.summed(2), peers.sharers(2), peers.twins(2)
     ((0, 2, 4, 6), (0, 2), (2, 6))
+    >>> levels = Peers(Mesh(dp=4), {}, {}, ("dp",), owners=4, groups=2)
+    >>> [levels.share_number(rank) for rank in range(4)], levels.sharers(2), levels.across(2)
+    ([0, 2, 1, 3], (2, 3), (0, 2))
     """
 
-    def __init__(self, mesh: Mesh, shard: dict, at: dict, partial: tuple, owners: int, over: tuple = ("dp",)):
+    def __init__(
+        self,
+        mesh: Mesh,
+        shard: dict,
+        at: dict,
+        partial: tuple,
+        owners: int,
+        over: tuple = ("dp",),
+        groups: int = 1,
+        secondary: int = 0,
+    ):
         self._places = _places(mesh)
         self._box, self._held = self._boxes(mesh, shard), self._holders(at)
         apart = [axis for axis in mesh.axes if axis not in partial]
         self._along = _joined([self._places[axis] for axis in apart], mesh.size)
         place = self._along_all(mesh, over)
-        self._share = place % owners
+        inside = owners // groups
+        group, number = np.divmod(place % owners, inside)
+        self._share = number * groups + group  # so that the shares of one piece are next to each other
         others = [self._places[axis] for axis in mesh.axes if axis not in over]
-        self._sharing = _joined([*others, place // owners], mesh.size)
+        among = lambda *numbers: _joined([*others, *numbers], mesh.size)
+        self._sharing, self._crossing = among(place // inside), among(place // owners, number)
+        self._nearest = among(place // (secondary or 1))
 
     def _at(self, axis):
         return self._places.get(axis, self._places[""])
@@ -65,8 +83,16 @@ class Peers:
         return self._summed.of(rank)
 
     def sharers(self, rank: int) -> tuple[int, ...]:
-        """The ranks among which this rank's box is sharded between steps."""
+        """The neighbours that gather this rank's box from their pieces, and reduce-scatter its gradient to them."""
         return self._sharers.of(rank)
+
+    def across(self, rank: int) -> tuple[int, ...]:
+        """The ranks of all groups of neighbours whose shares are parts of one piece."""
+        return self._across.of(rank)
+
+    def near(self, rank: int) -> tuple[int, ...]:
+        """The neighbours that have the box in second copies, each a part of it."""
+        return self._near.of(rank)
 
     def share_number(self, rank: int) -> int:
         """Which of the shares is this rank's."""
@@ -77,14 +103,15 @@ class Peers:
         return self._copies.of(rank)
 
     def twins(self, rank: int) -> tuple[int, ...]:
-        """The ranks over which this share still has to be summed after the reduce-scatter among the sharers."""
+        """The ranks over which this share still has to be summed after the reduce-scatters."""
         return self._twins.of(rank)
 
     @cached_property
     def groups(self) -> set[tuple[int, ...]]:
         """Every group of ranks that hold something and meet to add gradients or to gather shares."""
         holders = np.flatnonzero(self._held)
-        return {kind.members[number] for kind in (self._summed, self._sharers, self._twins)
+        kinds = self._summed, self._sharers, self._across, self._near, self._twins
+        return {kind.members[number] for kind in kinds
                 for number in np.unique(kind.number[holders])}  # fmt: skip
 
     @cached_property
@@ -103,6 +130,14 @@ class Peers:
     @cached_property
     def _sharers(self):
         return _Classes([self._sharing], np.ones_like(self._held))
+
+    @cached_property
+    def _across(self):
+        return _Classes([self._crossing], np.ones_like(self._held))
+
+    @cached_property
+    def _near(self):
+        return _Classes([self._nearest], np.ones_like(self._held))
 
     @cached_property
     def _copies(self):

@@ -1,5 +1,5 @@
 """Notebook 22, ZeRO and FSDP: memory and bytes counted on real ranks (`on_ranks`), the memory and traffic of a rank by
-formula (`plan`); its `pictures`.
+formula (`plan`), also on two `levels`; its `pictures`.
 
 Students build ZeRO 1, a unit of FSDP, and Newton–Schulz on shards. `trial` and `columns_trial` have the cases in which
 these are run, and judge them. `flat_muon` runs Muon on flat shards, a mistake. `clinic` has a program to be fixed: its
@@ -12,5 +12,7 @@ from hybridlab.lazily import room
 
 # names that the notebook uses
 __getattr__, __all__ = room(
-    __name__, {"pictures": "ZeroExplorer counted stages", "plan": "Plan carried kept"}, "clinic flat_muon on_ranks plan"
+    __name__,
+    {"pictures": "ZeroExplorer counted stages", "plan": "Plan carried kept"},
+    "clinic flat_muon levels on_ranks plan",
 )

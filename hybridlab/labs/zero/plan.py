@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import hybridlab as hl
 from hybridlab.core.where.layout import Layout, Param
+from hybridlab.modes.zero import shared
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.bytes.memory import MIXED, SINGLE, Widths, model_states
 from hybridlab.predict.bytes.sharing import transfers
@@ -14,7 +15,7 @@ from hybridlab.show.layouts.memory_bars import Carried
 
 PRINTED = {"value": 2, "gradient": 2, "optimizer": 12}  # bytes per element in the paper, also of a shard
 SAID = {"shares": "shards"}  # the record's word, and the field's
-POLICIES = {"mixed": MIXED, "single": SINGLE, "mixed, as printed": None}
+POLICIES = {"mixed": MIXED, "single": SINGLE, "mixed, as printed": None, "sums in single": MIXED._replace(gradient=4)}
 
 
 class Model(NamedTuple):
@@ -32,21 +33,24 @@ MODELS = {
 
 
 class Plan(NamedTuple):
-    """One choice: a model, ranks, the ZeRO stage, the number of ranks that shard a parameter, and dtypes."""
+    """One choice: a model, ranks, the ZeRO stage, the number of ranks that shard a parameter, and dtypes; two levels,
+    or a second copy among neighbours."""
 
     model: str = "7.5B"
     ranks: int = 64
     stage: int = 3
     owners: int = 64
     policy: str = "mixed"
+    two_levels: bool = False
+    secondary: int = 0
 
     @property
     def layout(self) -> Layout:
         """All parameters as one record; with one owner nothing is sharded in any stage."""
         owners = self.owners if self.stage else 1
         rest = self.stage if owners > 1 else 0
-        one = Param("all", (MODELS[self.model].elements,), partial=("dp",), owners=owners, rest=rest)
-        return Layout(hl.Mesh(dp=self.ranks), (one,))
+        one = Layout(hl.Mesh(dp=self.ranks), (Param("all", (MODELS[self.model].elements,), partial=("dp",)),))
+        return shared(one, rest, owners, two_levels=self.two_levels, secondary=self.secondary)
 
     @property
     def widths(self) -> Widths:
@@ -107,6 +111,8 @@ def leaving(plan: Plan, node: int) -> float:
 
     >>> [leaving(Plan(ranks=8, owners=owners), 4) / 1e9 for owners in (4, 8)]
     [15.0, 39.375]
+    >>> leaving(Plan(ranks=8, owners=8, secondary=4), 4) / 1e9  # of three halves, two leave the node
+    26.25
     """
     total = 0.0
     for rank in range(node):
@@ -170,5 +176,5 @@ def _times(plan) -> tuple[float, float]:
     for one in transfers(plan.layout, 0, 0, plan.widths, gathers=1):
         link = INSIDE if one.ranks[-1] // NODE == one.ranks[0] // NODE else BETWEEN
         taken = link.seconds(one.op, len(one.ranks), one.bytes / MODELS[plan.model].units)
-        sums, gather = (sums, taken) if one.op == "all_gather" else (sums + taken, gather)
+        sums, gather = (sums, taken) if one.what == "weights" else (sums + taken, gather)
     return sums, gather

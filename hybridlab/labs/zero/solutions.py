@@ -1,7 +1,16 @@
 """Solutions of notebook 22."""
 
-from hybridlab.labs.exercises.solution import Solution
+from hybridlab.labs.exercises.solution import Cell, Solution
 from hybridlab.labs.zero import build_solutions
+
+STRETCH = Cell("""\
+def my_stretch(rank, length, inside, groups):
+    size = length // (inside * groups)
+    number = rank % inside * groups + rank // inside
+    return number * size, (number + 1) * size
+
+labs.answer("zero_fsdp.stretch", my_stretch)""")
+NUMBER = "rank % inside * groups + rank // inside"
 
 SOLUTIONS: dict[str, Solution] = {
     **build_solutions.SOLUTIONS,
@@ -41,6 +50,18 @@ SOLUTIONS: dict[str, Solution] = {
         'labs.answer("zero_fsdp.hybrid", 4)',
         "With four owners 26.2 GB fit, and every gather stays inside its node; only the all-reduces of shards cross.",
         ((8, "every gather crosses"), (2, "more than the memory of a rank"), (3, "Answer with one of")),
+    ),
+    "zero_fsdp.stretch": Solution(
+        STRETCH,
+        "The part inside the group is rank % inside; of its shares, one for each group, rank // inside.",
+        (
+            (STRETCH.but(NUMBER, "rank"), "one flat gather over all ranks"),
+            (STRETCH.but(NUMBER, "rank % inside * groups"), "another group updates it"),
+            (STRETCH.but(NUMBER, "rank // inside * inside + inside - 1 - rank % inside"), "no sum of these numbers"),
+            (STRETCH.but("inside * groups)", "inside)"), "share the optimizer's state"),
+            (STRETCH.but("return number * size, (number + 1) * size", "return number"), "two whole numbers"),
+            (7, "your function itself"),
+        ),
     ),
     "zero_fsdp.design": Solution(
         'labs.answer("zero_fsdp.design", [3, 4, 2])',

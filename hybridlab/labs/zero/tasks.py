@@ -4,7 +4,8 @@ import math
 from functools import partial
 
 from hybridlab.labs.exercises.task import Number, Task, Verdict
-from hybridlab.labs.zero import build_tasks
+from hybridlab.labs.trials.trial import Function
+from hybridlab.labs.zero import build_tasks, levels
 from hybridlab.labs.zero.plan import NODE, Plan, carried, kept, leaving, most, seconds
 from hybridlab.show.layouts.memory_bars import size
 
@@ -177,6 +178,22 @@ TASKS: dict[str, Task] = {
         objective="Choose the number of ranks for sharding by memory and traffic.",
         difficulty=2,
         minutes=5,
+    ),
+    "zero_fsdp.stretch": task(
+        "Write my_stretch(rank, length, inside, groups): on two levels, the range (first, end) of the flat vector that "
+        "a rank updates. The vector has length numbers, which inside · groups divides. Ranks 0 to inside - 1 are the "
+        "first group. Inside each group, the first rank has the first part of the sum, and so on; then the ranks with "
+        "the same part in all groups reduce-scatter it, in rank order.",
+        Function(levels.CASES, levels.judged, "Answer with your function itself: my_stretch, without parentheses."),
+        (
+            "Two reduce-scatters follow one another. What does the first one leave on this rank?",
+            "Its part begins at rank % inside · length / inside. Over how many groups is it shared, and which of them "
+            "is rank // inside?",
+            "size = length // (inside * groups); first = (rank % inside * groups + rank // inside) * size.",
+        ),
+        objective="Say which shard a rank updates if the optimizer's state is sharded on two levels.",
+        difficulty=2,
+        minutes=6,
     ),
     "zero_fsdp.design": task(
         "On the same two nodes a unit takes 8 ms forward and 16 ms backward. Choose [stage, owners, active] so that "

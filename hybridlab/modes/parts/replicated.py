@@ -54,6 +54,7 @@ class Replicated:
     """
 
     nans = UNWATCHED  # the watch for the first tensor with a nan
+    parts: dict = {}  # {pack: a part of the weights that stays between steps}, see `modes.parts.two_levels`
 
     def __init__(self, comm, layout: Layout, stages: dict, named: dict, program, early, policy=AS_WEIGHTS):
         self.comm, self.layout, self.stages, self.named = comm, layout, stages, named
@@ -86,6 +87,12 @@ class Replicated:
     def _brought(self, x, dtype):
         """A tensor copied from the device to the host, in another dtype."""
         return twin(x, dtype).copy_(x, non_blocking=True)
+
+    @property
+    def alone(self) -> list[torch.Tensor]:
+        """The weights between steps that are in no module: shards without another copy, and those next to shards."""
+        only = lambda param: param.rest == 3 and param.groups == 1
+        return [share for name, share in self.shares.items() if only(self.layout[name])] + [*self.parts.values()]
 
     @torch.no_grad()
     def publish(self):

@@ -39,7 +39,8 @@ def model_states(layout: Layout, rank: int, widths: Widths = SINGLE) -> dict[str
     widths  bytes per element, see `Widths`
 
     There is a master copy if its width differs from the weights', and it belongs to the optimizer. With ZeRO's stage 3
-    no other copy of the weights is kept: 14 Ψ/p bytes, while the paper also keeps a shard in half precision.
+    no other copy of the weights is kept: 14 Ψ/p bytes, while the paper also keeps a shard in half precision. With two
+    levels the pieces of the weights are larger than the optimizer's shares, so both are kept.
 
     >>> from hybridlab.core.where.layout import Mesh, Param
     >>> for stage in (0, 1, 2, 3):
@@ -52,10 +53,9 @@ def model_states(layout: Layout, rank: int, widths: Widths = SINGLE) -> dict[str
     """
     kept = layout.elements(rank)
     states = (kept["owned"] - kept["whole"]) * widths.states + kept["whole"] * widths.matrix
-    rest = max(param.rest for param in layout.params)
-    apart = widths.master if rest < 3 and widths.master != widths.value else 0
+    apart = widths.master if widths.master != widths.value else 0
     return {
-        "value": kept["value"] * (widths.master if rest == 3 else widths.value),
-        "optimizer": states * widths.master + kept["optimizer"] * apart,
+        "value": (kept["value"] - kept["alone"]) * widths.value + kept["alone"] * widths.master,
+        "optimizer": states * widths.master + (kept["optimizer"] - kept["alone"]) * apart,
         "gradient": kept["gradient"] * widths.gradient,
     }

@@ -38,7 +38,14 @@ def transfers(
         return [sent("gradients", "all_reduce", added, piece * widths.gradient)] if len(added) > 1 else []
     twins, whole = layout.twins(first.name, rank), piece * first.owners
     found = [sent("gradients", "reduce_scatter", sharers, whole * widths.gradient)]
+    if first.groups > 1:
+        across, part = layout.across(first.name, rank), piece * first.groups
+        found.append(sent("parts", "reduce_scatter", across, part * widths.gradient))
+        found.append(sent("parts", "all_gather", across, part * widths.value))
     if len(twins) > 1:
         found.append(sent("shares", "all_reduce", twins, piece * widths.gradient))
     times = (2 if first.rest == 3 else 1) if gathers is None else gathers
-    return found + [sent("weights", "all_gather", sharers, whole * widths.value)] * times
+    again = max(times - 1, 0) if first.secondary else 0
+    near = layout.near(first.name, rank) if first.secondary else sharers
+    found += [sent("weights", "all_gather", sharers, whole * widths.value)] * (times - again)
+    return found + [sent("weights", "all_gather", near, whole * widths.value)] * again

@@ -22,6 +22,7 @@ from hybridlab.predict.plans.plan import Plan, check_plan
 
 CP = {GATHER: "all_gather", RING: "p2p", ULYSSES: "a2a", USP: "a2a+p2p"}  # --cp-comm-type, as its kernels read it
 HIERARCHY = "hierarchical-context-parallel-sizes"  # ranks that exchange heads, and groups around the ring
+INSTANCES = "num-distributed-optimizer-instances"
 SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # --data-parallel-sharding-strategy
 
 
@@ -40,11 +41,17 @@ TRANSFORMERS = Rule(lambda plan, shape: not shape.heads, "starts only models wit
 SPREAD = Rule(
     lambda plan, shape: bool(plan.spread_head), "has no pieces of the head on all stages: leave spread_head out"
 )
+SECOND = Rule(lambda plan, shape: plan.secondary > 0, "keeps no second copy of the weights near: leave secondary out")
 # Megatron-Core 0.16, megatron/training/arguments.py and core/transformer; up to 0.15 t may not exceed the key heads.
 OF_MEGATRON = (
     TRANSFORMERS,
     SPREAD,
-    Rule(lambda plan, shape: plan.x > 1 or plan.z > 0, "does not support the axis x or owners: plan without grids"),
+    Rule(lambda plan, shape: plan.x > 1, "does not support the axis x: plan without grids"),
+    Rule(
+        lambda plan, shape: plan.z > 0 and plan.ep > 1,
+        "lets all ranks along ep share weights, not so many owners: leave z out",
+    ),
+    SECOND,
     Rule(
         lambda plan, shape: bool(plan.offload) or plan.redone not in (0.0, 1.0),
         "has no flag for offloaded activations, or for recomputing only some layers: leave them out",
@@ -72,6 +79,11 @@ OF_TORCHTITAN = (
         "has no flag to exchange heads inside a ring: choose another method of attention than 'usp'",
     ),
     Rule(lambda plan, shape: plan.x > 1, "does not support the axis x: plan without grids"),
+    Rule(
+        lambda plan, shape: bool(plan.two_levels),
+        "replicates the optimizer's state between groups of owners: leave two_levels out",
+    ),
+    SECOND,
     Rule(lambda plan, shape: plan.zero in (1, 2), "shards everything or nothing: give zero=3 or zero=0"),
     Rule(
         lambda plan, shape: plan.t > 1 and not plan.sequence,
@@ -179,8 +191,15 @@ def _sharing(plan: Plan) -> dict:
             "use-distributed-optimizer": "",
             "no-gradient-accumulation-fusion": "",
             "ckpt-format": "fsdp_dtensor",
+            **_instances(plan),
         }
     return {}
+
+
+def _instances(plan: Plan) -> dict:
+    """Groups of owners; the outer strategy says whether they replicate the optimizer's state or shard it."""
+    outer = "optim" if plan.two_levels else "no_shard"
+    return {INSTANCES: plan.copies[1] // plan.z, "outer-dp-sharding-strategy": outer} if plan.z else {}
 
 
 def _again(plan: Plan) -> dict:

@@ -4,7 +4,8 @@ A collective counts its full tensor, as in ledgers.
 
 The rank is the first one of its stage: its coordinate is 0 along all other axes. Numbers have 16 bits, gradients 32.
 A plan does not determine everything, so three things are omitted: the padding of ZeRO's packs (`core.where.packs`), the
-number of all-gathers in stage 3, which depends on the schedule, and the skips between stages that are not neighbours.
+gathers before use in stage 3, whose number depends on the schedule, and the skips between stages that are not
+neighbours.
 
 See also `training.dry`, which counts the same (`DryRun.bytes`; a test compares both), `predict.plans.weights_of_rank`
 (the weights) and `predict.plans.performance` (seconds instead of bytes).
@@ -205,4 +206,6 @@ def _for_each(plan: Plan, copies: int, more: bool) -> float:
     sharers = min(plan.z or copies, copies) if plan.zero else 1
     if sharers == 1:
         return SUM * (copies > 1 or more)
+    if plan.two_levels and copies > sharers:
+        return SUM + (SUM + VALUE) / sharers + SUM / copies * more + VALUE * (plan.zero < 3)
     return SUM + SUM / sharers * (copies > sharers or more) + VALUE * (plan.zero < 3)

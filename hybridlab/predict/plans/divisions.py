@@ -25,6 +25,8 @@ class Division(NamedTuple):
     attends  whether it has attention;  routed  number of routed experts;  slots  number of experts with a capacity
     fold  whether whole experts are distributed over tp and cp too;  gathered  whether tokens reach experts by an
           all-gather;  tied_pieces  whether a tied embedding is made of pieces of the head
+    two_levels  whether the optimizer's state is sharded over all copies;  secondary  neighbours with a second copy of
+          the weights; 0: none
     """
 
     tp: int = 1
@@ -45,6 +47,8 @@ class Division(NamedTuple):
     fold: bool = False
     gathered: bool = False
     tied_pieces: bool = False
+    two_levels: bool = False
+    secondary: int = 0
 
     @property
     def narrow(self) -> Amount:
@@ -54,6 +58,11 @@ class Division(NamedTuple):
     def keys(self, sizes: dict) -> Amount:
         """Heads of keys on a rank of tp; if there are fewer heads than ranks, they are replicated."""
         return np.maximum(sizes.get("K", 0) // self.tp, 1)
+
+    @property
+    def sharers(self) -> Amount:
+        """How many copies shard the weights."""
+        return np.where(self.owners, self.owners, self.copies)
 
 
 class Rule(NamedTuple):
@@ -213,6 +222,33 @@ RULES = (
         "zero",
         lambda sizes, one: np.not_equal(one.zero, 3) | np.not_equal(one.owners, 1),
         lambda sizes, one: "zero=3 with owners=1 shards nothing: give owners=2 or more, or offload=True",
+    ),
+    Rule(
+        "zero",
+        lambda sizes, one: np.logical_not(one.two_levels) | ((one.sharers > 1) & (one.sharers < one.copies)),
+        lambda sizes, one: (
+            f"two_levels=True needs several groups of several owners, but owners={one.owners} of {one.copies} ranks: "
+            f"give owners between 1 and {one.copies}, or leave two_levels out"
+        ),
+    ),
+    Rule(
+        "zero",
+        lambda sizes, one: np.equal(one.secondary, 0) | (np.equal(one.zero, 3) & np.logical_not(one.two_levels)),
+        lambda sizes, one: (
+            f"secondary={one.secondary} is a second copy of sharded weights: give zero=3 without two_levels, or leave "
+            "secondary out"
+        ),
+    ),
+    Rule(
+        "zero",
+        lambda sizes, one: (
+            np.equal(one.secondary, 0)
+            | (one.secondary > 1) & (one.secondary < one.sharers) & (one.sharers % np.maximum(one.secondary, 1) == 0)
+        ),
+        lambda sizes, one: (
+            f"secondary={one.secondary} cannot divide the {one.sharers} owners into groups of neighbours: give a "
+            f"divisor between 1 and {one.sharers}"
+        ),
     ),
 )
 

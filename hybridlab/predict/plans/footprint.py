@@ -85,16 +85,32 @@ def alike(shape: Shape, plan: Plan) -> Amount:
     return np.where(p == 1, whole, np.maximum(stage.longest * block + every, ends)) / x
 
 
-def states(parameters: Amount, stage: Amount = 0, ways: Amount = 1, widths: Widths = MIXED) -> Footprint:
+def states(
+    parameters: Amount,
+    stage: Amount = 0,
+    ways: Amount = 1,
+    widths: Widths = MIXED,
+    groups: Amount = 1,
+    secondary: Amount = 0,
+    each: bool = False,
+) -> Footprint:
     """The bytes of `parameters` weights between steps if a stage of ZeRO shards them among some copies.
+
+    groups     of such copies, over which the optimizer's state is sharded once more: two levels
+    secondary  neighbours that have a second copy of the weights;  each  whether gradients are summed after every
+               microbatch, in pieces as large as those of the weights; otherwise as large as those of the optimizer
 
     With 16-bit weights and gradients and Adam in single precision, that is 16, 4 + 12/d, 2 + 14/d or 16/d bytes for
     each weight.
 
     >>> print(*(f"{states(7.5e9, stage, 64).total / 1e9:.1f} GB" for stage in range(4)))
     120.0 GB 31.4 GB 16.6 GB 1.9 GB
+    >>> print(*(f"{states(7.5e9, 3, 8, groups=groups).total / 1e9:.1f} GB" for groups in (1, 8)))
+    15.0 GB 3.5 GB
     """
-    shares = [parameters / np.where(stage >= least, ways, 1) for least in (3, 2, 1)]
+    among = ways, ways * where(each, 1, groups), ways * groups
+    shares = [parameters / np.where(stage >= least, many, 1) for least, many in zip((3, 2, 1), among)]
+    shares[0] = shares[0] + where(secondary, parameters / np.maximum(secondary, 1), 0)
     apart = widths.master != widths.value  # without a separate master copy
     kept = (widths.value, widths.gradient, (apart + widths.states) * widths.master)
     return Footprint(*(share * width for share, width in zip(shares, kept)), activations=0)
@@ -158,9 +174,12 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     longest = there(in_flight(stage.longest, flying, m, v, place=stage.place)) + piece
     last = there((stage.last - stage.least) * p + stage.least) + scores
     last = where(spread, there(in_flight(stage.last, flying, m, v, place=p - 1)) + piece, last)
-    (its, others), widths = plan.sharers, MIXED._replace(gradient=software.gradient)
-    routed = states(of_experts(shape, plan), plan.zero, its, widths)
-    held = Footprint(*map(added, zip(routed, states(alike(shape, plan), plan.zero, others, widths))))
+    widths = MIXED._replace(gradient=software.gradient)
+    routed, other = (
+        states(weights, plan.zero, ways, widths, updaters // ways, plan.secondary, software.each)
+        for weights, ways, updaters in zip((of_experts(shape, plan), alike(shape, plan)), plan.sharers, plan.updaters)
+    )
+    held = Footprint(*map(added, zip(routed, other)))
     added_to = software.converted * largest(shape) / (t * plan.x)
     return held._replace(
         gradients=held.gradients + added_to, activations=again + np.maximum(np.maximum(first, longest), last)

@@ -95,6 +95,8 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
         **interleaved,
         **({"cut": [shape.pieces * blocks for blocks in dealt(shape.layers, plan.p * plan.v)]} if plan.uneven else {}),
         **({"owners": plan.z} if plan.z else {}),
+        **({"two_levels": True} if plan.two_levels else {}),
+        **({"secondary": plan.secondary} if plan.secondary else {}),
         **({"sequence": True} if plan.sequence else {}),
         **({"scatter": True} if plan.scatter else {}),
         **({"attend": ATTEND[plan.attend], "zigzag": bool(plan.zigzag)} if plan.cp > 1 else {}),

@@ -144,7 +144,7 @@ def pieces(
     once = among_copies(plan, rates, held, layers, software)
     ahead, back = (layers * added(one) for one in (forward, backward))
     data = seconds_of_copies(once, plan, plan.microbatches(batch), ahead, back, software)
-    updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.sharers))
+    updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.updaters))
     optimizer = ADAM_BYTES * updated / rates.memory
     hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
     return Pieces(forward, backward, head, hop, data, optimizer)

@@ -15,6 +15,7 @@ from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_GATHER, ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
+from hybridlab.predict.plans.meanings import MEANINGS
 from hybridlab.predict.plans.partition import most_stages
 from hybridlab.signatures import Argument
 
@@ -33,10 +34,12 @@ class Plan(NamedTuple):
     fold  whole experts are distributed over t and cp too
     uneven  stages are unequal: some have a block more (`partition.dealt`)
 
-    Five more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
+    Seven more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
     attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
     offload, the fraction of the layers whose saved activations are offloaded to the host; spread_head, whether each
-    stage has a piece of the head (vocabulary parallelism over the stages).
+    stage has a piece of the head (vocabulary parallelism over the stages); two_levels, whether all copies shard the
+    optimizer's state although only z of them shard the weights; secondary, how many neighbours have a second copy of
+    weights that all copies shard.
 
     Ranks are numbered as in Megatron: the order is tp (neighbours), x, cp, ep, copies, stages.
 
@@ -68,6 +71,8 @@ class Plan(NamedTuple):
     redone: float = 1.0
     offload: float = 0.0
     spread_head: bool = False
+    two_levels: bool = False
+    secondary: int = 0
 
     @property
     def devices(self) -> Amount:
@@ -97,8 +102,18 @@ class Plan(NamedTuple):
 
     @property
     def sharers(self) -> tuple[Amount, Amount]:
-        """The number of either copies among which ZeRO shards: z, or all."""
+        """The number of either copies among which ZeRO shards weights: z, or all."""
         its, others = (where(self.z, self.z, copies) for copies in self.copies)
+        return its, others
+
+    @property
+    def updaters(self) -> tuple[Amount, Amount]:
+        """The number of either copies among which ZeRO shards the optimizer's state: the same, or all with two levels.
+
+        >>> print(*Plan(d=8, zero=3, z=2).updaters, *Plan(d=8, zero=3, z=2, two_levels=True).updaters)
+        2 2 8 8
+        """
+        its, others = (where(self.two_levels, copies, few) for copies, few in zip(self.copies, self.sharers))
         return its, others
 
     def division(self, shape: Shape) -> Division:
@@ -122,6 +137,8 @@ class Plan(NamedTuple):
             self.fold,
             np.equal(self.dispatch, ALL_GATHER),
             np.logical_and(self.spread_head, shape.tied),
+            self.two_levels,
+            self.secondary,
         )
 
     def microbatches(self, batch: int) -> Amount:
@@ -154,40 +171,13 @@ class Plan(NamedTuple):
         more += [f"skew={self.skew:g}"] * (self.skew > 0)
         more += ["uneven stages"] * bool(self.uneven)
         more += ["head on all stages"] * bool(self.spread_head)
+        more += ["two levels"] * bool(self.two_levels) + [f"secondary={self.secondary}"] * (self.secondary > 0)
         more += [f"v={self.v}"] * (self.v > 1) + [f"{RECOMPUTE[self.recompute]} recomputation"] * (
             self.recompute > NONE
         )
         more += [f"offload={self.offload:g}"] * (self.offload > 0)
         more += [f"ZeRO {self.zero}"] * (self.zero > 0) + ["sequence parallel"] * bool(self.sequence)
         return ", ".join(more + ["scatter/gather"] * bool(self.scatter) + ["fused attention"] * bool(self.fused))
-
-
-MEANINGS = {  # the fields as arguments; for an index in a list, its name in `NAMED`
-    "p": "stages of the pipeline",
-    "t": "ranks of tensor parallelism",
-    "d": "data-parallel copies",
-    "b": "sequences in a microbatch",
-    "v": "chunks of layers on each rank",
-    "recompute": "activations that are computed twice: 'none', 'selective' or 'full'",
-    "zero": "ZeRO's stage, 0 to 3: what the copies shard between steps",
-    "sequence": "sequence parallelism, with t",
-    "scatter": "each rank along t sends its shard between stages, gathered by the receiver",
-    "x": "ranks that shard the width: with t, AxoNN's grid",
-    "z": "copies that shard the weights in ZeRO's stage 3; 0: all",
-    "cp": "ranks that shard the sequence",
-    "attend": "method of attention with cp: 'gather', 'ring', 'ulysses' or 'usp'",
-    "ulysses": "ranks that exchange heads with usp, neighbours",
-    "zigzag": "equal work along cp",
-    "ep": "ranks that shard the experts, b sequences on each",
-    "dispatch": "method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'",
-    "fold": "whole experts are distributed over t and cp too",
-    "uneven": "stages may differ by a block, when p·v does not divide the layers",
-    "skew": "Zipf's exponent of the popularity of experts; 0: equal",
-    "fused": "attention is one kernel, which stores no scores",
-    "redone": "the fraction of the layers that `recompute` applies to",
-    "offload": "the fraction of the layers whose saved activations are stored on the host",
-    "spread_head": "the head is sharded over the stages: vocabulary parallelism, without v and sequence",
-}
 
 
 def arguments() -> dict[str, Argument]:
@@ -197,9 +187,9 @@ def arguments() -> dict[str, Argument]:
 
 
 INSIDE_OUT = ("t", "x", "cp", "ep", "d", "p")  # ranks that differ along the first of them are neighbours
-CONDITIONS = ("skew", "fused", "redone", "offload", "spread_head")  # fields that are not searched
+CONDITIONS = ("skew", "fused", "redone", "offload", "spread_head", "two_levels", "secondary")  # are not searched
 ASKED = {  # by a switch
-    "grids": ("x", "z"),
+    "grids": ("x", "z", "two_levels"),
     "contexts": ("cp", "attend", "ulysses", "zigzag"),
     "experts": ("ep", "dispatch", "fold"),
     "stages": ("uneven",),

@@ -34,7 +34,8 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
     """A plan with two ranks along every axis that it uses.
 
     It has two chunks for several, two experts on a rank for many, and two microbatches for each stage. If stages may be
-    unequal, one stage has an extra block. With z, there are four copies, and groups of two shard the weights.
+    unequal, one stage has an extra block. With z, there are four copies, and groups of two shard the weights; with
+    secondary, four copies shard them, and groups of two have the second copy.
 
     >>> from hybridlab.core.what.catalog import model
     >>> one = scaled(Plan(p=16, t=8, d=8, zero=2, sequence=True, uneven=True), model("llama3-405b").shape)
@@ -42,11 +43,12 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
     p=2 t=2 d=2 b=1, uneven stages, ZeRO 2, sequence parallel 3 4 2 8
     """
     axes = {field: min(getattr(plan, field), 2) for field in AXES.values()}
-    if plan.z:
+    if plan.z or plan.secondary:
         axes["d"] = 4
     if plan.ulysses > 1:
         axes["cp"] = 4
     small = plan._replace(**axes, b=1, v=min(plan.v, 2), z=min(plan.z, 2), ulysses=min(plan.ulysses, 2))
+    small = small._replace(secondary=min(plan.secondary, 2))
     keys = small.t * (small.cp if plan.attend == ULYSSES else small.ulysses)
     grouped = shape.heads and shape.key_heads < shape.heads
     heads = keys * 2 if shape.heads else 0

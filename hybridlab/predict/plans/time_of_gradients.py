@@ -26,11 +26,13 @@ VALUE = 2  # bytes of a weight that is sent
 
 class Copies(NamedTuple):
     """Seconds of one gather of the weights among the ranks that shard them, of one reduce-scatter of their gradients,
-    and of the all-reduce over all other copies if only z copies shard."""
+    and of the all-reduce over all other copies if only z copies shard; with two levels, of a reduce-scatter and a
+    gather there. `again`: of one gather from second copies, or a usual one."""
 
     gather: float
     reduce: float
     others: float
+    again: float
 
 
 def among_copies(plan: Plan, rates: Rates, held: tuple[Amount, Amount], layers: Amount, software: Software) -> Copies:
@@ -40,23 +42,25 @@ def among_copies(plan: Plan, rates: Rates, held: tuple[Amount, Amount], layers: 
     """
     spread = rates.of_experts(plan, "d", "cp+d"), rates.near(plan, "cp+ep+d")
     found = [
-        _among(plan.z, copies, near, sharers, rates, weights, layers, software)
+        _among(plan, copies, near, sharers, rates, weights, layers, software)
         for near, copies, sharers, weights in zip(spread, plan.copies, plan.sharers, held)
         if np.any(weights)
     ]
     return Copies(*(added(seconds) for seconds in zip(*found)))
 
 
-def _among(z, copies, near, sharers, rates: Rates, weights, layers, software: Software):
+def _among(plan: Plan, copies, near, sharers, rates: Rates, weights, layers, software: Software):
     parts = layers if software.layered else 1
-    half = lambda bytes: parts * rates.sum(sharers, near.first(sharers), bytes * weights / parts) / 2
-    gather = half(VALUE)
-    reduce = gather if software.gradient == VALUE else half(software.gradient)
-    if not np.any(z):
-        return gather, reduce, 0.0
+    half = lambda bytes, ways: parts * rates.sum(ways, near.first(ways), bytes * weights / parts) / 2
+    gather = half(VALUE, sharers)
+    reduce = gather if software.gradient == VALUE else half(software.gradient, sharers)
+    again = half(VALUE, plan.secondary) if plan.secondary else gather
+    if not np.any(plan.z):
+        return gather, reduce, 0.0, again
     rest = copies // sharers
-    others = rates.sum(rest, near.every(sharers, rest), software.gradient * weights / sharers)
-    return gather, reduce, np.where(z, others, 0.0)
+    width = (software.gradient + VALUE) / 2 if plan.two_levels else software.gradient
+    others = rates.sum(rest, near.every(sharers, rest), width * weights / sharers)
+    return gather, reduce, np.where(plan.z, others, 0.0), again
 
 
 def seconds_of_copies(
@@ -66,16 +70,17 @@ def seconds_of_copies(
 
     forward, backward  seconds of one microbatch in all layers of a stage, which can overlap with messages
     """
-    gather, reduce, others = once
+    gather, reduce, others, repeated = once
     hidden = lambda carried, beside: shown(carried, beside, software.gradients)
     once_each = np.where(
         plan.zero == 0, hidden(2 * reduce, backward), hidden(gather, forward) + hidden(reduce, backward)
     )
-    collected = shown(gather, forward, software.gathers)
+    collected, later = (shown(one, forward, software.gathers) for one in (gather, repeated))
+    first = np.where(plan.zero == 3, collected - later, 0.0)  # the first one of a step, where others are shorter
     if not software.each:
-        again = collected + shown(gather, backward, software.gathers)
-        return np.where(plan.zero == 3, microbatches * again + hidden(reduce + others, backward), once_each)
+        again = later + shown(repeated, backward, software.gathers)
+        return np.where(plan.zero == 3, first + microbatches * again + hidden(reduce + others, backward), once_each)
     summed = collected + hidden(reduce, backward)
-    again = collected + shown(gather + reduce, backward, software.gathers)
+    again = later + shown(repeated + reduce, backward, software.gathers)
     each = microbatches * np.where(plan.zero == 3, again, summed)
-    return np.where(plan.zero >= 2, each + hidden(others, backward), once_each)
+    return np.where(plan.zero >= 2, first + each + hidden(others, backward), once_each)

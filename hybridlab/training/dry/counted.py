@@ -142,6 +142,5 @@ class Counted(loop.Trainer):
         modules, shares = self.weights.stages.values(), list(self.parameters.values())
         computing = [x for module in modules for x in (*module.parameters(), *module.buffers())]
         state = [x for one in self.optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
-        only = self.job["zero"] == 3 or not self.job.flushes  # there is no other copy of the weights between steps
         self.alive.name("optimizer", self.alive.of([*state, *shares]))
-        self.alive.name("weights", self.alive.of([*computing, *(shares if only else ())]))
+        self.alive.name("weights", self.alive.of([*computing, *self.alone]))
