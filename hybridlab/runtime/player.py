@@ -28,14 +28,13 @@ Relatives: `runtime.work`, which computes; `predict.time.simulate`, which predic
 
 from functools import partial
 
-import numpy as np
 import torch
 
-from hybridlab.core.when.action import CODE, COLLECTIVES, MESSAGES, SWAPS
+from hybridlab.core.when.action import COLLECTIVES, MESSAGES, SWAPS
 from hybridlab.core.when.along import ALONG
-from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.law import makes, takes
 from hybridlab.core.when.schedule import Schedule
+from hybridlab.runtime.copies import copies_before
 from hybridlab.runtime.norms import KINDS as NORMS
 from hybridlab.runtime.norms import NormLine
 
@@ -308,20 +307,6 @@ class Player:
         for one in under_way:
             one.wait()
         self.times[index][2] = self.times[index][2] or self.clock.mark()
-
-
-def copies_before(schedule: Schedule, seat: int, room=None) -> dict[int, list[int]]:
-    """{index in a rank's program: the indices of the copies that bring its inputs, or free memory for it}."""
-    if not any(action.kind in SWAPS for action in schedule.program[seat]):
-        return {}
-    flow = flow_of(schedule, room)
-    copies = np.isin(flow.kind[flow.first_row], [CODE[kind] for kind in SWAPS])
-    first, last = flow.program[seat : seat + 2]
-    found = {}
-    for action in range(first, last):
-        makers = np.unique(flow.maker[flow.takes[action]])
-        found[action - first] = (makers[(makers >= first) & copies[makers]] - first).tolist()
-    return found
 
 
 class _Awaited:

@@ -15,7 +15,7 @@ latest place. Relatives: the rows NORM, VALID and OPT of `core.when.law`; `train
 
 from dataclasses import replace
 
-from hybridlab.core.when.action import Action
+from hybridlab.core.when.action import CODE, Action
 from hybridlab.core.when.along import lines
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.scheduling.sums import with_sums
@@ -128,6 +128,8 @@ def posted_before_valid(schedule: Schedule) -> Schedule:
     0F0 0SEND_F0 0VALID 0F1 0SEND_F1 0RECV_B0
     1RECV_F0 1VALID 1F0 1RECV_F1 1F1 1B0
     """
+    if not (schedule.rows[:, 0] == CODE["VALID"]).any():
+        return schedule
     sent, programs = set(), []
     for program in schedule.program:
         sent |= {(action.edge, action.microbatch) for action in _before_valid(program) if action.kind == "SEND_F"}

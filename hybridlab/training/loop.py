@@ -20,6 +20,7 @@ from hybridlab.scheduling.lower import lower
 from hybridlab.scheduling.sums import forward_only, without_sums
 from hybridlab.training import stages
 from hybridlab.training.first_weights import part_of
+from hybridlab.training.held import memory
 from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat, mapped
@@ -259,27 +260,6 @@ class Trainer:
         for name, weight in self.parameters.items():
             if name in self.trained:
                 self.nans.decides(lambda name=name: words.format(name), look(weight))
-
-
-def memory(trainer: Trainer) -> dict[str, int]:
-    """Bytes that a rank stores between two steps: of weights, of gradients, and of the optimizer's other tensors; with
-    offload, those are on the host.
-
-    Every storage is counted once, even if several tensors view it; Adam's step counts, single numbers, are not counted.
-    """
-    job, weights, shares = trainer.job, trainer.weights, list(trainer.parameters.values())
-    values = [weight for module in weights.stages.values() for weight in module.parameters()]
-    if not job.flushes or job["zero"] == 3:  # a version, or a shard, is the only copy of a weight
-        values, shares = values + shares, []
-    gradients = [weight.grad for weight in (*values, *shares)]
-    kept = [x for one in trainer.optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
-    state = [x for x in kept if x.dim()]
-    counted, seen = {}, set()
-    for what, tensors in (("value", values), ("optimizer", state + shares), ("gradient", gradients)):
-        own = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors if x is not None}
-        counted[what] = sum(size for place, size in own.items() if place not in seen)
-        seen |= own.keys()
-    return counted | ({"host": counted.pop("optimizer")} if job["offload"] else {})
 
 
 def player(comm, schedule, work, driven=False, watch=None, room=None):

@@ -37,6 +37,7 @@ from hybridlab.training.optimizers import OPTIMIZERS
 from hybridlab.training.out_of_core import within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 from hybridlab.training.shards import refuse_other_shards
+from hybridlab.training.validated import refuse_other_norms
 
 PREPARED = 30.0  # maximum seconds to prepare the actions of a job: with messages it takes twice as long
 FIELDS = {one.name for one in fields(Job)} & asked.OWN.keys() - {"mesh", "schedule", "model", "rows"}  # as given
@@ -79,6 +80,7 @@ def job_of(**given) -> Job:
     for mode in modes:
         mode.refuse(job)
     job = job.with_(schedule=posted_ahead(_fitted(job, of), of["ahead"]))
+    refuse_other_norms(job, of["validated"])
     job.layout.validate()
     refuse_other_shards(job)
     return job if job["device_memory"] is None else within(job)
@@ -224,8 +226,8 @@ def _fitted(job: Job, of: dict) -> Schedule:
     for mode in job.modes:
         summed = mode.scheduled(summed, job.chosen, of["active"])
     if of["validated"]:
-        return validate(posted_before_valid(lower(with_norm(summed, of["validated"]))))
-    return validate(lower(summed))
+        summed = with_norm(summed, of["validated"])
+    return validate(posted_before_valid(lower(summed)))
 
 
 def _tied(homes: Collection[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:

@@ -16,6 +16,32 @@ import math
 
 import torch
 
+from hybridlab.scheduling.norms import repeated
+
+
+def refuse_other_norms(job, validated: str | None):
+    """Raise ValueError if a job cannot have the norm in its schedule, or has no use for it.
+
+    validated  as given, see `training.asked`
+    """
+    if not job.norms:
+        return
+    if job.clip is None:
+        raise ValueError(f"{job.schedule.name} sums a norm, but nothing is clipped: give clip, or leave validated out")
+    if job.schedule.window:
+        raise ValueError(f"{job.schedule.name} has several steps: give one step from hl.orders.with_norm")
+    never = {"driven": job.driven, "offload": job["offload"], "device_memory": job["device_memory"] is not None}
+    undone = {
+        "zero": job["zero"] > 0,
+        "slices": job.schedule.slices > 1,
+        "optimizer='muon' inside stages": job.optimizer == "muon" and bool(job.mesh.inside),
+    }
+    late = any(repeated(job.schedule).program)
+    for name, asked in (never | (undone if late else {})).items():
+        if asked:
+            instead = ", or give validated='before'" * (name in undone)
+            raise ValueError(f"validated={validated!r} cannot be combined with {name}: leave one of them out{instead}")
+
 
 class Validated:
     """A rank's optimizer step, whose norm comes from rank to rank.

@@ -43,24 +43,26 @@ def neighbours(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     return before, after
 
 
-def along(flow: Any, name: str, into: bool, parts: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yield (flags, values) as `Flow._values` does: the values of the parts that come from the rank before, or go to
-    the rank after; nothing if no action of the schedule sums squares."""
+def along(
+    flow: Any, name: str, into: bool, parts: np.ndarray, number: np.ndarray
+) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield (flags, values) as `Flow._values` does: the values of the parts between their rank and the one before
+    (`into`), or the one after; nothing if no action of the schedule sums squares.
+
+    number  that of the norm of each part
+    """
     if not flow.shape["norm"][0]:
         return
-    schedule, (before, after) = flow.schedule, neighbours(flow.schedule)
-    rank, step = schedule.rank_of[parts], steps(schedule)[parts]
-    if into and name == "squares":
+    rank, (before, after) = flow.schedule.rank_of[parts], neighbours(flow.schedule)
+    if into:
         there = before[rank] >= 0
-        yield there, flow.number(name, before[rank][there], step[there])
-    elif into:
-        there = before[rank] >= 0
-        yield there, flow.number(name, rank[there], step[there])
+        at = before[rank] if name == "squares" else rank
+        yield there, flow.number(name, at[there], number[there])
     elif name == "squares":
-        yield 1, flow.number(name, rank, step)
+        yield 1, flow.number(name, rank, number)
     else:
         last = after[rank] < 0
-        yield 1, np.where(last, flow.number("squares", rank, step), flow.number("norm", after[rank], step))
+        yield 1, np.where(last, flow.number("squares", rank, number), flow.number("norm", after[rank], number))
 
 
 def steps(schedule: Schedule) -> np.ndarray:
@@ -74,7 +76,7 @@ def norms(schedule: Schedule) -> int:
     norms."""
     if not np.isin(schedule.rows[:, 0], [CODE["NORM"], CODE["VALID"]]).any():
         return 0
-    return 1 + int(steps(schedule).max())
+    return 2 + int(steps(schedule).max())
 
 
 def first_norms(flow: Any) -> np.ndarray:

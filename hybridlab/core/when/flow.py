@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from hybridlab.core.when.action import CODE, DOWN, KINDS, MESSAGES, SWAPS, Action
-from hybridlab.core.when.along import ALONG, along, first_norms, norms, of_a_rank
+from hybridlab.core.when.along import ALONG, along, first_norms, norms, of_a_rank, steps
 from hybridlab.core.when.journeys import journeys
 from hybridlab.core.when.law import KIND, makes, takes
 from hybridlab.core.when.lists import Lists
@@ -106,7 +106,8 @@ class Flow(Values):
         """
         away, name, mark = term[0] == "^", term.strip("^<>~*+"), term[-1]
         if name in ALONG:
-            yield from along(self, name, mark == "<", parts)
+            number = self._latest[parts] + 1 if kind == "OPT" else steps(self.schedule)[parts]
+            yield from along(self, name, mark == "<", parts, number)
         elif mark in "<>":
             yield from self._on_all_edges(name, mark == "<", parts)
         elif mark == "~":
