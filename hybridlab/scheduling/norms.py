@@ -32,8 +32,9 @@ def with_norm(schedule: Schedule, validated: str | None = "after") -> Schedule:
     validated  "before": every rank waits for the norm; "after": it steps without, and may have to undo its step, see
                above; None: the step is not clipped
 
-    Rank r learns the norm at the latest before forward number min(2(p-1-r), m-1) of the next step, and before its first
-    backward: only forwards are repeated. With "after", VALID is thus at the beginning, and belongs to the step before.
+    Rank r learns the norm at the latest before forward number min(2(p-1-r), m-1) of the next step, before its first
+    backward, and before a forward that takes from one that comes after VALID: only forwards are repeated, and only on
+    ranks that do not know the norm yet. With "after", VALID is thus at the beginning, and belongs to the step before.
 
     raises  ValueError if the schedule has optimizer steps already, or messages, or there is no such place for VALID
 
@@ -58,14 +59,13 @@ def with_norm(schedule: Schedule, validated: str | None = "after") -> Schedule:
     summed = with_sums(schedule, everywhere=True)
     programs, homes = [[] for _ in range(schedule.ranks)], _homes(schedule)
     first = dict(sorted(((rank, home) for home, rank in homes), reverse=True))
+    places = _places(summed)
     for line in lines(schedule):
-        for seat, rank in enumerate(line):
+        for rank in line:
             program, (stage, replica) = list(summed.program[rank]), first[rank]
             norm, valid = (Action(kind, stage, replica=replica) for kind in ("NORM", "VALID"))
             update = [Action("OPT", one, replica=copy) for (one, copy), its in homes if its == rank]
-            latest = min(2 * (len(line) - 1 - seat), schedule.microbatches - 1)
-            head = [valid] if validated == "after" else []
-            at = _place(program, latest)
+            head, at = [valid] if validated == "after" else [], places[rank]
             tail = {None: [], "before": [norm, valid], "after": [norm]}[validated]
             programs[rank] = [*program[:at], *head, *program[at:], *tail, *update]
     return summed.with_programs(programs)
@@ -76,12 +76,28 @@ def _homes(schedule: Schedule) -> list[tuple[tuple[int, int], int]]:
     return [(home, schedule.place[home]) for home, first in sorted(schedule.copy_of.items()) if home[1] == first]
 
 
-def _place(program: list[Action], latest: int) -> int:
-    """The number of the last action before which a rank has run only forwards, and at most `latest` of them."""
-    for number, action in enumerate(program):
-        if number == latest or action.kind not in ("F", "C"):
-            return number
-    return len(program)
+def _places(schedule: Schedule) -> dict[int, int]:
+    """{rank: the number of actions before its VALID}: only forwards, at most 2(p-1-r) and m-1 of them, and only such
+    that need no other rank's forwards after its VALID, which are not repeated."""
+    places, programs = {}, schedule.program
+    for line in lines(schedule):
+        for seat, rank in enumerate(line):
+            latest = min(2 * (len(line) - 1 - seat), schedule.microbatches - 1)
+            others = (number for number, action in enumerate(programs[rank]) if action.kind not in ("F", "C"))
+            places[rank] = min(latest, next(others, len(programs[rank])))
+    before = -1
+    while before != sum(places.values()):
+        before = sum(places.values())
+        made = {action[1:3] for rank, place in places.items() for action in programs[rank][:place]}
+        for rank, place in places.items():
+            alone = (number for number, action in enumerate(programs[rank][:place]) if _takes(schedule, action) - made)
+            places[rank] = next(alone, place)
+    return places
+
+
+def _takes(schedule: Schedule, action: Action) -> set[tuple[int, int]]:
+    """The (stage, microbatch) of the forwards whose results a forward takes."""
+    return {(a, action.microbatch) for a, b in schedule.inside.values() if b == action.stage}
 
 
 @typed
