@@ -70,15 +70,26 @@ def test_statistics_of_a_batch_norm_do_not_count_forwards_twice(bench):
 
 def forwards_kept(patch):
     """The forwards before VALID are kept, though they used weights that were undone."""
-    run = Player._run
 
-    def wrong(player, index, end):
+    def run(player, index, end):
         while index < end:
             player.calls[index]()
             index += 1
         player._all_over()
 
-    assert run and patch.setattr(Player, "_run", wrong) is None
+    patch.setattr(Player, "_run", run)
+
+
+def forwards_kept_unseen(patch):
+    """The same, and autograd does not notice that the weights have changed since."""
+    right = Validated.settled
+
+    def settled(step, total):
+        with torch.autograd._unsafe_preserve_version_counter(tuple(step.weights.by_name.values())):
+            return right(step, total)
+
+    forwards_kept(patch)
+    patch.setattr(Validated, "settled", settled)
 
 
 def never_undone(patch):
@@ -96,7 +107,8 @@ def tied_counted_twice(patch):
     """Every rank counts all weights that it holds, so a tied weight counts on both."""
 
     def squares(trainer):
-        return torch.stack([share.grad.double().square().sum() for share in trainer.parameters.values()])
+        held, nothing = trainer.parameters, torch.zeros((), dtype=torch.float64)
+        return torch.stack([held[name].grad.square().sum() if name in held else nothing for name in trainer.layout.named])
 
     patch.setattr(Trainer, "squares", squares)
 
@@ -104,12 +116,12 @@ def tied_counted_twice(patch):
 def a_rank_left_out(patch):
     """A rank passes on the squares that have come, without its own."""
     right = Validated.squares
-    patch.setattr(Validated, "squares", lambda step, before: right(step, before) if before is None else _passed(step, before))
 
+    def squares(step, before):
+        step.summed = right(step, before) if before is None else right(step, before) * 0 + before
+        return step.summed
 
-def _passed(step, before):
-    step.summed, step.unsettled, step.norm, step.kept = before, True, None, None
-    return before
+    patch.setattr(Validated, "squares", squares)
 
 
 def rate_of_the_next_step(patch):
@@ -130,7 +142,7 @@ def state_not_undone(patch):
 
 
 MUTANTS = {
-    "forwards before a rollback kept": (forwards_kept, {}),
+    "forwards before a rollback kept": (forwards_kept_unseen, {}),
     "a step that should have been clipped stays": (never_undone, {}),
     "a tied weight counts twice": (tied_counted_twice, {}),
     "the squares of a rank are left out": (a_rank_left_out, {}),
@@ -148,6 +160,12 @@ def test_a_mutant_of_validation_is_caught(bench, name):
         about |= {"clip": 0.7}
     assert bench.right(hl.Mesh(pp=2), **about)
     assert not bench.asked(hl.Mesh(pp=2), sabotage=mutant, **about).ok
+
+
+@pytest.mark.ranks
+def test_autograd_notices_forwards_that_are_kept(bench):
+    with pytest.raises(hl.RankError, match="modified by an inplace operation"):
+        bench.asked(hl.Mesh(pp=2), sabotage=forwards_kept, schedule="zb_h2", validated="after", clip=SOME, **ABOUT)
 
 
 # ---- refusals

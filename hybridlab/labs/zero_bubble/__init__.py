@@ -2,7 +2,7 @@
 (`printed`); its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`. Students build an engine `without_autograd`, which `trial`
-judges; `rank` is the program of one rank.
+judges; `rank` is the program of one rank. They also build an optimizer step without its norm: `stepping`.
 """
 
 from hybridlab.lazily import room
