@@ -27,7 +27,6 @@ import torch
 from hybridlab.core.when.action import CODE, SWAPS
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.schedule import Schedule
-
 from hybridlab.runtime.arena import Kept
 from hybridlab.world.talk.message import twin
 

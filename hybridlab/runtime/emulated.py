@@ -86,7 +86,7 @@ class EmulatedWork:
         """Nothing to free: nothing was gathered."""
 
     def squares(self, before) -> torch.Tensor:
-        """A number to send in place of the squares."""
+        """A number to send instead of the squares."""
         self.unsettled, self.summed = True, torch.zeros((), dtype=torch.float64)
         return self.summed
 

@@ -114,7 +114,7 @@ TRAINING = {
     "validated": Argument(
         one_of(VALIDATED) + " | None",
         None,
-        "with clip: ranks learn the norm 'before' the optimizer step, or 'after' it (post-validation: undo if it clips)",
+        "with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step that clips",
     ),
     "stash": Argument(
         "bool", True, "weight stashing; False: an asynchronous schedule keeps only one version of its weights"

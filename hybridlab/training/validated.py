@@ -4,8 +4,8 @@
     OPT     if the norm is known: clip and step. If not: step at once, unless the squares so far already clip
     VALID   learn the norm. If it clips: undo the step, clip, step again
 
-The squares of some ranks are at most those of all. So a rank that did not step at once is always told to clip, and a
-rank that did step may be told that it was wrong. Undoing is exact: until it learns the norm, the rank keeps its
+The squares of some ranks are at most those of all. So a rank that did not step at once always has to clip, and a
+rank that did step may have to undo it. Undoing is exact: until it learns the norm, the rank keeps its
 gradients, and copies of its weights and of the optimizer's state.
 
 Source: the zero-bubble repository, `megatron/core/optimizer/optimizer.py`; it keeps the gradients too. Relatives:
@@ -84,7 +84,7 @@ class Validated:
             self._step(None)
 
     def settled(self, total: torch.Tensor) -> bool:
-        """Learn the squares of all gradients. Returns whether a step, taken or awaited, had to be done again."""
+        """Learn the squares of all gradients. Returns whether a step, taken or awaited, had to be replaced."""
         self.unsettled, self.norm = False, math.sqrt(self.trainer.number(total))
         again = self.kept is not None and self._clips(total)
         if again:

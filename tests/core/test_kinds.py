@@ -10,7 +10,15 @@ from hybridlab.core.when.action import DOWN, KINDS, MESSAGES, Action
 from hybridlab.core.when.lanes import LANES
 from hybridlab.core.when.law import KIND, makes, takes
 
-OF_A_STAGE = ("summed", "weights", "whole", "weight_gradient*", "summed*", "squares", "norm")  # values that belong to no single microbatch
+OF_A_STAGE = (
+    "summed",
+    "weights",
+    "whole",
+    "weight_gradient*",
+    "summed*",
+    "squares",
+    "norm",
+)  # values that belong to no single microbatch
 
 
 @pytest.mark.parametrize("name", KINDS)

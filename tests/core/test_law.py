@@ -123,7 +123,9 @@ FACTS = {
         map(is_valid, (NORMED, STEPPED, ON_ONE_RANK))
     ),
     "a rank adds its squares to those of the rank before": lambda: comes_after(NORMED, "1NORM", "0NORM"),
-    "squares are those of summed gradients": lambda: is_refused(NORMED.replace("0REDUCE_GRAD,0NORM", "0NORM,0REDUCE_GRAD")),
+    "squares are those of summed gradients": lambda: is_refused(
+        NORMED.replace("0REDUCE_GRAD,0NORM", "0NORM,0REDUCE_GRAD")
+    ),
     "of all stages on the rank": lambda: is_refused(ON_ONE_RANK.replace("1REDUCE_GRAD,0NORM", "0NORM,1REDUCE_GRAD")),
     "the norm comes back from the rank after": lambda: comes_after(NORMED, "0VALID", "1VALID")
     and is_refused(NORMED.replace("1VALID,", "")),

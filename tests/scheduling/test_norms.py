@@ -35,7 +35,9 @@ def test_the_barrier_costs_the_fill_and_post_validation_nothing(name, p, more):
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.sampled_from(["gpipe", "1f1b", "zb_h1", "interleaved", "zb_interleaved"]), st.integers(1, 4), st.integers(0, 3))
+@given(
+    st.sampled_from(["gpipe", "1f1b", "zb_h1", "interleaved", "zb_interleaved"]), st.integers(1, 4), st.integers(0, 3)
+)
 def test_with_idle_time_inside_the_span_the_barrier_costs_nothing_more(name, p, more):
     """These have their fill inside every rank's span: no rank could begin the next step sooner. With m < 2p-1, a rank
     may wait in VALID for the forwards of the next one."""

@@ -1,7 +1,5 @@
 """Optimizer steps before their norm is known, on real ranks: equal to one device, whether they are undone or not."""
 
-import math
-
 import pytest
 import torch
 from few import first
@@ -108,7 +106,9 @@ def tied_counted_twice(patch):
 
     def squares(trainer):
         held, nothing = trainer.parameters, torch.zeros((), dtype=torch.float64)
-        return torch.stack([held[name].grad.square().sum() if name in held else nothing for name in trainer.layout.named])
+        return torch.stack(
+            [held[name].grad.square().sum() if name in held else nothing for name in trainer.layout.named]
+        )
 
     patch.setattr(Trainer, "squares", squares)
 
@@ -188,5 +188,3 @@ def test_autograd_notices_forwards_that_are_kept(bench):
 def test_what_cannot_be_validated_is_refused(mesh, more, words):
     with pytest.raises(ValueError, match=words):
         job_of(mesh, **{"schedule": "zb_h2", "validated": "after", "clip": 1.0} | more)
-
-

@@ -43,9 +43,7 @@ def neighbours(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     return before, after
 
 
-def along(
-    flow: Any, name: str, into: bool, parts: np.ndarray, number: np.ndarray
-) -> Iterator[tuple[Any, np.ndarray]]:
+def along(flow: Any, name: str, into: bool, parts: np.ndarray, number: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
     """Yield (flags, values) as `Flow._values` does: the values of the parts between their rank and the one before
     (`into`), or the one after; nothing if no action of the schedule sums squares.
 

@@ -7,7 +7,7 @@ In each turn every rank computes, and then sends its result to the next rank, th
     rank 1      garb.  mb 0   mb 1   mb 2   …
 
 A rank has no list of actions and cannot be idle. In the turns in which a rank of a list waits, it computes with
-whatever is there, and a mask keeps the result out of the loss. All microbatches pass chunk 0, then chunk 1, as in
+the tensor that it has, and a mask keeps the result out of the loss. All microbatches pass chunk 0, then chunk 1, as in
 `looped_bfs`; the first rank stores those that come round until their turn, so m ≥ p.
 
 Source: MaxText, `layers/pipeline.py`, whose bubble is (p-1)/(v·m+p-1); praxis, `layers/pipeline.py`. Relatives:

@@ -186,7 +186,10 @@ SOLUTIONS: dict[str, Solution] = {
         "The squares so far are at most the total: if they clip, a rank waits; else it steps, and may have to undo it.",
         (
             (UPDATE.but(EARLY + TOTAL, TOTAL + EARLY), "waited for the total before its step: that is the barrier"),
-            (UPDATE.but("    if early:\n        step(1.0)", "    step(1.0)"), "although the squares so far already clip"),
+            (
+                UPDATE.but("    if early:\n        step(1.0)", "    step(1.0)"),
+                "although the squares so far already clip",
+            ),
             (UPDATE.but("        if early:\n            undo()\n", ""), "did not undo its first step"),
             (UPDATE.but("early = so_far", "early = squares"), "although the squares so far already clip"),
             (UPDATE.but("clip / total.sqrt()", "clip / total"), "it should call step(1), undo(), step(0.816)"),

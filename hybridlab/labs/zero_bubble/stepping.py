@@ -25,7 +25,9 @@ class Squares(NamedTuple):
         return len(self.squares)
 
     def __str__(self):
-        return f"{self.ranks} ranks with the squares {', '.join(f'{one:g}' for one in self.squares)}, clip = {self.clip:g}"
+        return (
+            f"{self.ranks} ranks with the squares {', '.join(f'{one:g}' for one in self.squares)}, clip = {self.clip:g}"
+        )
 
     def wanted(self, rank: int) -> list[tuple[str, float]]:
         """The calls of a rank: ("step", factor) and ("undo", 0)."""

@@ -8,8 +8,8 @@ from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.typed_schedule import typed
 from hybridlab.labs.trials.cases import OnCases
-from hybridlab.labs.zero_bubble.halves import beside
 from hybridlab.labs.zero_bubble import stepping
+from hybridlab.labs.zero_bubble.halves import beside
 from hybridlab.labs.zero_bubble.trial import ABOUT, Shapes, first_wrong, wrong
 
 RANKS, MICROBATCHES = 4, 8
