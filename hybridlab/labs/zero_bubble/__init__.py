@@ -11,7 +11,7 @@ from hybridlab.lazily import room
 __getattr__, __all__ = room(
     __name__,
     {
-        "halves": "UNIT beside held in_shares keep_copies_apart lose_a_weight_half repeated run",
+        "halves": "UNIT beside held in_a_row in_shares keep_copies_apart lose_a_weight_half repeated run",
         "printed": "interleaved_rates rates",
         "pictures": "plane",
     },
