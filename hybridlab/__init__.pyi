@@ -153,6 +153,7 @@ def run(
     betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
+    validated: Literal['before', 'after'] | None = None,
     stash: bool = True,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
@@ -226,6 +227,8 @@ def run(
     betas          decay rates of AdamW's two running averages
     decay          weight decay; not applied to norms and biases
     clip           gradient clipping: the largest global gradient norm
+    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it (post-validation:
+                   undo if it clips)
     stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
     seed           random seed of the initial weights, dropout and batches
     dtype          data type of the computation
@@ -306,6 +309,7 @@ def check(
     betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
+    validated: Literal['before', 'after'] | None = None,
     stash: bool = True,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'float64',
@@ -375,6 +379,8 @@ def check(
     betas          decay rates of AdamW's two running averages
     decay          weight decay; not applied to norms and biases
     clip           gradient clipping: the largest global gradient norm
+    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it (post-validation:
+                   undo if it clips)
     stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
     seed           random seed of the initial weights, dropout and batches
     dtype          data type of the computation
@@ -459,6 +465,7 @@ def train(
     betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
+    validated: Literal['before', 'after'] | None = None,
     stash: bool = True,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
@@ -525,6 +532,8 @@ def train(
     betas          decay rates of AdamW's two running averages
     decay          weight decay; not applied to norms and biases
     clip           gradient clipping: the largest global gradient norm
+    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it (post-validation:
+                   undo if it clips)
     stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
     seed           random seed of the initial weights, dropout and batches
     dtype          data type of the computation
@@ -618,6 +627,7 @@ def dry_run(
     betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
+    validated: Literal['before', 'after'] | None = None,
     stash: bool = True,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'bfloat16',
@@ -687,6 +697,8 @@ def dry_run(
     betas          decay rates of AdamW's two running averages
     decay          weight decay; not applied to norms and biases
     clip           gradient clipping: the largest global gradient norm
+    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it (post-validation:
+                   undo if it clips)
     stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
     seed           random seed of the initial weights, dropout and batches
     dtype          data type of the computation
@@ -760,6 +772,7 @@ def dry_layer(
     betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
+    validated: Literal['before', 'after'] | None = None,
     stash: bool = True,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'bfloat16',
@@ -817,6 +830,8 @@ def dry_layer(
     betas          decay rates of AdamW's two running averages
     decay          weight decay; not applied to norms and biases
     clip           gradient clipping: the largest global gradient norm
+    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it (post-validation:
+                   undo if it clips)
     stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
     seed           random seed of the initial weights, dropout and batches
     dtype          data type of the computation

@@ -16,7 +16,7 @@ ROUTING = {"scores": str, "balance": str, "pace": float, "capacity": float}  # o
 TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {"parallel": True}}  # --model: its shape
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # the default if neither a flag nor a file gives a value
 OF_A_JOB = (  # see `training.asked`
-    *("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "decay"),
+    *("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "validated", "accumulate", "decay"),
     *("warmup", "anneal", "betas", "weights", "slicing"),
 )
 OF_WAITS = ("F", "B", "I", "W", "latency", "jitter")

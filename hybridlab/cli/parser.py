@@ -25,7 +25,8 @@ FURTHER = {  # the same, shown by --help-all
     "further axes": "overlap x h w attend ulysses zigzag zigzag_over dispatch fold scatter",
     "sizes of a transformer": "kv_heads per_head vocabulary inner dropout tied skips latent query_latent rotary",
     "experts of a transformer": "experts chosen shared scores balance pace capacity",
-    "the optimizer's step": "warmup anneal betas clip accumulate decay sums sum_dtype master_dtype owners offload muon",
+    "the optimizer's step": "warmup anneal betas clip validated accumulate decay sums sum_dtype master_dtype owners "
+    "offload muon",
     "memory of a device": "device_memory make_room copy_time",
     "order of the actions": "cut slices slicing ahead driven lost",
 }

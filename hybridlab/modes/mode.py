@@ -22,6 +22,7 @@ from hybridlab.core.where.layout import Layout
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.rules import Rules
 from hybridlab.predict.bytes.transfer import Transfer, transfer
+from hybridlab.scheduling.norms import repeated
 
 
 class Option(NamedTuple):
@@ -173,6 +174,11 @@ class Mode:
             for op, size in self._of_program(job, program, job.lengths(group[0], self.met(job))).items():
                 for ranks in self.together(job, op, group):
                     yield transfer(job.mesh, "activations", op, ranks, size * job.accumulate)
+
+    def again(self, job) -> Iterator[Transfer]:
+        """The transfers of this mode in the forwards that are repeated if a norm clips after all."""
+        once = job.with_(schedule=repeated(job.schedule), accumulate=1)
+        return (one for one in self.transfers(once) if one.what == "activations")
 
     def together(self, job, op: str, group: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The ranks that do an operation of `sends` together, of a group along the mode's axes: all of them, or for a

@@ -11,11 +11,16 @@ notebooks 10 to 15.
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
+from hybridlab.core.when.along import lines
 from hybridlab.modes.mode import Mode
 from hybridlab.predict.bytes.transfer import Transfer, transfer
 from hybridlab.runtime.message_driven import NUMBER
 from hybridlab.runtime.player import Player as Player  # the former place, which students' notebooks may still use
+from hybridlab.scheduling.norms import repeated
+
+NORM = 8  # bytes of a norm, or of squares: one number in float64
 
 
 class Pipeline(Mode):
@@ -45,6 +50,19 @@ class Pipeline(Mode):
                 ):
                     size = job.accumulate * times * (sum(x.nbytes for x in sent) + number)
                     yield transfer(job.mesh, what, "isend", (line[sender], line[receiver]), size)
+            for a, b in (pair for ranks in lines(job.schedule) * job.norms for pair in pairwise(ranks)):
+                for sender, receiver in ((a, b), (b, a)):  # the squares, and the norm
+                    yield transfer(job.mesh, "norm", "isend", (line[sender], line[receiver]), NORM)
+
+    def again(self, job) -> Iterator[Transfer]:
+        """The activations sent by the forwards that are repeated."""
+        for line in sorted({job.mesh.line(rank) for rank in range(job.mesh.size)}):
+            rooms = job.rooms(line[0])
+            for one, program in enumerate(repeated(job.schedule).program):
+                for action in (action for action in program if action.kind == "SEND_F"):
+                    other = job.schedule.place[action.edge[1], action.replica]
+                    size = sum(x.nbytes for x in rooms[job.schedule.edges.index(action.edge)])
+                    yield transfer(job.mesh, "activations", "isend", (line[one], line[other]), size)
 
 
 def _crossings(job) -> Counter:

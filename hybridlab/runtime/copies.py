@@ -21,8 +21,12 @@ Relatives: `runtime.arena`, whose storages are loads; `runtime.player`, which st
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 
+from hybridlab.core.when.action import CODE, SWAPS
+from hybridlab.core.when.flow import flow_of
+from hybridlab.core.when.schedule import Schedule
 from hybridlab.runtime.arena import Kept
 from hybridlab.world.talk.message import twin
 
@@ -193,3 +197,17 @@ class Timed:
     def wait(self):
         """Wait until it is over."""
         time.sleep(max(0.0, (self.end - now()) * 1e-9))
+
+
+def copies_before(schedule: Schedule, seat: int, room=None) -> dict[int, list[int]]:
+    """{index in a rank's program: the indices of the copies that bring its inputs, or free memory for it}."""
+    if not any(action.kind in SWAPS for action in schedule.program[seat]):
+        return {}
+    flow = flow_of(schedule, room)
+    copies = np.isin(flow.kind[flow.first_row], [CODE[kind] for kind in SWAPS])
+    first, last = flow.program[seat : seat + 2]
+    found = {}
+    for action in range(first, last):
+        makers = np.unique(flow.maker[flow.takes[action]])
+        found[action - first] = (makers[(makers >= first) & copies[makers]] - first).tolist()
+    return found

@@ -36,6 +36,7 @@ class EmulatedWork:
         self.costs, self.elements, self.latency, self.jitter = costs, elements, latency, jitter
         self.live = self.peak_live = 0
         self.pace, self.offset = 1.0, 0.0
+        self.unsettled = False  # whether an optimizer step waits for its norm
         self.copies = {}  # {stage: the ranks that hold it}
         self.free = 0.0  # the predicted end of the last collective
         self.free_at = Counter()  # {direction: the end of its last copy, in ns}
@@ -83,6 +84,16 @@ class EmulatedWork:
 
     def reshard(self, action):
         """Nothing to free: nothing was gathered."""
+
+    def squares(self, before) -> torch.Tensor:
+        """A number to send instead of the squares."""
+        self.unsettled, self.summed = True, torch.zeros((), dtype=torch.float64)
+        return self.summed
+
+    def settled(self, total) -> bool:
+        """Every emulated optimizer step is right: no forward is repeated."""
+        self.unsettled = False
+        return False
 
     def swap(self, action, before: list) -> Timed:
         """A copy to the host or back that takes the given time, on an engine that runs copies one after another."""

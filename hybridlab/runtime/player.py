@@ -17,6 +17,9 @@ freed. `predict.time.simulate` has the same convention with rendezvous=True, whi
 Collectives overlap with compute actions too: the rank waits for a reduction at the end of the step, or at an update
 that uses it, and for gathered weights when their stage needs them.
 
+A list with VALID may begin again: if VALID has undone an optimizer step, the forwards before it are worthless. Their
+messages are received and dropped, and the list runs from its beginning (`scheduling.norms`).
+
 On a GPU all actions are queued ahead of time: the host runs through its list, and the device's streams wait. Times are
 then events on the stream (see `world.talk.clock`), and are read when the step is over.
 
@@ -25,13 +28,15 @@ Relatives: `runtime.work`, which computes; `predict.time.simulate`, which predic
 
 from functools import partial
 
-import numpy as np
 import torch
 
-from hybridlab.core.when.action import CODE, COLLECTIVES, MESSAGES, SWAPS
-from hybridlab.core.when.flow import flow_of
+from hybridlab.core.when.action import COLLECTIVES, MESSAGES, SWAPS
+from hybridlab.core.when.along import ALONG
 from hybridlab.core.when.law import makes, takes
 from hybridlab.core.when.schedule import Schedule
+from hybridlab.runtime.copies import copies_before
+from hybridlab.runtime.norms import KINDS as NORMS
+from hybridlab.runtime.norms import NormLine
 
 
 class Player:
@@ -54,7 +59,9 @@ class Player:
         self.clock = comm.clock(work.device)
         self.brought = copies_before(schedule, self.line.index(comm.rank), room)
         self._numbers = {}
+        self.norms = NormLine(comm, schedule, work)
         self.calls = [self._bound(index, action) for index, action in enumerate(self.program)]
+        self.until = len(self.calls)
         comm.greet(self._pairs(), work.device)
 
     def step(self) -> torch.Tensor:
@@ -62,19 +69,46 @@ class Player:
         self.play()
         return self.read()
 
+    def pause(self, kind: str):
+        """From now on, `play` ends before the first action of this kind, and `go_on` runs the rest."""
+        self.until = [action.kind for action in self.program].index(kind)
+
     def play(self):
         """Run the program once; on a GPU it is then queued."""
         self.times = [[0, 0, 0, 0] for _ in self.calls]
-        self.slots, self.gathering = [None] * len(self._numbers), {}
-        self.outgoing, self.sums, self.exchanging, self.copies = [], {}, {}, {}
-        for call in self.calls:
-            call()
-        for index, under_way in self.outgoing + [*self.sums.values()]:
-            self._over(index, *under_way)
+        self.gathering, self.outgoing, self.sums, self.exchanging, self.copies = {}, [], {}, {}, {}
+        self.slots = [None] * len(self._numbers)
+        self._run(0, self.until)
         for index, copy in self.copies.items():
             copy.wait()
             self.times[index][1:] = copy.begin, copy.end, copy.end
         self.played += 1
+
+    def go_on(self):
+        """Run the actions after a pause."""
+        self._run(self.until, len(self.calls))
+
+    def settle(self):
+        """Run the VALID of an optimizer step that still waits for its norm, since no further step follows."""
+        for index, action in enumerate(self.program):
+            if action.kind == "VALID":
+                self._valid(index)
+        self._all_over()
+
+    def _run(self, index: int, end: int):
+        first = index
+        while index < end:
+            again = self.calls[index]()
+            if again:
+                self._drop()
+            index = first if again else index + 1
+        self._all_over()
+
+    def _all_over(self):
+        """Wait for everything that this rank has sent, and for its reductions."""
+        for index, under_way in self.outgoing + [*self.sums.values()]:
+            self._over(index, *under_way)
+        self.outgoing = []
 
     def read(self) -> torch.Tensor:
         """The times of the latest run, (actions, 4) in ns, on the clock of this machine; waits until it is over.
@@ -95,13 +129,15 @@ class Player:
         both = (
             (place.get((a, one)), place.get((b, one))) for a, b in self.schedule.inside.values() for one in replicas
         )
-        return {(self.line[a], self.line[b]) for a, b in both if None not in (a, b) and a != b}
+        return {(self.line[a], self.line[b]) for a, b in both if None not in (a, b) and a != b} | self.norms.pairs
 
     def _bound(self, index, action):
         if action.kind in COLLECTIVES:
             return partial(getattr(self, f"_{action.kind.lower()}"), index, action)
         if action.kind in SWAPS:
             return partial(self._swap, index, action)
+        if action.kind in NORMS:
+            return partial(getattr(self, f"_{action.kind.lower()}"), index)
         if action.kind in MESSAGES:
             sends, beside = action.kind.startswith("SEND"), action.edge in self.schedule.exchanges
             if beside:
@@ -122,7 +158,7 @@ class Player:
 
     def _slots_of(self, values, part) -> list[int]:
         """The slots of the values that travel on edges."""
-        on_edges = [(value[:-1], value[-1]) for value in values if value[-1] in "<>"]
+        on_edges = [(value[:-1], value[-1]) for value in values if value[-1] in "<>" and value[:-1] not in ALONG]
         return [self._slot(name, edge, part.microbatch) for name, mark in on_edges for edge in self._edges(part, mark)]
 
     def _edges(self, part, mark) -> list[int]:
@@ -161,6 +197,32 @@ class Player:
                 self.slots[slot] = value
         if self.watch:
             self.watch(self.played, index, self.clock.read(begin), self.clock.read(end))
+
+    def _norm(self, index):
+        for at, sums in self.sums.values():
+            self._over(at, *sums)
+        begin, sent = self.clock.mark(), self.norms.add()
+        self._met(index, begin, sent)
+
+    def _valid(self, index):
+        """Returns whether the list begins again: its forwards so far used weights that no longer exist."""
+        begin, (again, sent) = self.clock.mark(), self.norms.learn()
+        self._met(index, begin, sent)
+        return again
+
+    def _met(self, index, begin, sent):
+        end = self.clock.mark()
+        self.times[index][:] = begin, begin, end, end
+        self.outgoing.append((index, sent))
+
+    def _drop(self):
+        """Drop all forwards so far, and the messages that come for them."""
+        self.work.drop()
+        for value in (one for one in self.slots if isinstance(one, _Awaited)):
+            for message in value.messages:
+                message.wait()
+        self._all_over()
+        self.slots = [None] * len(self._numbers)
 
     def _arrived(self, slot):
         """The tensors in a slot; if they are still in transit, wait for them."""
@@ -245,20 +307,6 @@ class Player:
         for one in under_way:
             one.wait()
         self.times[index][2] = self.times[index][2] or self.clock.mark()
-
-
-def copies_before(schedule: Schedule, seat: int, room=None) -> dict[int, list[int]]:
-    """{index in a rank's program: the indices of the copies that bring its inputs, or free memory for it}."""
-    if not any(action.kind in SWAPS for action in schedule.program[seat]):
-        return {}
-    flow = flow_of(schedule, room)
-    copies = np.isin(flow.kind[flow.first_row], [CODE[kind] for kind in SWAPS])
-    first, last = flow.program[seat : seat + 2]
-    found = {}
-    for action in range(first, last):
-        makers = np.unique(flow.maker[flow.takes[action]])
-        found[action - first] = (makers[(makers >= first) & copies[makers]] - first).tolist()
-    return found
 
 
 class _Awaited:

@@ -43,6 +43,7 @@ class ModelWork:
     draws    the model's `Draws`, set to the microbatch's place in the global batch before random draws
     rows     (b, in one microbatch; the first of them on this rank)
     device   where the weights are
+    step     the optimizer step of a schedule with its norm, see `training.validated`; None: the schedule has none
     exchanging  how tokens are exchanged between stages, see `Mode.exchange`; None: not at all
 
     `losses`, one for each microbatch if this rank has a stage at the end, stay on the device.
@@ -58,7 +59,7 @@ class ModelWork:
     def __init__(self, weights, ends: Ends, loss, rooms: dict, draws, rows: tuple[int, int], device=CPU):
         self.weights, self.ends, self.loss, self.rooms, self.draws = weights, ends, loss, rooms, draws
         self.rows, self.device, self.peak_live = rows, device, 0
-        self.widest, self.exchanging = max([1, *map(len, rooms.values())]), None
+        self.widest, self.exchanging, self.step = max([1, *map(len, rooms.values())]), None, None
 
     def load(self, inputs: list, targets: list, tokens: int, first: int = 0):
         """Set the microbatches of the next step, the number `first` of the first one in the global batch, and the
@@ -131,8 +132,31 @@ class ModelWork:
 
     def update(self, stage, _, version, __):
         """One optimizer step for one stage, which creates its next version."""
-        self.weights.update(stage, version)
+        (self.step or self.weights).update(stage, version)
         return []
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether an optimizer step waits for its norm."""
+        return self.step is not None and self.step.unsettled
+
+    @property
+    def summed(self) -> torch.Tensor:
+        """The squares of this rank's gradients and those of the ranks before."""
+        return self.step.summed
+
+    def squares(self, before: torch.Tensor | None) -> torch.Tensor:
+        """The squares of this rank's gradients, added to those of the ranks before."""
+        return self.step.squares(before)
+
+    def settled(self, total: torch.Tensor) -> bool:
+        """Clip by the norm of all gradients. Returns whether forwards since the optimizer step used other weights."""
+        return self.step.settled(total)
+
+    def drop(self):
+        """Drop all forwards of this step so far."""
+        self.kept, self.passed, self.halved = {}, {}, {}
+        self.step.drop()
 
     def exchange(self, comm, action, edge: int, value) -> list:
         """Start to exchange the output tokens of a stage, if any mode exchanges them."""

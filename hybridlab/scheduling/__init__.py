@@ -5,6 +5,6 @@
 training step, `lower` writes its messages, `rendezvous` says whether it would hang with impatient messages. Around a
 schedule: `replicate` (data parallelism), `sums` (shared weights), `sharded` (gathered weights), `out_of_core`,
 `dispatched` (stages with experts), `subgraph` (branches), `token_slices` (slices of a row), `vocabulary` (the head in
-pieces), `rerouted` (lost ranks).
+pieces), `rerouted` (lost ranks), `norms` (clipping, several steps in a row).
 Makers of orders: `most_urgent`, and `by_hand` for the game.
 """

@@ -61,8 +61,9 @@ def sooner(schedule: Schedule) -> Schedule:
 
 
 def without_sums(schedule: Schedule) -> Schedule:
-    """The same schedule without its joint sums: for all but the last run of an accumulated step."""
-    programs = [[action for action in one if action.kind != "REDUCE_GRAD"] for one in schedule.program]
+    """The same schedule without its joint sums and its update: for all but the last run of an accumulated step."""
+    last = ("REDUCE_GRAD", "NORM", "OPT") if not schedule.window else ("REDUCE_GRAD",)
+    programs = [[action for action in one if action.kind not in last] for one in schedule.program]
     return schedule.with_programs(programs)
 
 

@@ -7,7 +7,8 @@ end. A fifth rule concerns the stage graph: every stage is connected.
 
 import numpy as np
 
-from hybridlab.core.when.action import CODE, WITHOUT_MICROBATCH, Action
+from hybridlab.core.when.action import CODE, MAKES_GRADIENT, WITHOUT_MICROBATCH, Action
+from hybridlab.core.when.along import steps
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.play import play
 from hybridlab.core.when.room import Room
@@ -47,6 +48,7 @@ def validate(schedule: Schedule, room: Room | None = None) -> Schedule:
     _check_goals(flow)
     _check_let_go_once(flow)
     _check_taken_made(flow)
+    _check_undone(schedule)
     play(flow)
     return schedule
 
@@ -155,6 +157,18 @@ def _check_let_go_once(flow):
         a, b = flow.action(first), flow.action(second)
         why = f"{b} takes the {flow.describe(twice[0])}, which {a} has freed: put it before {a}, or leave it out"
         raise Invalid(flow.schedule, int(flow.first_row[second]), why)
+
+
+def _check_undone(schedule):
+    """Between an optimizer step and its VALID there are only forwards: these can be repeated."""
+    kind, number = schedule.rows[:, 0], np.arange(len(schedule.rows))
+    valid = np.flatnonzero(kind == CODE["VALID"])
+    norm_of = np.stack([schedule.rank_of, steps(schedule)])
+    for one in valid:
+        since = (norm_of == norm_of[:, one : one + 1]).all(axis=0) & (number < one)
+        why = f"comes before {schedule.action(one)}, which may undo the weights that it uses"
+        late = since & np.isin(kind, [CODE[name] for name in MAKES_GRADIENT + ("I",)])
+        _refuse(schedule, late, why, lambda row: "put VALID before it")
 
 
 def _check_goals(flow):

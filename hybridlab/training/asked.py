@@ -11,6 +11,7 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes import registry
 from hybridlab.modes.data_parallel import DTYPES
 from hybridlab.modes.mode import Option
+from hybridlab.scheduling.norms import VALIDATED
 from hybridlab.signatures import Argument
 from hybridlab.training.optimizers import OPTIMIZERS
 from hybridlab.training.rates import ANNEALED
@@ -110,6 +111,11 @@ TRAINING = {
     "betas": Argument("tuple[float, ...]", (0.9, 0.999), "decay rates of AdamW's two running averages"),
     "decay": Argument("float", 0.0, "weight decay; not applied to norms and biases"),
     "clip": Argument("float | None", None, "gradient clipping: the largest global gradient norm"),
+    "validated": Argument(
+        one_of(VALIDATED) + " | None",
+        None,
+        "with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step that clips",
+    ),
     "stash": Argument(
         "bool", True, "weight stashing; False: an asynchronous schedule keeps only one version of its weights"
     ),

@@ -121,11 +121,13 @@ def _on_rank(comm, job, sabotage):
         trainer.update()
     for step in range(1, job.steps):
         losses += trainer.step(step)[0]
+    trainer.settle()
     return home | {
         "losses": losses,
         "weight": {name: weight.detach().cpu() for name, weight in trainer.parameters.items()},
         "buffer": {name: buffer.cpu() for name, buffer in trainer.buffers.items()},
         "moved": sum(trainer.weights.moved.values()) if job.flushes else 0,
+        "repeated": trainer.work.step.repeated if job.norms else 0,
         "copied": sum(trainer.work.carried.values()) if job.room else 0,
         "bytes": sent(comm.ledger.rows()),
     }
@@ -219,6 +221,8 @@ def _bytes(job: Job, parts) -> tuple[dict, dict]:
         counted.update(part["bytes"])
     for mode in job.modes:
         formula.update({(mode.purpose, *key): job.steps * size for key, size in by_axis(mode.transfers(job)).items()})
+        if times := parts[0]["repeated"]:
+            formula.update({(mode.purpose, *key): times * size for key, size in by_axis(mode.again(job)).items()})
     order = {mode.purpose: number for number, mode in enumerate(job.modes)}  # rows without a mode come last
     every = sorted(counted | formula, key=lambda key: (order.get(key[0], len(order)), key))
     axes = {key: (counted[key], formula[key]) for key in every}

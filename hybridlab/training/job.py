@@ -314,4 +314,9 @@ class Job:
     @property
     def flushes(self) -> bool:
         """Whether one optimizer step follows each global batch; otherwise the schedule contains the updates."""
-        return not any(action.kind == "OPT" for action in self.schedule.program[0])
+        return not self.schedule.window
+
+    @property
+    def norms(self) -> bool:
+        """Whether the schedule sums the norm from rank to rank, and takes the optimizer step."""
+        return any(action.kind == "NORM" for action in self.schedule.program[0])

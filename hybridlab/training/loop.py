@@ -20,6 +20,7 @@ from hybridlab.scheduling.lower import lower
 from hybridlab.scheduling.sums import forward_only, without_sums
 from hybridlab.training import stages
 from hybridlab.training.first_weights import part_of
+from hybridlab.training.held import memory
 from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat, mapped
@@ -27,6 +28,7 @@ from hybridlab.training.nans import turned_nan, watched
 from hybridlab.training.rates import set_rate
 from hybridlab.training.resume import Saver, Saving, resumed
 from hybridlab.training.same_on_all_ranks import refuse_another_mesh, refuse_other_layouts, refuse_others
+from hybridlab.training.validated import Validated
 from hybridlab.world.talk.nans import UNWATCHED
 
 
@@ -62,6 +64,7 @@ class Trainer:
         door = comm.for_purpose("messages")
         self.player = player(door, job.schedule, self.work, job.driven, watch, job.room)
         self.before_last = player(door, without_sums(job.schedule), self.work, job.driven, room=job.room)
+        self.work.step = Validated(self) if job.norms else None
         self.evaluation = Player(door, self._evaluation(), self.work)
 
     def works(self, *about) -> ModelWork:
@@ -187,6 +190,7 @@ class Trainer:
 
     def evaluate(self, step: int) -> float:
         """The loss on validation data, per term: forwards only, without random draws or tallies."""
+        self.settle()
         each = len(self.job.schedule.replica_of)
         inputs, targets = self._batch(step, unseen=True)
         self.weights.begin()
@@ -205,6 +209,10 @@ class Trainer:
         """The losses of all microbatches, gathered from the ranks of their last stages."""
         return self._numbers(self.report.all_reduce(losses.clone(), self.watchers))
 
+    def number(self, x) -> float:
+        """The number of a tensor with one."""
+        return self._numbers(x.reshape(1))[0]
+
     def _numbers(self, x) -> list[float]:
         """The numbers of a tensor; if the device is in a deadlock, this rank has then announced its operations."""
         self.comm.settle()
@@ -216,12 +224,21 @@ class Trainer:
         Each parameter's sum of squares is sent separately and `fsum` rounds once, so that the norm does not depend on
         the cut into stages.
         """
+        return math.sqrt(math.fsum(self._numbers(self.report.all_reduce(self.squares()))))
+
+    def squares(self) -> torch.Tensor:
+        """The sum of squares of each parameter's gradient, where this rank counts it: every element counts once."""
         where = torch.device("cpu") if self.job["offload"] else self.comm.device
         nothing, parameters = torch.zeros((), dtype=torch.float64, device=where), self.parameters
         counted = {name for name in self.layout.named if self.layout.counts(name, self.comm.rank)}
         squares = [parameters[name].grad.double().square().sum() if name in counted else nothing
                    for name in self.layout.named]  # fmt: skip
-        return math.sqrt(math.fsum(self._numbers(self.report.all_reduce(torch.stack(squares)))))
+        return torch.stack(squares)
+
+    def settle(self):
+        """Let the last optimizer step learn its norm, if it was taken without: from now on, the weights are final."""
+        if self.job.norms:
+            self.player.settle()
 
     def step(self, step: int) -> tuple[list[float], torch.Tensor]:
         """Do one step, and return the losses, each before its update, and the times of the actions."""
@@ -235,36 +252,19 @@ class Trainer:
     def update(self):
         """One optimizer step for all weights of this rank, from gradients that are clipped if the job requires it."""
         self._decide("the gradient of {}", lambda weight: weight.grad)
-        self.job.clipped([weight.grad for weight in self.parameters.values()], self.gradient_norm)
-        self.optimizer.step()
+        if self.job.norms:
+            self.player.go_on()
+        else:
+            self.job.clipped([weight.grad for weight in self.parameters.values()], self.gradient_norm)
+            self.optimizer.step()
+            self.weights.publish()
         self._decide("{} after the update", lambda weight: weight)
-        self.weights.publish()
 
     def _decide(self, words: str, look):
         """Check a tensor of each trained weight: a nan ends the training."""
         for name, weight in self.parameters.items():
             if name in self.trained:
                 self.nans.decides(lambda name=name: words.format(name), look(weight))
-
-
-def memory(trainer: Trainer) -> dict[str, int]:
-    """Bytes that a rank stores between two steps: of weights, of gradients, and of the optimizer's other tensors; with
-    offload, those are on the host.
-
-    Every storage is counted once, even if several tensors view it; Adam's step counts, single numbers, are not counted.
-    """
-    job, weights, shares = trainer.job, trainer.weights, list(trainer.parameters.values())
-    values = [weight for module in weights.stages.values() for weight in module.parameters()]
-    values += trainer.alone
-    gradients = [weight.grad for weight in (*values, *shares)]
-    kept = [x for one in trainer.optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
-    state = [x for x in kept if x.dim()]
-    counted, seen = {}, set()
-    for what, tensors in (("value", values), ("optimizer", state + shares), ("gradient", gradients)):
-        own = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors if x is not None}
-        counted[what] = sum(size for place, size in own.items() if place not in seen)
-        seen |= own.keys()
-    return counted | ({"host": counted.pop("optimizer")} if job["offload"] else {})
 
 
 def player(comm, schedule, work, driven=False, watch=None, room=None):
@@ -307,6 +307,7 @@ def train_on_rank(
             comm.emit(step=step, loss=losses[-1], tokens_per_second=job.tokens / (time.perf_counter() - begin))
         if saver and saver.after(step + 1):
             break
+    trainer.settle()
     if saver:
         saver.finish()
     home |= {name: list(home[name]) for name in ("times", "programs", "held")}

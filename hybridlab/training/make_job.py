@@ -19,6 +19,7 @@ from hybridlab.predict.plans import slicing
 from hybridlab.runtime.message_driven import one_chain
 from hybridlab.scheduling.dispatched import PARTS
 from hybridlab.scheduling.lower import lower, posted_ahead
+from hybridlab.scheduling.norms import posted_before_valid, with_norm
 from hybridlab.scheduling.registry import schedule as named
 from hybridlab.scheduling.replicate import replicate
 from hybridlab.scheduling.sharded import without_gathers
@@ -36,6 +37,7 @@ from hybridlab.training.optimizers import OPTIMIZERS
 from hybridlab.training.out_of_core import within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 from hybridlab.training.shards import refuse_other_shards
+from hybridlab.training.validated import refuse_other_norms
 
 PREPARED = 30.0  # maximum seconds to prepare the actions of a job: with messages it takes twice as long
 FIELDS = {one.name for one in fields(Job)} & asked.OWN.keys() - {"mesh", "schedule", "model", "rows"}  # as given
@@ -77,7 +79,8 @@ def job_of(**given) -> Job:
     _refuse_misfits(job)
     for mode in modes:
         mode.refuse(job)
-    job = job.with_(schedule=posted_ahead(_fitted(job, of["active"]), of["ahead"]))
+    job = job.with_(schedule=posted_ahead(_fitted(job, of), of["ahead"]))
+    refuse_other_norms(job, of["validated"])
     job.layout.validate()
     refuse_other_shards(job)
     return job if job["device_memory"] is None else within(job)
@@ -199,7 +202,7 @@ def _rows(mesh: Mesh, schedule: Schedule, of: dict, model: Model, said: bool) ->
     return batch // microbatches
 
 
-def _fitted(job: Job, active: int) -> Schedule:
+def _fitted(job: Job, of: dict) -> Schedule:
     """The schedule with the model's stage graph and ties, and with its reductions, gathers and messages written out; it
     is checked to reach its end."""
     schedule, skips, breaks = job.schedule, job.links.skips, job.links.breaks
@@ -221,8 +224,10 @@ def _fitted(job: Job, active: int) -> Schedule:
         return validate(schedule)
     summed = with_sums(replace(schedule, skips=skips, breaks=breaks, tied=tied), placing.sums_inside(job))
     for mode in job.modes:
-        summed = mode.scheduled(summed, job.chosen, active)
-    return validate(lower(summed))
+        summed = mode.scheduled(summed, job.chosen, of["active"])
+    if of["validated"]:
+        summed = with_norm(summed, of["validated"])
+    return validate(posted_before_valid(lower(summed)))
 
 
 def _tied(homes: Collection[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:

@@ -154,6 +154,7 @@ class Saver:
         stop, job, every = self._agreed(), self.trainer.job, self.saving.every
         if stop or step == job.steps or (every and step % every == 0):
             self.finish()
+            self.trainer.settle()
             about = self.saving.folder, self.layout, pieces(self.trainer), _notes(job, step)
             self.under_way = checkpoint.Writing(self.door, *about, aside=self.saving.async_save)
         if self.under_way and self._written():

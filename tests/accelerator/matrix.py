@@ -67,6 +67,7 @@ MODES = {
     "float32": (Mesh(dp=2, pp=2), {"dtype": "float32"}),
     "adamw decay": (Mesh(dp=2), {"optimizer": "adamw", "decay": 0.1, "rate": 0.01}),
     "clip": (Mesh(dp=2, pp=2, tp=2), {"clip": 0.05}),
+    "clip validated": (Mesh(pp=2, tp=2), {"clip": 0.5, "validated": "after", "schedule": "zb_h2"}),
     "offload": (Mesh(dp=2, pp=2), {"offload": True, "optimizer": "adamw", "rate": 0.01, "clip": 0.05}),
     "offload zero 3": (Mesh(dp=2), {"offload": True, "zero": 3}),
     "weights on hosts": (Mesh(dp=2, pp=2), {"offload": True, "zero": 3, "owners": 1, "schedule": "interleaved"}),

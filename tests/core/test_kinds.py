@@ -10,13 +10,21 @@ from hybridlab.core.when.action import DOWN, KINDS, MESSAGES, Action
 from hybridlab.core.when.lanes import LANES
 from hybridlab.core.when.law import KIND, makes, takes
 
-OF_A_STAGE = ("summed", "weights", "whole", "weight_gradient*")  # values that belong to no single microbatch
+OF_A_STAGE = (
+    "summed",
+    "weights",
+    "whole",
+    "weight_gradient*",
+    "summed*",
+    "squares",
+    "norm",
+)  # values that belong to no single microbatch
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_kind_has_a_microbatch_if_one_of_its_values_has(name):
     values = takes(name) + makes(name)
-    assert KIND[name].microbatch == any(value.rstrip("+") not in OF_A_STAGE for value in values)
+    assert KIND[name].microbatch == any(value.rstrip("+<>") not in OF_A_STAGE for value in values)
 
 
 def test_every_cost_is_a_field_of_costs_and_every_lane_a_lane():
@@ -35,7 +43,7 @@ def test_activations_go_down_the_edge_and_gradients_up(name):
 
 def test_costs_that_are_not_given_follow_from_others():
     costs = hl.Costs(F=(1, 2), I=3, W=(4, 5), optimizer=7, post=0.5)
-    assert [costs.of(kind, 1) for kind in KINDS] == [2, 8, 3, 5, 2, 2, 7, 0.5, 0.5, 0.5, 0.5, 0, 0, 0, 0, 0]
+    assert [costs.of(kind, 1) for kind in KINDS] == [2, 8, 3, 5, 2, 2, 7, 0, 0, 0.5, 0.5, 0.5, 0.5, 0, 0, 0, 0, 0]
     given = replace(costs, B=(9, 10), recompute=11, reduce=12, gather=(0, 13))
     assert [given.of(kind, 1) for kind in ("B", "R", "REDUCE_GRAD", "UNSHARD")] == [10, 11, 12, 13]
 

@@ -57,6 +57,10 @@ def gives(text, action, value):
     return value in [flow.describe(v) for v in flow.makes[number]]
 
 
+NORMED = "0F0,0B0,0REDUCE_GRAD,0NORM,0VALID,0OPT\n1F0,1B0,1REDUCE_GRAD,1NORM,1VALID,1OPT"
+STEPPED = NORMED.replace("VALID,0OPT", "OPT,0VALID").replace("VALID,1OPT", "OPT,1VALID")
+ON_ONE_RANK = "0F0,1F0,1B0,0B0,0REDUCE_GRAD,1REDUCE_GRAD,0NORM,0VALID,0OPT,1OPT"
+
 FACTS = {
     "plain, split, checkpointed, sent, updated, sharded and swapped steps are valid": lambda: all(
         map(is_valid, (PAIR, SPLIT, CHECKPOINTED, SENT, STEP, SHARDED, AWAY))
@@ -115,6 +119,18 @@ FACTS = {
     "both halves of a backward need what came back": lambda: is_valid(AWAY.replace("0B0", "0I0,0W0")),
     "what is on the device cannot come back": lambda: is_refused(AWAY.replace("0SWAP_OUT0,", "")),
     "a copy to the host makes room": lambda: gives(AWAY, "0SWAP_OUT0", "room on the device"),
+    "a step waits for its norm, or only for the squares so far": lambda: all(
+        map(is_valid, (NORMED, STEPPED, ON_ONE_RANK))
+    ),
+    "a rank adds its squares to those of the rank before": lambda: comes_after(NORMED, "1NORM", "0NORM"),
+    "squares are those of summed gradients": lambda: is_refused(
+        NORMED.replace("0REDUCE_GRAD,0NORM", "0NORM,0REDUCE_GRAD")
+    ),
+    "of all stages on the rank": lambda: is_refused(ON_ONE_RANK.replace("1REDUCE_GRAD,0NORM", "0NORM,1REDUCE_GRAD")),
+    "the norm comes back from the rank after": lambda: comes_after(NORMED, "0VALID", "1VALID")
+    and is_refused(NORMED.replace("1VALID,", "")),
+    "on the last rank it is the squares": lambda: needs(NORMED, "1VALID", "squares of ranks 0 to 1"),
+    "a step needs the squares so far": lambda: is_refused(STEPPED.replace("0NORM,0OPT", "0OPT,0NORM")),
     "a backward uses the weights of its forward": lambda: is_refused("0F0#0,0B0#1,0REDUCE_GRAD,0OPT"),
 }  # fmt: skip
 

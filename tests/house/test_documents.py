@@ -90,7 +90,10 @@ def test_a_file_that_is_named_is_there(page):
     assert [one for one in sorted(files) if not (HOUSE / one).exists() and not any(PACKAGE.glob(f"**/{one}"))] == []
 
 
-KINDS = {"F", "C", "R", "B", "I", "W", "OPT", "UNSHARD", "RESHARD", "REDUCE_GRAD", "SWAP_OUT", "SWAP_IN"}
+KINDS = {"F", "C", "R", "B", "I", "W", "OPT", "UNSHARD", "RESHARD", "REDUCE_GRAD", "NORM", "VALID"} | {
+    "SWAP_OUT",
+    "SWAP_IN",
+}
 PLAYED = ["core/when/play.py", "predict/time/simulate.py", "predict/time/compiled.py", "predict/time/events.py"]
 
 

@@ -100,7 +100,7 @@ def _beyond_pytorch(action, schedule):
     alone = schedule.ranks > 1 and not schedule.lowered
     lacks = {
         f"{action.kind} in a list without messages (lower it first)": alone and action.kind in COLLECTIVES,
-        f"action of kind {action.kind}": action.kind in ("C", "R", "OPT", *SWAPS),
+        f"action of kind {action.kind}": action.kind in ("C", "R", "OPT", "NORM", "VALID", *SWAPS),
         "messages that skip stages": action.peer >= 0,
         "model replicas": action.replica > 0,
         "weight versions": action.version >= 0,

@@ -8,8 +8,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from hybridlab.core.when.action import CODE, DOWN, KINDS, MESSAGES, SWAPS, Action
+from hybridlab.core.when.along import ALONG, along, first_norms, norms, of_a_rank, steps
 from hybridlab.core.when.journeys import journeys
-from hybridlab.core.when.law import makes, takes
+from hybridlab.core.when.law import KIND, makes, takes
 from hybridlab.core.when.lists import Lists
 from hybridlab.core.when.meetings import meetings
 from hybridlab.core.when.room import Room, arrows
@@ -62,11 +63,12 @@ class Flow(Values):
         versions = 2 + int(max(self.version.max(initial=0), self._updates.max(initial=0)))
         swaps, copies = len(self.parts_of_kind.get("SWAP_OUT", ())), 2 + 2 * len(self.parts_of_kind.get("UNSHARD", ()))
         longest = 1 + int(self._journeys.max(initial=0)) if any(kind in self.parts_of_kind for kind in SWAPS) else 0
-        super().__init__(schedule, versions, copies, swaps, longest)
+        super().__init__(schedule, versions, copies, swaps, longest, norms(schedule))
         self._find_homes()
         self.takes, self.makes = self._lists(takes), self._lists(makes)
         self.given = np.zeros(self.size, dtype=bool)
         self._give_first_weights()
+        self.given[first_norms(self)] = True
         self.meeting, self.attendance = meetings(self)
         if room is not None:
             self.waits_for, self.lacks = arrows(self, room)
@@ -103,12 +105,15 @@ class Flow(Values):
         1]), since nothing comes into stage 0; `saved` is (1, three values).
         """
         away, name, mark = term[0] == "^", term.strip("^<>~*+"), term[-1]
-        if mark in "<>":
+        if name in ALONG:
+            number = self._latest[parts] + 1 if kind == "OPT" else steps(self.schedule)[parts]
+            yield from along(self, name, mark == "<", parts, number)
+        elif mark in "<>":
             yield from self._on_all_edges(name, mark == "<", parts)
         elif mark == "~":
             yield 1, self._on_its_edge(name, away, kind in DOWN, parts)
         elif mark == "*":
-            windows = [self._window(part) for part in parts]
+            windows = [self._window(part) if kind == "REDUCE_GRAD" else of_a_rank(self, part) for part in parts]
             yield np.array([len(window) for window in windows]), np.concatenate(windows)
         elif name == "whole":
             yield 1, self._whole[parts]
@@ -189,7 +194,8 @@ class Flow(Values):
         """
         found = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=bool))]
         for kind, parts in self.parts_of_kind.items():
-            for mark in (value[-1] for value in makes(kind) if value[-1] in "<>"):
+            travelling = [value for value in makes(kind) if KIND[kind].microbatch and value[-1] in "<>"]
+            for mark in (value[-1] for value in travelling):
                 for there, edge in self._edges(self.stage[parts], into=mark == "<"):
                     rows, edge = parts[there], edge[there]
                     away = self._travels[edge, self.owner[self._microbatch[rows]]]

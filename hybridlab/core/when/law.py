@@ -21,11 +21,17 @@ Values
     whole             the full weights: gathered if a stage is sharded, else `weights` itself
     room              memory of the device that a swap has freed; an action that would not fit without it takes it
                       (`core.when.room`)
+    squares           the sum of the squares of all gradients on this rank and on the ranks before it
+    norm              the total of the squares, on its way back; after the last rank it *is* the squares
 
 Marks
     <  on every edge into the stage     >  on every edge out of it     ~  on the edge of this message
     ^  on the wire, or on the host      *  of the whole window         +  the next one: of the next version of the
                                                                           weights, or after one more journey
+    Squares and norm go from rank to rank: < is between this rank and the one before it, > between it and the next one.
+
+A list with NORM says when its norm is known. If VALID comes before OPT, every rank waits for the total: a barrier. If
+OPT comes first, it needs only the squares so far, and VALID may undo it (`scheduling.norms`).
 
 Saved activations may move to the host (`SWAP_OUT`) and back (`SWAP_IN`), and are another value after each move. After
 an odd number of moves they are on the host, and no action makes the value on the device.
@@ -67,8 +73,12 @@ KIND = {
         "forward that keeps only its input (checkpointed)", cost="F"),
     "R": Kind("activation< whole | saved input",
         "recomputation of a checkpointed forward", cost="recompute"),
-    "OPT": Kind("summed weights | weights+",
+    "OPT": Kind("summed weights squares> | weights+",
         "optimizer step", cost="optimizer", microbatch=False),
+    "NORM": Kind("summed* squares< | squares>",
+        "add this rank's squared gradients to those of the ranks before", microbatch=False),
+    "VALID": Kind("norm> | norm<",
+        "learn the norm, clip, and undo an optimizer step taken without it", microbatch=False),
     "SEND_F": Kind("activation~ | ^activation~",
         "send an activation", cost="post", lane="send"),
     "RECV_F": Kind("^activation~ | activation~",

@@ -17,6 +17,7 @@ from hybridlab.core.when.schedule import Schedule
 
 BEGIN, WIRE, END = range(3)  # where on its edge a travelling value is
 VERSIONED = {"saved": "saved tensors", "input": "input", "kept": "kept tensors"}  # and what they are called
+TOLD = {"squares": "squares of ranks 0 to {}", "norm": "norm on rank {}"}
 AWAY = {"^saved": "saved tensors", "^input": "input"}  # the same on the host
 
 
@@ -29,9 +30,12 @@ class Values:
 
     versions, copies, swaps  numbers of versions of the weights, of their gathered copies, and of copies to the host
     journeys                 the largest number of journeys of a forward's saved activations
+    norms                    numbers of norms of each rank, that of the step before included; 0: none are summed
     """
 
-    def __init__(self, schedule: Schedule, versions: int, copies: int, swaps: int = 0, journeys: int = 0):
+    def __init__(
+        self, schedule: Schedule, versions: int, copies: int, swaps: int = 0, journeys: int = 0, norms: int = 0
+    ):
         self.schedule, self.edges = schedule, np.array(schedule.edges)
         stages, replicas, microbatches = schedule.stages, schedule.replicas, len(schedule.replica_of)
         travelling, at_rest = (len(self.edges), 3, microbatches), (stages, replicas, versions)
@@ -45,6 +49,8 @@ class Values:
             "summed": at_rest,
             "weights": at_rest,
             "whole": (stages, replicas, copies),
+            "squares": (schedule.ranks, norms) if norms else (0,),
+            "norm": (schedule.ranks, norms) if norms else (0,),
         }
         sizes = [int(np.prod(shape)) for shape in self.shape.values()]
         ends = np.cumsum(sizes)
@@ -103,6 +109,8 @@ class Values:
             return f"{(VERSIONED | AWAY)[name]} of {stage}F{microbatch}" + (f"#{version}" if version else "") + host
         if name == "room":
             return "room on the device"
+        if name in TOLD:
+            return TOLD[name].format(where[0]) + (f", norm {where[1]}" if where[1] > 1 else "")
         if name == "weight_gradient":
             return f"weight gradient of stage {where[0]} for microbatch {where[1]}"
         stage, replica, version = where

@@ -11,8 +11,9 @@ import hybridlab as hl
 from hybridlab.core.when.action import Action
 from hybridlab.core.where.layout import Layout
 from hybridlab.predict.bytes.collectives import cost
+from hybridlab.training.held import memory
 from hybridlab.training.job import Job
-from hybridlab.training.loop import Trainer, memory
+from hybridlab.training.loop import Trainer
 from hybridlab.training.make_job import job_of
 
 RANKS, UNITS = 4, 4

@@ -2,7 +2,7 @@
 (`printed`); its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`. Students build an engine `without_autograd`, which `trial`
-judges; `rank` is the program of one rank.
+judges; `rank` is the program of one rank. They also build an optimizer step without its norm: `stepping`.
 """
 
 from hybridlab.lazily import room
@@ -11,7 +11,7 @@ from hybridlab.lazily import room
 __getattr__, __all__ = room(
     __name__,
     {
-        "halves": "UNIT beside held in_shares keep_copies_apart lose_a_weight_half repeated run",
+        "halves": "UNIT beside held in_a_row in_shares keep_copies_apart lose_a_weight_half repeated run",
         "printed": "interleaved_rates rates",
         "pictures": "plane",
     },

@@ -40,6 +40,17 @@ def repeated(schedule: hl.Schedule, steps: int) -> hl.Schedule:
     return hl.Schedule.of(schedule.name, programs, schedule.place, count * steps)
 
 
+def in_a_row(name: str, place: str | None, steps: int) -> hl.Timeline:
+    """Steps of four ranks with eight microbatches in a row; they clip with the norm "before" the optimizer step or
+    "after" it, or not at all (None).
+
+    >>> [in_a_row("zb_h2", place, 2).length for place in ("before", "after")]
+    [54.0, 51.0]
+    """
+    plan = hl.orders.in_a_row(hl.orders.with_norm(hl.schedule(name, ranks=4, microbatches=8), place), steps)
+    return hl.simulate(plan, in_shares(plan))
+
+
 def held(timeline: hl.Timeline) -> float:
     """The most that a rank holds until W, in rank shares; of a measured timeline, as the ranks counted it."""
     return max(timeline.origin.get("peak_live", timeline.peak_live)) / timeline.schedule.chunks

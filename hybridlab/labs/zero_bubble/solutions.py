@@ -79,6 +79,37 @@ W_INSIDE_I = ENGINE.but("later[k].insert(0, (gz, x))", "later[k].insert(0, gz.T 
     "product in zip(gradients, later.pop(k)):\n                gradient += product",
 )
 
+UPDATE = Cell("""\
+def my_update(comm, squares, clip, step, undo):
+    before, after, so_far = comm.rank - 1, comm.rank + 1, squares
+    if before >= 0:
+        so_far = squares + comm.recv(torch.empty_like(squares), before)
+    sent = [comm.isend(so_far, after)] if after < comm.size else []
+    early = so_far.sqrt() <= clip
+    if early:
+        step(1.0)
+    total = comm.recv(torch.empty_like(squares), after) if after < comm.size else so_far
+    if before >= 0:
+        sent.append(comm.isend(total, before))
+    if total.sqrt() > clip:
+        if early:
+            undo()
+        step(clip / total.sqrt())
+    for message in sent:
+        message.wait()
+
+labs.answer("zero_bubble.stepping", my_update)""")
+EARLY = """\
+    early = so_far.sqrt() <= clip
+    if early:
+        step(1.0)
+"""
+TOTAL = "    total = comm.recv(torch.empty_like(squares), after) if after < comm.size else so_far\n"
+BACK = """\
+    if before >= 0:
+        sent.append(comm.isend(total, before))
+"""
+
 SOLUTIONS: dict[str, Solution] = {
     "zero_bubble.halves": Solution(
         HALVES,
@@ -149,6 +180,23 @@ SOLUTIONS: dict[str, Solution] = {
         "The last rank starts p-1 units late, and with the clipping all wait for it: p-1 idle units on each rank.",
         ((7 / 72, "idle / ideal"), (7 / 31, "That is 1F1B"), (0, "Too small"), (0.5, "Too large")),
         also=(7 / 79, 0.0886),
+    ),
+    "zero_bubble.stepping": Solution(
+        UPDATE,
+        "The squares so far are at most the total: if they clip, a rank waits; else it steps, and may have to undo it.",
+        (
+            (UPDATE.but(EARLY + TOTAL, TOTAL + EARLY), "waited for the total before its step: that is the barrier"),
+            (
+                UPDATE.but("    if early:\n        step(1.0)", "    step(1.0)"),
+                "although the squares so far already clip",
+            ),
+            (UPDATE.but("        if early:\n            undo()\n", ""), "did not undo its first step"),
+            (UPDATE.but("early = so_far", "early = squares"), "although the squares so far already clip"),
+            (UPDATE.but("clip / total.sqrt()", "clip / total"), "it should call step(1), undo(), step(0.816)"),
+            (UPDATE.but("so_far = squares + comm", "so_far = comm"), "it should call"),
+            (UPDATE.but("total.sqrt() > clip", "so_far.sqrt() > clip"), "it should call step(1), undo(), step(0.816)"),
+            (UPDATE.but(BACK, ""), "waits in recv"),
+        ),
     ),
     "zero_bubble.pair": Solution(
         """\

@@ -8,11 +8,16 @@ from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.typed_schedule import typed
 from hybridlab.labs.trials.cases import OnCases
+from hybridlab.labs.zero_bubble import stepping
 from hybridlab.labs.zero_bubble.halves import beside
 from hybridlab.labs.zero_bubble.trial import ABOUT, Shapes, first_wrong, wrong
 
 RANKS, MICROBATCHES = 4, 8
 SHAPES = Shapes(((4, 16, 12), (1, 3, 5), (7, 9, 2)))  # no square: a transposed matrix shows by its shape
+NORMS = tuple(
+    stepping.Squares(*one)
+    for one in (((0.2, 0.3, 0.9, 0.1), 1.0), ((0.2, 0.3, 0.1, 0.1), 1.0), ((5.0, 0.1, 2.0), 2.0), ((0.5, 0.75), 1.0))
+)
 RUNS = tuple(Case(*run) for run in (("zb_h1", 3, 6), ("1f1b", 3, 4), ("zb_h1", 2, 5), ("zb_h1", 4, 8)))
 
 task = partial(Task, notebook="14_zero_bubble")
@@ -206,6 +211,30 @@ TASKS: dict[str, Task] = {
     ),
     "zero_bubble.h1": varying(_h1, I=(1.2, 1.1, 1.3, 1.4), W=(0.8, 0.9, 0.7, 0.6)),
     "zero_bubble.clipped": varying(_clipped, ranks=(8, 6, 4), microbatches=(24, 16, 20, 32)),
+    "zero_bubble.stepping": task(
+        "Write the optimizer step of one rank without the barrier: my_update(comm, squares, clip, step, undo). squares "
+        "is the sum of squares of this rank's gradients, a tensor with one number. step(factor) steps with gradients "
+        "times factor, undo() takes the last step back. A rank steps with factor 1 as soon as it knows the squares of "
+        "the ranks before it, unless these and its own already clip. If the norm turns out to be larger than clip, "
+        f"the factor is clip / norm. Tried on {NORMS[0]}, then on others.",
+        OnCases(
+            "zero_bubble.stepping:update",
+            stepping.first_wrong,
+            NORMS,
+            "No rank waits before its step, and every rank ends with the same factor, as with the barrier.",
+        ),
+        (
+            "Each rank receives one number from the rank before and sends one on; then one number comes back from the "
+            "rank after. Which of them does a rank need before its first step?",
+            "so_far is squares plus the number from the rank before. On the last rank it is the total.",
+            "If so_far.sqrt() <= clip: step(1). Then receive the total, send it on to the rank before, and if it "
+            "clips: undo() if this rank has stepped, and step(clip / norm).",
+        ),
+        about=stepping.ABOUT,
+        objective="Let every rank step before the norm is known, and correct the step afterwards.",
+        difficulty=2,
+        minutes=10,
+    ),
     "zero_bubble.pair": task(
         "DualPipe runs on 4 ranks with 8 microbatches and F = I = W = 1, so F and B one after another take 3. How "
         "long may a fused "

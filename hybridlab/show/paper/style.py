@@ -28,6 +28,8 @@ STYLE = {
         "I": {"name": "input half", "fill": "#E69F00", "tone": "backward"},
         "W": {"name": "weight half", "fill": "#882255", "hatch": True, "tone": "weights"},
         "OPT": {"name": "optimizer", "fill": "#333333"},
+        "NORM": {"name": "squares added", "fill": "#333333", "outline": True, "letter": "Σ"},
+        "VALID": {"name": "norm known", "fill": "#333333", "outline": True, "letter": "?"},
         "SWAP_OUT": {"name": "copied to the host", "fill": "#CC79A7", "letter": "↑"},
         "SWAP_IN": {"name": "copied back", "fill": "#CC79A7", "hatch": True, "letter": "↓"},
         "message": {"name": "communication", "fill": "#009E73"},

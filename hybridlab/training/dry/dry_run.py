@@ -84,6 +84,8 @@ def _refuse(job: Job):
         )
     if job["offload"]:
         raise ValueError("offload=True runs the optimizer on the host, which a dry run does not model: leave it out")
+    if job.norms:
+        raise ValueError("validated steps by norms, numbers that a dry run does not know: leave it out")
     if job.room:
         raise ValueError("device_memory swaps to the host, which a dry run does not model: leave it out")
 

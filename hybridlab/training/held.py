@@ -1,0 +1,23 @@
+"""Bytes that a rank stores between two training steps, counted from its tensors."""
+
+import torch
+
+
+def memory(trainer) -> dict[str, int]:
+    """Bytes that a rank stores between two steps: of weights, of gradients, and of the optimizer's other tensors; with
+    offload, those are on the host.
+
+    Every storage is counted once, even if several tensors view it; Adam's step counts, single numbers, are not counted.
+    """
+    job, weights, shares = trainer.job, trainer.weights, list(trainer.parameters.values())
+    values = [weight for module in weights.stages.values() for weight in module.parameters()]
+    values += trainer.alone
+    gradients = [weight.grad for weight in (*values, *shares)]
+    kept = [x for one in trainer.optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
+    state = [x for x in kept if x.dim()]
+    counted, seen = {}, set()
+    for what, tensors in (("value", values), ("optimizer", state + shares), ("gradient", gradients)):
+        own = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors if x is not None}
+        counted[what] = sum(size for place, size in own.items() if place not in seen)
+        seen |= own.keys()
+    return counted | ({"host": counted.pop("optimizer")} if job["offload"] else {})
