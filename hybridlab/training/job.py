@@ -228,6 +228,7 @@ class Job:
             self["fold"],
             self["dispatch"] == "all_gather",
             isinstance(self.model, Pieced) and self.model.shape.tied,
+            self.schedule.slices,
         )
 
     def rooms(self, rank: int) -> dict[int, list]:

@@ -40,10 +40,12 @@ TRANSFORMERS = Rule(lambda plan, shape: not shape.heads, "starts only models wit
 SPREAD = Rule(
     lambda plan, shape: bool(plan.spread_head), "has no pieces of the head on all stages: leave spread_head out"
 )
+SLICED = Rule(lambda plan, shape: plan.n > 1, "has no token slices: leave n out, or start them in Seq1F1B's own version")
 # Megatron-Core 0.16, megatron/training/arguments.py and core/transformer; up to 0.15 t may not exceed the key heads.
 OF_MEGATRON = (
     TRANSFORMERS,
     SPREAD,
+    SLICED,
     Rule(lambda plan, shape: plan.x > 1 or plan.z > 0, "does not support the axis x or owners: plan without grids"),
     Rule(
         lambda plan, shape: bool(plan.offload) or plan.redone not in (0.0, 1.0),
@@ -67,6 +69,7 @@ OF_MEGATRON = (
 OF_TORCHTITAN = (
     TRANSFORMERS,
     SPREAD,
+    SLICED,
     Rule(
         lambda plan, shape: plan.cp > 1 and plan.attend == USP,
         "has no flag to exchange heads inside a ring: choose another method of attention than 'usp'",

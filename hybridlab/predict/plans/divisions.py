@@ -25,6 +25,7 @@ class Division(NamedTuple):
     attends  whether it has attention;  routed  number of routed experts;  slots  number of experts with a capacity
     fold  whether whole experts are distributed over tp and cp too;  gathered  whether tokens reach experts by an
           all-gather;  tied_pieces  whether a tied embedding is made of pieces of the head
+    slices  token slices of a row, one after another on the same ranks
     """
 
     tp: int = 1
@@ -45,6 +46,7 @@ class Division(NamedTuple):
     fold: bool = False
     gathered: bool = False
     tied_pieces: bool = False
+    slices: int = 1
 
     @property
     def narrow(self) -> Amount:
@@ -124,6 +126,14 @@ RULES = (
         ),
     ),
     _whole_sequences("tp", lambda one: np.logical_and(one.sequence, one.tp > 1)),
+    Rule(
+        "tp",
+        lambda sizes, one: np.equal(one.slices, 1) | np.logical_not(one.narrow),
+        lambda sizes, one: (
+            f"{'sequence' if one.sequence else 'scatter'}=True is invalid: slices={one.slices} cuts the positions of a "
+            "row already, one slice after another. Leave sequence, scatter or slices out"
+        ),
+    ),
     _at_least("x", "D", "a width of {}"),
     Rule(
         "x",
@@ -183,6 +193,29 @@ RULES = (
         lambda sizes, one: (
             f"attend='usp' needs {one.cp} equal parts of {sizes['T']} positions: give a multiple of {one.cp}, or "
             "choose 'ring' or 'gather'"
+        ),
+    ),
+    Rule(
+        "cp",
+        lambda sizes, one: np.equal(one.slices, 1) | np.equal(one.cp, 1),
+        lambda sizes, one: (
+            f"cp={one.cp} is invalid: slices={one.slices} cuts the positions of a row already, one slice after "
+            "another. Leave cp or slices out"
+        ),
+    ),
+    Rule(
+        "slices",
+        lambda sizes, one: np.equal(one.slices, 1) | one.attends,
+        lambda sizes, one: (
+            f"slices={one.slices} is invalid: a model without attention has nothing that joins them. Leave slices out"
+        ),
+    ),
+    Rule(
+        "slices",
+        lambda sizes, one: np.equal(one.slices, 1) | np.logical_not(one.slots),
+        lambda sizes, one: (
+            f"slices={one.slices} is invalid: a capacity counts the tokens of whole rows, and an expert would see a "
+            "slice of them. Leave capacity out, or choose 1f1b"
         ),
     ),
     _whole_sequences("cp", lambda one: one.cp > 1),

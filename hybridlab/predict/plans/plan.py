@@ -32,6 +32,7 @@ class Plan(NamedTuple):
     ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
     fold  whole experts are distributed over t and cp too
     uneven  stages are unequal: some have a block more (`partition.dealt`)
+    n  token slices of each row, of equal cost (`scheduling.token_slices`)
 
     Five more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
     attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
@@ -63,6 +64,7 @@ class Plan(NamedTuple):
     dispatch: int = ALL_TO_ALL
     fold: bool = False
     uneven: bool = False
+    n: int = 1
     skew: float = 0.0
     fused: bool = False
     redone: float = 1.0
@@ -122,11 +124,16 @@ class Plan(NamedTuple):
             self.fold,
             np.equal(self.dispatch, ALL_GATHER),
             np.logical_and(self.spread_head, shape.tied),
+            self.n,
         )
 
     def microbatches(self, batch: int) -> Amount:
         """The microbatches of one copy: m = B/(b·d·ep)."""
         return batch // (self.b * self.d * self.ep)
+
+    def passes(self, batch: int) -> Amount:
+        """n·m: the forwards of a chunk in a step, one for each slice of a microbatch."""
+        return self.n * self.microbatches(batch)
 
     def near(self, axes: str, node: int) -> Amount:
         """The number of ranks of a group in one node: along an axis, or along several joined by "+".
@@ -151,6 +158,7 @@ class Plan(NamedTuple):
         mixed = f" ulysses={self.ulysses}" * (self.ulysses > 1)
         more += [f"cp={self.cp} {ATTEND[self.attend]}{mixed}" + " zigzag" * bool(self.zigzag)] * (self.cp > 1)
         more += [f"ep={self.ep} {DISPATCH[self.dispatch]}"] * (self.ep > 1) + ["folded experts"] * bool(self.fold)
+        more += [f"{self.n} slices of a row"] * (self.n > 1)
         more += [f"skew={self.skew:g}"] * (self.skew > 0)
         more += ["uneven stages"] * bool(self.uneven)
         more += ["head on all stages"] * bool(self.spread_head)
@@ -182,6 +190,7 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `NA
     "dispatch": "method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'",
     "fold": "whole experts are distributed over t and cp too",
     "uneven": "stages may differ by a block, when p·v does not divide the layers",
+    "n": "token slices of a row, of equal cost, without cp, sequence and scatter",
     "skew": "Zipf's exponent of the popularity of experts; 0: equal",
     "fused": "attention is one kernel, which stores no scores",
     "redone": "the fraction of the layers that `recompute` applies to",
@@ -203,6 +212,7 @@ ASKED = {  # by a switch
     "contexts": ("cp", "attend", "ulysses", "zigzag"),
     "experts": ("ep", "dispatch", "fold"),
     "stages": ("uneven",),
+    "slices": ("n",),
 }
 NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH}  # fields that are indices in a list of names
 _KINDS = tuple(type(default) for default in Plan._field_defaults.values())
@@ -218,7 +228,7 @@ def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
     ValueError: p·v = 3 must divide the model's 4 layers: choose p from 1, 2, 4, or allow unequal \
 stages with uneven=True
     """
-    for name in ("p", "t", "d", "b", "v", "x", "cp", "ep"):
+    for name in ("p", "t", "d", "b", "v", "x", "cp", "ep", "n"):
         if getattr(plan, name) < 1:
             raise ValueError(f"{name}={getattr(plan, name)} is not a valid size: give a whole number, 1 or more")
     if plan.p * plan.v > most_stages(shape.layers):
@@ -236,6 +246,11 @@ stages with uneven=True
         raise ValueError(
             "spread_head needs several stages, one on each rank, and all positions there: choose p=2 or more, v=1 and "
             "sequence=False, or leave it out"
+        )
+    if plan.n > 1 and (plan.p == 1 or plan.spread_head or plan.p * plan.v > shape.layers):
+        raise ValueError(
+            f"n = {plan.n} slices need several stages, each with a block, and a head on the last one: choose p = 2 or "
+            f"more, p·v up to {shape.layers}, and leave spread_head out"
         )
     if max(shape.heads, 1) % plan.t:
         raise ValueError(
@@ -258,10 +273,10 @@ stages with uneven=True
             f"b·d{'·ep' * (plan.ep > 1)} = {rows} must divide the batch of {batch}: choose d from "
             f"{_ways(batch // (plan.b * plan.ep))}"
         )
-    if plan.v > 1 and (plan.p == 1 or plan.microbatches(batch) % plan.p):
+    if plan.v > 1 and (plan.p == 1 or plan.passes(batch) % plan.p):
         raise ValueError(
-            f"with v = {plan.v} chunks, the {plan.microbatches(batch)} microbatches do not fit p = {plan.p}: make "
-            "them a multiple of p, and p 2 or more"
+            f"with v = {plan.v} chunks, the {plan.passes(batch)} {'slices' if plan.n > 1 else 'microbatches'} do not "
+            f"fit p = {plan.p}: make them a multiple of p, and p 2 or more"
         )
     for name, names in NAMED.items():
         if getattr(plan, name) not in range(len(names)):

@@ -114,11 +114,11 @@ class Planned:
         return self.choice(self.one(quickest[self.bytes[quickest].argmin()]))
 
     def top(self, count: int = 20) -> list[Choice]:
-        """The fastest plans that fit, with each (p, t, x, cp, ep, d, b, v) once."""
+        """The fastest plans that fit, with each (p, t, x, cp, ep, d, b, v, n) once."""
         found = {}
         for place in self.order:
             one = self.one(place)
-            found.setdefault((*one[:5], one.x, one.cp, one.ep), place)
+            found.setdefault((*one[:5], one.x, one.cp, one.ep, one.n), place)
             if len(found) == count:
                 break
         return [self.choice(self.one(place)) for place in found.values()]
@@ -232,6 +232,7 @@ def plan(
     contexts: bool = False,
     experts: bool = False,
     stages: bool = False,
+    slices: bool = False,
     **given: Any,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
@@ -244,6 +245,8 @@ def plan(
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
     stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
+    slices     also search token slices of rows: n of equal cost, none shorter than 2,048 tokens on average; implied by
+               n=2 or more
 
     Fields of a plan that you give are fixed; the others are searched:
 
@@ -265,7 +268,7 @@ def plan(
     refuse_sizes(given)
     if missing := too_few(shape, kind, gpus):
         raise ValueError(missing)
-    wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages}
+    wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages, "slices": slices}
     wanted = {switch: on or wanted[switch] for switch, on in wider(shape, given).items()}
     found = {"fused": assumed.fused and not saves_scores(given)}
     found |= {name: given[name] for name in CONDITIONS if name in given}

@@ -33,7 +33,7 @@ class Scaled(NamedTuple):
 def scaled(plan: Plan, shape: Shape) -> Scaled:
     """A plan with two ranks along every axis that it uses.
 
-    It has two chunks for several, two experts on a rank for many, and two microbatches for each stage. If stages may be
+    It has two chunks for several, two slices for several, two experts on a rank for many, and two microbatches for each stage. If stages may be
     unequal, one stage has an extra block. With z, there are four copies, and groups of two shard the weights.
 
     >>> from hybridlab.core.what.catalog import model
@@ -46,7 +46,8 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
         axes["d"] = 4
     if plan.ulysses > 1:
         axes["cp"] = 4
-    small = plan._replace(**axes, b=1, v=min(plan.v, 2), z=min(plan.z, 2), ulysses=min(plan.ulysses, 2))
+    fewer = {field: min(getattr(plan, field), 2) for field in ("v", "z", "n", "ulysses")}
+    small = plan._replace(**axes, b=1, **fewer)
     keys = small.t * (small.cp if plan.attend == ULYSSES else small.ulysses)
     grouped = shape.heads and shape.key_heads < shape.heads
     heads = keys * 2 if shape.heads else 0
@@ -57,7 +58,7 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
         kv_heads=keys if grouped else None,
         width=HEAD * (heads or 4),
         inner=None if shape.inner is None else 2 * HEAD * (heads or 4),
-        context=POSITIONS * small.cp * small.t,
+        context=POSITIONS * small.cp * small.t * small.n,
         vocabulary=VOCABULARY,
         experts=2 * small.expert_ways if shape.experts > 1 else 1,
         chosen=min(shape.chosen, 2),

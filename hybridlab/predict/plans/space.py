@@ -15,6 +15,7 @@ from hybridlab.predict.plans.partition import most_stages
 from hybridlab.predict.plans.plan import Plan, named
 
 STAGES = range(4)  # of ZeRO
+SHORTEST = 2048  # tokens of a slice that is searched: the fit has seen no GEMM of fewer rows
 SLAB = 1 << 19  # plans whose formulas are computed at once: fewer are slower, more need memory
 CUTS = ((0, 0), (1, 0), (0, 1))  # sequence parallelism, scatter/gather: none, or one of them
 
@@ -32,6 +33,7 @@ def grid(
     contexts: bool = False,
     experts: bool = False,
     stages: bool = False,
+    slices: bool = False,
     given: dict | None = None,
     **found: Any,
 ) -> tuple[Plan, np.ndarray]:
@@ -47,12 +49,14 @@ def grid(
     grids  also AxoNN's grids: x shards the width, and ZeRO 3 shards among only z of the copies
     contexts  also cp, with all methods of attention;  experts  also ep, with both methods of dispatch, and folding
     stages  also p·v that does not divide the layers, so that some stages have an extra block
+    slices  also token slices of a row
     given  fields that are fixed: no other value of these sizes is listed
     found  fields that are not searched: `plan.CONDITIONS`
     """
-    sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages, given or {})
-    columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1))
-    (p, t, d, b, v, x, z), (cp, ep) = columns[:7], (_if(contexts, columns[7]), _if(experts, columns[8]))
+    sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages, slices, given or {})
+    columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 10)[:, :, None, None, None, None, None].swapaxes(0, 1))
+    (p, t, d, b, v, x, z), switches = columns[:7], (contexts, experts, slices)
+    cp, ep, n = (_if(asked, column) for asked, column in zip(switches, columns[7:]))
     ways = [how for how in range(len(RECOMPUTE)) if how != SELECTIVE or not found.get("fused")]
     how, zero = _along(1, np.array(ways)), _along(2, np.array(STAGES))
     sequence, scatter = (_along(3, cut) for cut in np.array(CUTS, bool).T)
@@ -60,16 +64,16 @@ def grid(
     attend, ulysses, zigzag = (_along(4, np.array(way)) for way in zip(*meetings))
     dispatch, fold = (_along(5, np.array(way)) for way in zip(*SENDINGS[: None if experts else 1]))
     inside, uneven = (x, z, cp, attend, ulysses, zigzag, ep, dispatch, fold), shape.layers % (p * v) > 0
-    every = Plan(p, t, d, b, v, how, zero, sequence, scatter, *inside, uneven, **found)
+    every = Plan(p, t, d, b, v, how, zero, sequence, scatter, *inside, uneven, n, **found)
     legal = _matters(every) & _shared_out(every, shape) & holds(shape.sizes, every.division(shape))
     return every, np.broadcast_to(legal & having(every, given or {}), np.broadcast_shapes(*map(np.shape, every)))
 
 
-def _sizes(shape: Shape, devices: int, batch: int, grids: bool, contexts: bool, experts: bool, stages: bool, given):
-    """All (p, t, d, b, v, x, z, cp, ep) that divide their dims, and have the given values."""
+def _sizes(shape: Shape, devices: int, batch: int, grids, contexts, experts, stages, slices, given: dict):
+    """All (p, t, d, b, v, x, z, cp, ep, n) that divide their dims, and have the given values."""
     only = lambda name, sizes: [one for one in sizes if given.get(name, one) == one]
     return [
-        (p, t, d, b, v, x, z, cp, ep)
+        (p, t, d, b, v, x, z, cp, ep, n)
         for t in only("t", divisors(max(shape.heads, 1)))
         if devices % t == 0
         for p in only("p", range(1, most_stages(shape.layers) + 1) if stages else divisors(shape.layers))
@@ -83,9 +87,18 @@ def _sizes(shape: Shape, devices: int, batch: int, grids: bool, contexts: bool, 
         for d in only("d", [devices // (t * p * x * cp * ep)])
         if batch % (d * ep) == 0
         for b in only("b", divisors(batch // (d * ep)))
-        for v in only("v", _chunks(shape, p, stages) if p > 1 and batch // (b * d * ep) % p == 0 else [1])
+        for n in (_slices(shape, given) if slices and p > 1 and cp == 1 else only("n", [1]))
+        for v in only("v", _chunks(shape, p, stages) if p > 1 and n * batch // (b * d * ep) % p == 0 else [1])
+        if n == 1 or p * v <= shape.layers
         for z in only("z", [0, *divisors(d)[1:-1]] if grids else [0])
     ]
+
+
+def _slices(shape: Shape, given: dict) -> list[int]:
+    """The numbers of token slices: powers of two, for slices of SHORTEST tokens or more on average; or the given one."""
+    if "n" in given:
+        return [given["n"]]
+    return [1 << power for power in range(shape.context.bit_length()) if power == 0 or shape.context >> power >= SHORTEST]
 
 
 def _chunks(shape: Shape, p: int, stages: bool) -> list[int]:
@@ -115,6 +128,7 @@ def _matters(every: Plan):
         & ((cp > 1) | ((every.attend == GATHER) & ~every.zigzag))
     )
     free = free & (((p > 1) & (every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head))
+    free = free & ((every.n == 1) | ((p > 1) & np.logical_not(every.spread_head)))
     return free & ((how != SELECTIVE) | ~(passes(every.attend) & (cp > 1)))
 
 
