@@ -188,8 +188,9 @@ def _block(
     tokens, full = plan.b * shape.context / plan.cp, (plan.recompute == FULL) * plan.redone
     uneven = imbalance(shape.experts, shape.chosen, plan.expert_ways, plan.skew)
     busiest = shape.multiplied + (uneven - 1) * shape.chosen * weights_of_one(shape)
-    filled = where(plan.n > 1, np.maximum(tokens, plan.n * rates.products / rates.memory), tokens)  # else weights wait
-    matrices = 2 * filled * _here(shape, plan, busiest) / rates.products
+    # a slice's GEMMs take at least as long as reading their weights; the fit has never seen so few rows
+    rows = where(plan.n > 1, np.maximum(tokens, plan.n * rates.products / rates.memory), tokens)
+    matrices = 2 * rows * _here(shape, plan, busiest) / rates.products
     left = kept_on(shape, plan)
     between = 2 * software.traffic * left.apart / rates.memory
     core, scores = _attention(shape, plan, rates, software)
