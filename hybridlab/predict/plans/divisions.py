@@ -250,15 +250,16 @@ RULES = (
 )
 
 
-def holds(sizes: dict, division: Division) -> Amount:
-    """Whether every rule is satisfied; an array if the division has arrays.
+def holds(sizes: dict, division: Division, *asks: str) -> Amount:
+    """Whether every rule is satisfied, or those of these axes and options; an array if the division has arrays.
 
     >>> holds({"N": 8, "K": 2}, Division(tp=np.array([1, 3, 4])))
     array([ True, False,  True])
     """
     kept = True
     for rule in RULES:
-        kept = kept & np.asarray(rule.holds(sizes, division), bool)
+        if rule.asks in asks or not asks:
+            kept = kept & np.asarray(rule.holds(sizes, division), bool)
     return kept
 
 
