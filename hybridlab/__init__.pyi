@@ -849,6 +849,7 @@ def plan(
     contexts: bool = False,
     experts: bool = False,
     stages: bool = False,
+    slices: bool = False,
     *,
     p: int | None = None,
     t: int | None = None,
@@ -869,6 +870,7 @@ def plan(
     dispatch: str | None = None,
     fold: bool | None = None,
     uneven: bool | None = None,
+    n: int | None = None,
     skew: float | None = None,
     fused: bool | None = None,
     redone: float | None = None,
@@ -885,6 +887,8 @@ def plan(
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
     stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
+    slices     also search token slices of rows: n of equal cost, none shorter than 2,048 tokens on average; implied by
+               n=2 or more
 
     Fields of a plan that you give are fixed; the others are searched:
 
@@ -907,6 +911,7 @@ def plan(
     dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
     fold         whole experts are distributed over t and cp too
     uneven       stages may differ by a block, when p·v does not divide the layers
+    n            token slices of a row, of equal cost, without cp, sequence and scatter
     skew         Zipf's exponent of the popularity of experts; 0: equal
     fused        attention is one kernel, which stores no scores
     redone       the fraction of the layers that `recompute` applies to
@@ -949,6 +954,7 @@ def memory(
     dispatch: str | None = None,
     fold: bool | None = None,
     uneven: bool | None = None,
+    n: int | None = None,
     skew: float | None = None,
     fused: bool | None = None,
     redone: float | None = None,
@@ -980,6 +986,7 @@ def memory(
     dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
     fold         whole experts are distributed over t and cp too
     uneven       stages may differ by a block, when p·v does not divide the layers
+    n            token slices of a row, of equal cost, without cp, sequence and scatter
     skew         Zipf's exponent of the popularity of experts; 0: equal
     fused        attention is one kernel, which stores no scores
     redone       the fraction of the layers that `recompute` applies to

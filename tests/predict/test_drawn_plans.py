@@ -57,7 +57,7 @@ def of_slices(n: int) -> dict:
 SMALL_PLANS = [(name, plan) for name, shape in SMALL.items() for plan in drawn(shape, OF_SMALL)]
 SMALL_PLANS += [(name, Plan(cp=4, attend=USP, ulysses=2, zigzag=True)) for name in ("gpt", "llama")]
 SLICED = ("gpt", "tied", "experts", "latents")
-SMALL_PLANS += [(name, plan) for name in SLICED for n in (2, 4) for plan in drawn(SMALL[name], 2, seed=n, **of_slices(n))]
+SMALL_PLANS += [(of, plan) for of in SLICED for n in (2, 4) for plan in drawn(SMALL[of], 2, seed=n, **of_slices(n))]
 COUNTED = [one for one in SMALL_PLANS if one[0] != "slots"]  # a plan counts no capacity
 QUICK = [("gpt", Plan(p=4, b=2, uneven=True)), ("llama", Plan(t=2, cp=2, sequence=True, attend=1, zigzag=True, zero=1))]
 ENDS = ("gpt", Plan(p=2, v=4, uneven=True))  # eight stages of six blocks: embedding and head have one each

@@ -1,4 +1,4 @@
-"""Plans with token slices: their time as simulated, their memory as the schedule holds it, their bytes, and their job."""
+"""Plans with token slices: time as simulated, memory as the schedule holds it, bytes, job."""
 
 from dataclasses import replace
 
@@ -167,7 +167,7 @@ def test_without_the_switch_slices_are_not_looked_at_and_a_number_asks_for_them(
     assert four.best.job()["schedule"] == "seq1f1b" and four.best.job()["slices"] == 4
     small = four.best.scaled()
     assert small.plan.n == 2 and small.job()["slicing"] == "cost"
-    asked = ["plan", "--model", "gpt3-175b", "--context", "32768", "--machine", "h100", "--gpus", "512", "--batch", "64"]
+    asked = "plan --model gpt3-175b --context 32768 --machine h100 --gpus 512 --batch 64".split()
     assert main([*asked, "--slices"]) == 0 and "16 slices of a row" in capsys.readouterr().out
     assert main([*asked, "--slices", "4"]) == 0 and "4 slices of a row" in capsys.readouterr().out
 

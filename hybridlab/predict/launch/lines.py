@@ -40,7 +40,8 @@ TRANSFORMERS = Rule(lambda plan, shape: not shape.heads, "starts only models wit
 SPREAD = Rule(
     lambda plan, shape: bool(plan.spread_head), "has no pieces of the head on all stages: leave spread_head out"
 )
-SLICED = Rule(lambda plan, shape: plan.n > 1, "has no token slices: leave n out, or start them in Seq1F1B's own version")
+# thunlp/Seq1F1B, a version of Megatron-LM of its authors, has them (--pipe-sp-splits).
+SLICED = Rule(lambda plan, shape: plan.n > 1, "has no token slices: leave n out, or choose Seq1F1B's own Megatron-LM")
 # Megatron-Core 0.16, megatron/training/arguments.py and core/transformer; up to 0.15 t may not exceed the key heads.
 OF_MEGATRON = (
     TRANSFORMERS,

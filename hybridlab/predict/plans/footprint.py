@@ -181,9 +181,10 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     scores = slice_ * 4 * b * shape.context / plan.cp * shape.vocabulary / t
     there = lambda blocks: (blocks - plan.offload * np.maximum(blocks - ON_DEVICE, 0)) * each
     sliced = np.asarray(plan.n) > 1
-    held = lambda blocks, flying, place: there(
-        in_flight(blocks, flying, m, v, place, plan.n) * longer_first(shape, plan, m, place)
-    ) + sliced * blocks * cached(shape, plan)
+    held = lambda blocks, flying, place: (
+        there(in_flight(blocks, flying, m, v, place, plan.n) * longer_first(shape, plan, m, place))
+        + sliced * blocks * cached(shape, plan)
+    )
     # with a spread head, two more microbatches are in flight, and a piece, not sharded by tp, has scores of at most two
     spread = plan.spread_head & (p > 1)
     piece, flying = where(spread, 2 * scores * t / p, 0), p + where(spread, 2, 0)

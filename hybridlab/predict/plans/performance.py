@@ -13,10 +13,10 @@ The time of one microbatch on one stage is the sum of
                overlap of both)
 
 The last stage also has the matmul with the vocabulary, or each stage has a piece of it (`spread_head`). A step takes m
-times this time, plus (p - 1)/(v·n) times this time to fill and drain the pipeline (n token slices of a row), plus the messages between stages, the
-all-reduce of gradients over the copies, and the optimizer step. As in the measured programs, nothing overlaps except
-ZeRO 3's all-gathers, one for each forward and each backward of a microbatch; they use all links of a node. Table 2 of
-the paper contradicts this (`papers.sc21.table_2`), so the predicted speed is an upper bound.
+times this time, plus (p - 1)/(v·n) times this time to fill and drain the pipeline, with n slices of a row; plus the
+messages between stages, the all-reduce of gradients over the copies, and the optimizer step. As in the measured
+programs, nothing overlaps except ZeRO 3's all-gathers, one for each forward and each backward of a microbatch; they use
+all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`): the speed is an upper bound.
 
 Three numbers are fitted: the two fractions and the launch time. They are fitted only on the ten rows of table 1 of
 Narayanan et al. 2021, arXiv:2104.04473; all other predictions test them.
@@ -128,7 +128,7 @@ def pieces(
     rates = Rates.of(machine, fit, software)
     summed = plan.n * rates.sum(plan.t, rates.near(plan, "t"), _stream(shape, plan))
     across = _across(plan, rates)
-    forward, backward = _block(shape, plan, rates, fit.launch, summed, across, software)
+    forward, backward = _block(shape, plan, rates, plan.n * fit.launch, summed, across, software)
     if np.any(plan.offload):
         forward, backward = _with_host(shape, plan, machine, software, forward, backward)
     tokens = plan.b * shape.context / plan.cp
@@ -145,9 +145,8 @@ def pieces(
     ahead, back = (layers * added(one) for one in (forward, backward))
     data = seconds_of_copies(once, plan, plan.passes(batch), ahead / plan.n, back / plan.n, software)
     updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.sharers))
-    optimizer = ADAM_BYTES * updated / rates.memory
     hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
-    return Pieces(forward, backward, head, hop, data, optimizer)
+    return Pieces(forward, backward, head, hop, data, ADAM_BYTES * updated / rates.memory)
 
 
 def _with_host(shape: Shape, plan: Plan, machine: Machine, software: Software, *passes: Work) -> tuple[Work, ...]:
@@ -188,8 +187,7 @@ def _block(
     tokens, full = plan.b * shape.context / plan.cp, (plan.recompute == FULL) * plan.redone
     uneven = imbalance(shape.experts, shape.chosen, plan.expert_ways, plan.skew)
     busiest = shape.multiplied + (uneven - 1) * shape.chosen * weights_of_one(shape)
-    # a slice's GEMMs take at least as long as reading their weights; the fit has never seen so few rows
-    rows = where(plan.n > 1, np.maximum(tokens, plan.n * rates.products / rates.memory), tokens)
+    rows = np.maximum(tokens, (plan.n > 1) * plan.n * rates.products / rates.memory)  # or weights are read for longer
     matrices = 2 * rows * _here(shape, plan, busiest) / rates.products
     left = kept_on(shape, plan)
     between = 2 * software.traffic * left.apart / rates.memory
@@ -198,7 +196,7 @@ def _block(
     context = [shown(wait, one, software.context) for wait, one in zip(context, core)]
     experts = along_ep(shape, plan, rates, software.once)
     pairs, along = (shape.heads > 0) + _inner_pairs(shape, plan, uneven), along_block(shape, plan.t)
-    launch = launch * plan.n * (software.launch + software.asked * (shape.experts > 1) * shape.experts / plan.expert_ways) / 4
+    launch = launch * (software.launch + software.asked * (shape.experts > 1) * shape.experts / plan.expert_ways) / 4
     sums = lambda seconds, beside: shown(seconds, beside, software.tensor)
     products = matrices + core[0], (2 + full * (1 - software.early * _last(shape))) * matrices + core[1]
     forward = Work(

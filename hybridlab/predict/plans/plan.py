@@ -15,6 +15,7 @@ from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_GATHER, ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
+from hybridlab.predict.plans.equal_parts import refuse_experts, refuse_slices, ways
 from hybridlab.predict.plans.partition import most_stages
 from hybridlab.signatures import Argument
 
@@ -239,7 +240,7 @@ stages with uneven=True
     if shape.layers % (plan.p * plan.v) and not plan.uneven:
         left = shape.layers // plan.v if shape.layers % plan.v == 0 else shape.layers
         raise ValueError(
-            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {_ways(left)}, or "
+            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {ways(left)}, or "
             "allow unequal stages with uneven=True"
         )
     if plan.spread_head and (plan.p == 1 or plan.v > 1 or plan.sequence):
@@ -247,31 +248,27 @@ stages with uneven=True
             "spread_head needs several stages, one on each rank, and all positions there: choose p=2 or more, v=1 and "
             "sequence=False, or leave it out"
         )
-    if plan.n > 1 and (plan.p == 1 or plan.spread_head or plan.p * plan.v > shape.layers):
-        raise ValueError(
-            f"n = {plan.n} slices need several stages, each with a block, and a head on the last one: choose p = 2 or "
-            f"more, p·v up to {shape.layers}, and leave spread_head out"
-        )
+    refuse_slices(plan, shape)
     if max(shape.heads, 1) % plan.t:
         raise ValueError(
-            f"t = {plan.t} must divide the {shape.heads} heads: choose it from {_ways(max(shape.heads, 1))}"
+            f"t = {plan.t} must divide the {shape.heads} heads: choose it from {ways(max(shape.heads, 1))}"
         )
     if shape.width % plan.x:
-        raise ValueError(f"x = {plan.x} must divide the width of {shape.width}: choose it from {_ways(shape.width)}")
+        raise ValueError(f"x = {plan.x} must divide the width of {shape.width}: choose it from {ways(shape.width)}")
     if shape.context % plan.cp:
         raise ValueError(
-            f"cp = {plan.cp} must divide the {shape.context} positions: choose it from {_ways(shape.context)}"
+            f"cp = {plan.cp} must divide the {shape.context} positions: choose it from {ways(shape.context)}"
         )
-    _check_experts(plan, shape)
+    refuse_experts(plan, shape)
     if plan.z and (plan.zero != 3 or plan.d % plan.z):
         raise ValueError(
-            f"z = {plan.z} cannot shard the weights over d = {plan.d} replicas: give zero=3, and z from {_ways(plan.d)}"
+            f"z = {plan.z} cannot shard the weights over d = {plan.d} replicas: give zero=3, and z from {ways(plan.d)}"
         )
     rows = plan.b * plan.d * plan.ep
     if batch % rows:
         raise ValueError(
             f"b·d{'·ep' * (plan.ep > 1)} = {rows} must divide the batch of {batch}: choose d from "
-            f"{_ways(batch // (plan.b * plan.ep))}"
+            f"{ways(batch // (plan.b * plan.ep))}"
         )
     if plan.v > 1 and (plan.p == 1 or plan.passes(batch) % plan.p):
         raise ValueError(
@@ -283,25 +280,6 @@ stages with uneven=True
             raise ValueError(f"{name}={getattr(plan, name)} is not a place in {names}: choose one of them")
     divisions.refuse(shape.sizes, plan.division(shape))
     return plan
-
-
-def _ways(of: int) -> str:
-    return ", ".join(str(n) for n in range(1, of + 1) if of % n == 0)
-
-
-def _check_experts(plan: Plan, shape: Shape):
-    """Equal numbers of experts on ranks, and integer numbers of tokens for them."""
-    if shape.experts == 1 and (plan.ep > 1 or plan.fold):
-        asked = "fold=True" if plan.fold else f"ep = {plan.ep}"
-        raise ValueError(
-            f"{asked} distributes experts, but this model has none: leave {'fold' if plan.fold else 'ep'} out"
-        )
-    if plan.fold and plan.t * plan.cp == 1:
-        raise ValueError("fold=True has no effect without t or cp: give one of them, or leave fold out")
-    if shape.experts % plan.expert_ways:
-        axes = "ep·cp·t" if plan.fold else "ep"
-        ways = _ways(shape.experts)
-        raise ValueError(f"{axes} = {plan.expert_ways} must divide the {shape.experts} experts: choose it from {ways}")
 
 
 def named(sizes: dict) -> Plan:

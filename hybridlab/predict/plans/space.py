@@ -70,7 +70,7 @@ def grid(
     found  fields that are not searched: `plan.CONDITIONS`
     """
     sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages, slices, given or {})
-    columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 10)[:, :, None, None, None, None, None].swapaxes(0, 1))
+    columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 10).T.reshape(10, -1, 1, 1, 1, 1, 1))
     (p, t, d, b, v, x, z), switches = columns[:7], (contexts, experts, slices)
     cp, ep, n = (_if(asked, column) for asked, column in zip(switches, columns[7:]))
     ways = [how for how in range(len(RECOMPUTE)) if how != SELECTIVE or not found.get("fused")]
@@ -157,10 +157,10 @@ def _sizes(shape: Shape, devices: int, batch: int, grids, contexts, experts, sta
 
 
 def _slices(shape: Shape, given: dict) -> list[int]:
-    """The numbers of token slices: powers of two, for slices of SHORTEST tokens or more on average; or the given one."""
+    """The numbers of token slices: the given one, or powers of two, for slices of SHORTEST tokens or more."""
     if "n" in given:
         return [given["n"]]
-    return [1 << power for power in range(shape.context.bit_length()) if power == 0 or shape.context >> power >= SHORTEST]
+    return [1, *(1 << power for power in range(1, (shape.context // SHORTEST).bit_length()))]
 
 
 def _chunks(shape: Shape, p: int, stages: bool) -> list[int]:
