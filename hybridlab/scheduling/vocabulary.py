@@ -105,8 +105,6 @@ def _rounds(ranks: int, r: int, microbatches: int, chunks: int) -> list[Action]:
 
 
 def _refuse(ranks: int, microbatches: int, halves: bool, chunks: int) -> None:
-    if not isinstance(chunks, int) or isinstance(chunks, bool) or chunks < 1:
-        raise ValueError(f"chunks={chunks!r} is invalid: it must be a number of chunks. Give a whole number, 1 or more")
     if chunks > 1 and halves:
         raise ValueError(f"chunks={chunks} is invalid: halves=True has one chunk on each rank. Leave one of them out")
     if chunks > 1 and microbatches % ranks:

@@ -41,7 +41,6 @@ def test_idle_time_falls_with_chunks(p, m, head):
     [
         ({"chunks": 2, "halves": True}, "halves=True has one chunk on each rank"),
         ({"chunks": 2, "microbatches": 3}, "3 microbatches are not a multiple of 2 ranks"),
-        ({"chunks": 0}, "chunks=0 is invalid"),
     ],
 )
 def test_what_cannot_be_is_refused(more, words):
