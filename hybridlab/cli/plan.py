@@ -249,7 +249,7 @@ def _add_search(one):
     )
     one.flag("--with-cp", action="store_true", dest="contexts", help="also consider context parallelism")
     one.flag("--with-ep", action="store_true", dest="experts", help="also consider expert parallelism")
-    one.flag("--slices", type=int, nargs="?", const=0, metavar="N", help="also consider token slices; or fix their number")
+    one.flag("--slices", type=int, nargs="?", const=0, metavar="N", help="consider token slices, or fix their number")
     one.flag("--uneven", action="store_true", dest="stages", help="also consider stages of unequal length")
 
 
