@@ -227,8 +227,8 @@ def run(
     betas          decay rates of AdamW's two running averages
     decay          weight decay; not applied to norms and biases
     clip           gradient clipping: the largest global gradient norm
-    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it (post-validation:
-                   undo if it clips)
+    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
+                   that clips
     stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
     seed           random seed of the initial weights, dropout and batches
     dtype          data type of the computation
@@ -379,8 +379,8 @@ def check(
     betas          decay rates of AdamW's two running averages
     decay          weight decay; not applied to norms and biases
     clip           gradient clipping: the largest global gradient norm
-    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it (post-validation:
-                   undo if it clips)
+    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
+                   that clips
     stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
     seed           random seed of the initial weights, dropout and batches
     dtype          data type of the computation
@@ -532,8 +532,8 @@ def train(
     betas          decay rates of AdamW's two running averages
     decay          weight decay; not applied to norms and biases
     clip           gradient clipping: the largest global gradient norm
-    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it (post-validation:
-                   undo if it clips)
+    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
+                   that clips
     stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
     seed           random seed of the initial weights, dropout and batches
     dtype          data type of the computation
@@ -697,8 +697,8 @@ def dry_run(
     betas          decay rates of AdamW's two running averages
     decay          weight decay; not applied to norms and biases
     clip           gradient clipping: the largest global gradient norm
-    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it (post-validation:
-                   undo if it clips)
+    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
+                   that clips
     stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
     seed           random seed of the initial weights, dropout and batches
     dtype          data type of the computation
@@ -830,8 +830,8 @@ def dry_layer(
     betas          decay rates of AdamW's two running averages
     decay          weight decay; not applied to norms and biases
     clip           gradient clipping: the largest global gradient norm
-    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it (post-validation:
-                   undo if it clips)
+    validated      with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
+                   that clips
     stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
     seed           random seed of the initial weights, dropout and batches
     dtype          data type of the computation
@@ -889,6 +889,7 @@ def plan(
     contexts: bool = False,
     experts: bool = False,
     stages: bool = False,
+    slices: bool = False,
     *,
     p: int | None = None,
     t: int | None = None,
@@ -909,6 +910,7 @@ def plan(
     dispatch: str | None = None,
     fold: bool | None = None,
     uneven: bool | None = None,
+    n: int | None = None,
     skew: float | None = None,
     fused: bool | None = None,
     redone: float | None = None,
@@ -927,6 +929,8 @@ def plan(
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
     stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
+    slices     also search token slices of rows: n of equal cost, none shorter than 2,048 tokens on average; implied by
+               n=2 or more
 
     Fields of a plan that you give are fixed; the others are searched:
 
@@ -949,6 +953,7 @@ def plan(
     dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
     fold         whole experts are distributed over t and cp too
     uneven       stages may differ by a block, when p·v does not divide the layers
+    n            token slices of a row, of equal cost, without cp, sequence and scatter
     skew         Zipf's exponent of the popularity of experts; 0: equal
     fused        attention is one kernel, which stores no scores
     redone       the fraction of the layers that `recompute` applies to
@@ -993,6 +998,7 @@ def memory(
     dispatch: str | None = None,
     fold: bool | None = None,
     uneven: bool | None = None,
+    n: int | None = None,
     skew: float | None = None,
     fused: bool | None = None,
     redone: float | None = None,
@@ -1026,6 +1032,7 @@ def memory(
     dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
     fold         whole experts are distributed over t and cp too
     uneven       stages may differ by a block, when p·v does not divide the layers
+    n            token slices of a row, of equal cost, without cp, sequence and scatter
     skew         Zipf's exponent of the popularity of experts; 0: equal
     fused        attention is one kernel, which stores no scores
     redone       the fraction of the layers that `recompute` applies to

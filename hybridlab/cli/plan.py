@@ -129,8 +129,8 @@ def _calibrated(chosen, shape, machine, fixed):
 def _fixed(chosen) -> dict:
     given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
     names = ("zero", "ulysses", "zigzag", "fold", "skew", "fused", "spread_head", "two_levels", "secondary", *BY_NAME)
-    given |= {name: getattr(chosen, name) for name in names}
-    return {field: value for field, value in given.items() if value is not None}
+    given |= {name: getattr(chosen, name) for name in names} | {"n": chosen.slices or None}
+    return {field: value for field, value in given.items() if value is not None} | {"slices": chosen.slices is not None}
 
 
 def _run(best) -> dict:
@@ -249,6 +249,7 @@ def _add_search(one):
     )
     one.flag("--with-cp", action="store_true", dest="contexts", help="also consider context parallelism")
     one.flag("--with-ep", action="store_true", dest="experts", help="also consider expert parallelism")
+    one.flag("--slices", type=int, nargs="?", const=0, metavar="N", help="consider token slices, or fix their number")
     one.flag("--uneven", action="store_true", dest="stages", help="also consider stages of unequal length")
 
 

@@ -122,11 +122,6 @@ class ContextParallel(Mode):
 
     def refuse(self, job):
         ways = job.mesh["cp"]
-        if job.schedule.slices > 1:
-            raise ValueError(
-                f"cp={ways} is invalid: {job.schedule.name} cuts the positions of a row already, one slice after "
-                "another. Leave cp out, or choose 1f1b"
-            )
         if job.schedule.exchanges:
             raise ValueError(
                 f"{job.schedule.name} has its all-to-alls between layers, where positions are not sharded: leave cp out"

@@ -28,28 +28,38 @@ MORE = 2  # blocks' forwards in flight, in addition to those of 1F1B: the head t
 FIRST, BETWEEN, LAST = range(3)  # the turns in a slot: a block's forward, its rank's pieces, a block's backward
 
 
-def vocabulary_1f1b(ranks: int, microbatches: int, halves: bool = False) -> Schedule:
+def vocabulary_1f1b(ranks: int, microbatches: int, halves: bool = False, chunks: int = 1) -> Schedule:
     """1F1B with the head in pieces, one on each rank, between a forward and a backward of blocks.
 
     Placement:   stage s of the blocks on rank s, piece i of the head (stage p+i) on rank i, the join (stage 2p) on the
-                 last rank
+                 last rank; with v chunks stage k·p+r on rank r, the pieces from stage v·p on, the join behind them
     Order:       F × (p+1-r), then slots: in slot j F of microbatch j+p+1-r, F of the piece of j+b+1, B of the piece of
                  j+b, B of j, those that exist, with b = ⌈⅔(p-1-r)⌉; the join follows F of its rank's piece; with halves
-                 b = ⌈½(p-1-r)⌉, I for B, and a block's W r slots later, as in ZB-H1
+                 b = ⌈½(p-1-r)⌉, I for B, and a block's W r slots later, as in ZB-H1; with v chunks as in interleaved,
+                 one more F ahead: in a slot of the last chunk, F of the piece of p-r microbatches later, B of p-1-r
     Needs:       a reference transformer, whose head can be cut into pieces
-    Bubble:      a microbatch takes 3(L+ρ)/p, for a head as long as ρ of the L blocks; in 1F1B 3(L/p+ρ)
-    Peak:        min(p+2-r, m) activations of blocks on rank r, with halves min(p+2, m); of its piece at most 2
+    Bubble:      a microbatch takes 3(L+ρ)/p, for a head as long as ρ of the L blocks; in 1F1B 3(L/p+ρ); with v chunks
+                 the ends are about v times as short
+    Peak:        min(p+2-r, m) activations of blocks on rank r, with halves min(p+2, m); of its piece at most 2; with v
+                 chunks min(2(p-1-r)+(v-1)p+2, v·m) of a chunk
     Source:      Yeung et al. 2024, arXiv:2411.05288
+
+    raises  ValueError for chunks and halves, or chunks and microbatches that are not a multiple of the ranks
 
     >>> print(vocabulary_1f1b(ranks=2, microbatches=1))
     rank 0: 0F0 2F0 2B0 0B0
     rank 1: 1F0 3F0 4F0 4B0 3B0 1B0
     """
-    join = 2 * ranks
-    edges = [(s, s + 1) for s in range(ranks - 1)]
-    edges += [edge for piece in range(ranks, join) for edge in ((ranks - 1, piece), (piece, join))]
-    home = [*range(ranks), *range(ranks), ranks - 1]
-    programs = [_program(_runs(ranks, r, halves), microbatches) for r in range(ranks)]
+    _refuse(ranks, microbatches, halves, chunks)
+    last = chunks * ranks - 1
+    join = last + 1 + ranks
+    edges = [(s, s + 1) for s in range(last)]
+    edges += [edge for piece in range(last + 1, join) for edge in ((last, piece), (piece, join))]
+    home = [*range(ranks)] * (chunks + 1) + [ranks - 1]
+    programs = [
+        _rounds(ranks, r, microbatches, chunks) if chunks > 1 else _program(_runs(ranks, r, halves), microbatches)
+        for r in range(ranks)
+    ]
     return joined("vocabulary_1f1b", home, edges, programs, microbatches, pieces=ranks)
 
 
@@ -73,3 +83,32 @@ def _program(runs: list[tuple[str, int, int, int]], microbatches: int) -> list[A
         for m in range(microbatches)
     ]
     return [action for *_, action in sorted(slots, key=lambda one: one[:3])]
+
+
+def _rounds(ranks: int, r: int, microbatches: int, chunks: int) -> list[Action]:
+    """The list of one rank with chunks: blocks in the order of interleaved, and pieces where the last chunk begins its
+    backwards, which wait for them."""
+    behind, piece, join = ranks - 1 - r, chunks * ranks + r, (chunks + 1) * ranks
+    ahead = 2 * behind + (chunks - 1) * ranks + 1
+    slots = []
+    for m in range(microbatches):
+        begin = m // ranks * chunks * ranks + m % ranks  # the slot of the last chunk's backward
+        first = begin - behind - 1
+        joining = [] if behind else [("F", join, first), ("B", join, first)]
+        of_piece = [("F", piece, first), *joining, ("B", piece, first + 1)]
+        slots += [(slot, BETWEEN, turn, Action(kind, at, m)) for turn, (kind, at, slot) in enumerate(of_piece)]
+        for chunk in range(chunks):
+            stage, later = chunk * ranks + r, (chunks - 1 - chunk) * ranks
+            slots += [(begin + chunk * ranks - ahead, FIRST, 0, Action("F", stage, m))]
+            slots += [(begin + later, LAST, 0, Action("B", stage, m))]
+    return [action for *_, action in sorted(slots, key=lambda one: one[:3])]
+
+
+def _refuse(ranks: int, microbatches: int, halves: bool, chunks: int) -> None:
+    if chunks > 1 and halves:
+        raise ValueError(f"chunks={chunks} is invalid: halves=True has one chunk on each rank. Leave one of them out")
+    if chunks > 1 and microbatches % ranks:
+        raise ValueError(
+            f"chunks={chunks} is invalid: {microbatches} microbatches are not a multiple of {ranks} ranks. Give a "
+            f"multiple of {ranks}"
+        )

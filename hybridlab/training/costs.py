@@ -1,7 +1,6 @@
 """The predicted times of a job's actions on a machine of the catalog, by formula."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from hybridlab.core.added import added
 from hybridlab.core.what.catalog import Machine
@@ -40,11 +39,10 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
     }
     more |= {"fold": job["fold"], "recompute": RECOMPUTE.index(job["recompute"]), "zero": job["zero"]}
     more |= {"two_levels": job["two_levels"] and job["zero"] == 3, "secondary": job["secondary"]}
-    plan = Plan(*sizes, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
-    batch, of_a_slice = job.rows * job.microbatches, replace(shape, context=-(-shape.context // slices))
+    plan = Plan(*sizes, n=slices, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
+    batch = job.rows * job.microbatches
     software = MEGATRON_2021._replace(tensor=programs("megatron-2024").tensor * job["overlap"])
-    forward, backward, head, _, _, _ = pieces(shape, plan, batch, machine, software=software)
-    hop = pieces(of_a_slice, plan, batch, machine)[3]
+    forward, backward, head, hop, _, _ = pieces(shape, plan, batch, machine, software=software)
     third = float(head) / 3  # of the head; its forward has one of its three matmuls
     parts = list(_parts(job, shape))
     F = [blocks * float(sum(forward)) + heads * third for blocks, heads in parts]

@@ -230,6 +230,7 @@ class Job:
             isinstance(self.model, Pieced) and self.model.shape.tied,
             self["two_levels"],
             self["secondary"],
+            self.schedule.slices,
         )
 
     def rooms(self, rank: int) -> dict[int, list]:

@@ -268,7 +268,7 @@ class Trainer:
 
 
 def player(comm, schedule, work, driven=False, watch=None, room=None):
-    """The object that runs a step: in the written order of the schedule, or driven by messages."""
+    """The object that runs a step: in the schedule's written order, or driven by messages."""
     return MessageDriven(comm, schedule, work, watch=watch) if driven else Player(comm, schedule, work, watch, room)
 
 

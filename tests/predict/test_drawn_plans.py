@@ -40,18 +40,24 @@ ALL = {"grids": True, "contexts": True, "experts": True, "stages": True}
 BATCH, FEW, OF_SMALL, OF_CATALOG = 16, 4, 16, 5  # sequences; those of quick tests; plans of each model
 
 
-def drawn(shape: Shape, number: int, devices=(2, 4, 8), batch=BATCH, seed=0) -> list[Plan]:
+def drawn(shape: Shape, number: int, devices=(2, 4, 8), batch=BATCH, seed=0, **asked) -> list[Plan]:
     """Legal plans, for equally many devices each time round."""
     random, found = np.random.default_rng(seed), []
-    spaces = [chosen(*grid(shape, count, batch, **ALL)) for count in devices]
+    spaces = [chosen(*grid(shape, count, batch, **asked or ALL)) for count in devices]
     for at in range(number):
         plans = spaces[at % len(spaces)]
         found.append(plans.one(int(random.integers(len(plans.p)))))
     return found
 
 
+def of_slices(n: int) -> dict:
+    return {"grids": True, "experts": True, "stages": True, "slices": True, "given": {"n": n, "fold": False}}
+
+
 SMALL_PLANS = [(name, plan) for name, shape in SMALL.items() for plan in drawn(shape, OF_SMALL)]
 SMALL_PLANS += [(name, Plan(cp=4, attend=USP, ulysses=2, zigzag=True)) for name in ("gpt", "llama")]
+SLICED = ("gpt", "tied", "experts", "latents")
+SMALL_PLANS += [(of, plan) for of in SLICED for n in (2, 4) for plan in drawn(SMALL[of], 2, seed=n, **of_slices(n))]
 COUNTED = [one for one in SMALL_PLANS if one[0] != "slots"]  # a plan counts no capacity
 QUICK = [("gpt", Plan(p=4, b=2, uneven=True)), ("llama", Plan(t=2, cp=2, sequence=True, attend=1, zigzag=True, zero=1))]
 ENDS = ("gpt", Plan(p=2, v=4, uneven=True))  # eight stages of six blocks: embedding and head have one each
@@ -122,6 +128,10 @@ REFUSED = [  # what no rule but one forbids, and its words
     ("cp", SMALL["llama"], {"cp": 4, "attend": 2}, "does not divide the 2 heads of keys on a rank"),
     ("cp", SMALL["slots"], {"cp": 2}, "leave capacity out"),
     ("fold", SMALL["slots"], {"t": 2, "fold": True}, "leave capacity out"),
+    ("tp", SMALL["gpt"], {"p": 2, "t": 2, "n": 2, "sequence": True}, "sequence=True is invalid: slices=2 cuts the"),
+    ("cp", SMALL["gpt"], {"p": 2, "cp": 2, "n": 2}, "cp=2 is invalid: slices=2 cuts the positions of a row already"),
+    ("slices", SMALL["slots"], {"p": 2, "n": 2}, "a capacity counts the tokens of whole rows"),
+    ("slices", SMALL["no attention"], {"p": 2, "n": 2}, "a model without attention has nothing that joins them"),
     ("recompute", SMALL["no attention"], {"recompute": 1}, "this model has none: choose 'full'"),
     ("zero", SMALL["gpt"], {"p": 2, "zero": 1}, "give dp=2 or more"),
     ("zero", SMALL["gpt"], {"d": 2, "zero": 3, "z": 1}, "zero=3 with owners=1 shards nothing"),

@@ -32,8 +32,6 @@ def uncut(job, option: str) -> str:
     """Why `option`, "sequence" or "scatter", cannot shard the positions of a job; "" if it can."""
     if "T" not in job.sizes:
         return "no dimension of this model has that name"
-    if job.schedule.slices > 1:
-        return f"{job.schedule.name} has slices of them"
     if job.schedule.pieces and option == "sequence":
         return f"the pieces of the head in {job.schedule.name} read all of them"
     return ""

@@ -42,6 +42,8 @@ SPREAD = Rule(
     lambda plan, shape: bool(plan.spread_head), "has no pieces of the head on all stages: leave spread_head out"
 )
 SECOND = Rule(lambda plan, shape: plan.secondary > 0, "keeps no second copy of the weights near: leave secondary out")
+# thunlp/Seq1F1B, a version of Megatron-LM of its authors, has them (--pipe-sp-splits).
+SLICED = Rule(lambda plan, shape: plan.n > 1, "has no token slices: leave n out, or choose Seq1F1B's own Megatron-LM")
 # Megatron-Core 0.16, megatron/training/arguments.py and core/transformer; up to 0.15 t may not exceed the key heads.
 OF_MEGATRON = (
     TRANSFORMERS,
@@ -52,6 +54,7 @@ OF_MEGATRON = (
         "lets all ranks along ep share weights, not so many owners: leave z out",
     ),
     SECOND,
+    SLICED,
     Rule(
         lambda plan, shape: bool(plan.offload) or plan.redone not in (0.0, 1.0),
         "has no flag for offloaded activations, or for recomputing only some layers: leave them out",
@@ -74,6 +77,7 @@ OF_MEGATRON = (
 OF_TORCHTITAN = (
     TRANSFORMERS,
     SPREAD,
+    SLICED,
     Rule(
         lambda plan, shape: plan.cp > 1 and plan.attend == USP,
         "has no flag to exchange heads inside a ring: choose another method of attention than 'usp'",

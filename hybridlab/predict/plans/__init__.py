@@ -7,8 +7,8 @@ Parts of the time are in `time_of_gradients` (messages between ranks with the sa
 `time_of_context_and_experts` (waiting along cp and ep) and `hot_expert` (the cost of a popular expert). Parts of the
 memory and of the traffic are in `weights_of_rank` and `bytes_of_rank`.
 
-`divisions` has the rules for plans and for ranks, `ranges` the ranges of their numbers, `given` the wider search that
-given fields need. `space` lists all legal plans,
+`divisions` has the rules for plans and for ranks, `equal_parts` those for experts and slices of one plan, `ranges` the
+ranges of their numbers, `given` the wider search that given fields need. `space` lists all legal plans,
 and `planner` finds the best, a `choice`. `reasons` says why another plan is slower, `what_if` changes as little as
 possible, `refusals` says why no plan exists, `trust` how large the errors of predictions are. `by_schedule` simulates a
 plan with its schedule. `jobs` turns a plan, also one with replicated stages, into the arguments of a run, and `scaled`

@@ -5,14 +5,18 @@ The formula of `predict.plans.performance` is m + (p - 1)/v. Here the ranks' lis
 Relatives: `predict.plans.performance`, `predict.time.simulate`, `schedules`, notebook 41.
 """
 
+import numpy as np
+
 from hybridlab.core.added import added
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
+from hybridlab.predict.plans.jobs import schedule_name
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.performance import FITTED, Fit, pieces
 from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.slicing import first_of
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.lower import lower
@@ -20,13 +24,13 @@ from hybridlab.scheduling.registry import schedule
 
 
 def schedule_of(plan: Plan, batch: int) -> Schedule:
-    """The schedule of one copy of a plan's pipeline: 1F1B, interleaved if ranks have several chunks.
+    """The schedule of one copy of a plan's pipeline: 1F1B, interleaved if ranks have several chunks, or Seq1F1B.
 
     >>> schedule_of(Plan(p=4, b=1, v=2), batch=8).name
     'interleaved'
     """
-    name, more = ("interleaved", {"chunks": plan.v}) if plan.v > 1 else ("1f1b", {})
-    return schedule(name, ranks=plan.p, microbatches=plan.microbatches(batch), **more)
+    more = {name: many for name, many in (("chunks", plan.v), ("slices", plan.n)) if many > 1}
+    return schedule(schedule_name(plan), ranks=plan.p, microbatches=plan.microbatches(batch), **more)
 
 
 def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Timeline:
@@ -38,7 +42,8 @@ def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit
     machine  on which it runs
     fit      the three fitted numbers
 
-    A message occupies each of its two ranks for half its time, since nothing overlaps in the measured programs.
+    Slices of equal cost take equal times in blocks, and times of their tokens in the head. A message occupies each of
+    its two ranks for half its time, since nothing overlaps in the measured programs.
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> one = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)
@@ -48,8 +53,8 @@ def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit
     """
     forward, backward, head, hop, _, _ = pieces(shape, plan, batch, machine, fit)
     third = float(head) / 3  # one of the three matmuls of the head belongs to the forward
-    F, B = (
-        [blocks * float(added(one)) for blocks in dealt(shape.layers, plan.p * plan.v)] for one in (forward, backward)
-    )
-    F[-1], B[-1] = F[-1] + third, B[-1] + 2 * third
+    blocks, tokens = dealt(shape.layers, plan.p * plan.v), np.diff(first_of(shape, plan.n, np.arange(plan.n + 1)))
+    F, B = ([many * float(added(one)) / plan.n for many in blocks for _ in tokens] for one in (forward, backward))
+    for slice_, part in enumerate(tokens, start=-plan.n):
+        F[slice_], B[slice_] = F[slice_] + part * third, B[slice_] + 2 * part * third
     return simulate(lower(schedule_of(plan, batch)), Costs(F=tuple(F), B=tuple(B), post=float(hop) / 2, unit="s"))

@@ -3,9 +3,9 @@
 A collective counts its full tensor, as in ledgers.
 
 The rank is the first one of its stage: its coordinate is 0 along all other axes. Numbers have 16 bits, gradients 32.
-A plan does not determine everything, so three things are omitted: the padding of ZeRO's packs (`core.where.packs`), the
-gathers before use in stage 3, whose number depends on the schedule, and the skips between stages that are not
-neighbours.
+A plan does not determine everything, so four things are omitted: the padding of ZeRO's packs (`core.where.packs`), the
+gathers before use in stage 3, whose number depends on the schedule, the skips between stages that are not neighbours,
+and the odd token of a slice that ranks along t cannot divide among folded experts.
 
 See also `training.dry`, which counts the same (`DryRun.bytes`; a test compares both), `predict.plans.weights_of_rank`
 (the weights) and `predict.plans.performance` (seconds instead of bytes).
@@ -20,6 +20,7 @@ from hybridlab.predict.bytes import context, experts, traffic
 from hybridlab.predict.bytes.activations import FULL, NONE
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.slicing import lengths
 from hybridlab.predict.plans.time_of_context_and_experts import WIDTHS
 from hybridlab.predict.plans.weights_of_rank import Held, of_block, of_embedding, of_head, of_norm, of_piece
 
@@ -107,7 +108,10 @@ def _in_layer(shape: Shape, plan: Plan, layer: int) -> dict[str, float]:
     if inner and plan.expert_ways > 1:
         tokens, way = _tokens(shape, plan), experts.DISPATCH[plan.dispatch]
         moves = lambda when: experts.exchanged(shape, tokens, plan.expert_ways, way, when)
-        found["experts"] = added(times[when] * WIDTHS[what] * size for when in BOTH for _, what, size in moves(when))
+        often = {"counts": plan.n}  # of each slice
+        found["experts"] = added(
+            often.get(what, 1) * times[when] * WIDTHS[what] * size for when in BOTH for _, what, size in moves(when)
+        )
     return found
 
 
@@ -130,8 +134,9 @@ def _experts_along_tp(shape: Shape, plan: Plan, forwards: int) -> float:
     """The same for a block's experts, see `modes.parts.cut_experts`; a count of eight bytes is four numbers."""
     tokens = plan.b * shape.context / plan.cp
     if plan.fold:
-        filled = 0 if plan.sequence else plan.t * -(-tokens // plan.t)  # uneven parts are padded
-        return filled * ((forwards + 1) * shape.width + shape.chosen)
+        every = lengths(shape, plan.n, "cost") if plan.n > 1 else (shape.context // plan.cp,)
+        filled = plan.t * added(-(-plan.b * one // plan.t) for one in every)  # uneven parts are padded
+        return (0 if plan.sequence else filled) * ((forwards + 1) * shape.width + shape.chosen)
     if plan.sequence:
         counts = plan.t * shape.experts / plan.ep * WIDTHS["counts"] / VALUE
         return forwards * counts + (forwards + 1) * 2 * tokens * shape.chosen * shape.width

@@ -26,7 +26,7 @@ class Division(NamedTuple):
     fold  whether whole experts are distributed over tp and cp too;  gathered  whether tokens reach experts by an
           all-gather;  tied_pieces  whether a tied embedding is made of pieces of the head
     two_levels  whether the optimizer's state is sharded over all copies;  secondary  neighbours with a second copy of
-          the weights; 0: none
+          the weights; 0: none;  slices  token slices of a row, one after another on the same ranks
     """
 
     tp: int = 1
@@ -49,6 +49,7 @@ class Division(NamedTuple):
     tied_pieces: bool = False
     two_levels: bool = False
     secondary: int = 0
+    slices: int = 1
 
     @property
     def narrow(self) -> Amount:
@@ -133,6 +134,14 @@ RULES = (
         ),
     ),
     _whole_sequences("tp", lambda one: np.logical_and(one.sequence, one.tp > 1)),
+    Rule(
+        "tp",
+        lambda sizes, one: np.equal(one.slices, 1) | np.logical_not(one.narrow),
+        lambda sizes, one: (
+            f"{'sequence' if one.sequence else 'scatter'}=True is invalid: slices={one.slices} cuts the positions of a "
+            "row already, one slice after another. Leave sequence, scatter or slices out"
+        ),
+    ),
     _at_least("x", "D", "a width of {}"),
     Rule(
         "x",
@@ -194,6 +203,29 @@ RULES = (
             "choose 'ring' or 'gather'"
         ),
     ),
+    Rule(
+        "cp",
+        lambda sizes, one: np.equal(one.slices, 1) | np.equal(one.cp, 1),
+        lambda sizes, one: (
+            f"cp={one.cp} is invalid: slices={one.slices} cuts the positions of a row already, one slice after "
+            "another. Leave cp or slices out"
+        ),
+    ),
+    Rule(
+        "slices",
+        lambda sizes, one: np.equal(one.slices, 1) | one.attends,
+        lambda sizes, one: (
+            f"slices={one.slices} is invalid: a model without attention has nothing that joins them. Leave slices out"
+        ),
+    ),
+    Rule(
+        "slices",
+        lambda sizes, one: np.equal(one.slices, 1) | np.logical_not(one.slots),
+        lambda sizes, one: (
+            f"slices={one.slices} is invalid: a capacity counts the tokens of whole rows, and an expert would see a "
+            "slice of them. Leave capacity out, or choose 1f1b"
+        ),
+    ),
     _whole_sequences("cp", lambda one: one.cp > 1),
     _whole_sequences("fold", lambda one: one.fold),
     Rule(
@@ -253,15 +285,16 @@ RULES = (
 )
 
 
-def holds(sizes: dict, division: Division) -> Amount:
-    """Whether every rule is satisfied; an array if the division has arrays.
+def holds(sizes: dict, division: Division, *asks: str) -> Amount:
+    """Whether every rule is satisfied, or those of these axes and options; an array if the division has arrays.
 
     >>> holds({"N": 8, "K": 2}, Division(tp=np.array([1, 3, 4])))
     array([ True, False,  True])
     """
     kept = True
     for rule in RULES:
-        kept = kept & np.asarray(rule.holds(sizes, division), bool)
+        if rule.asks in asks or not asks:
+            kept = kept & np.asarray(rule.holds(sizes, division), bool)
     return kept
 
 

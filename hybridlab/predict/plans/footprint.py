@@ -14,12 +14,13 @@ from hybridlab.core.amount import Amount, where
 from hybridlab.core.what import catalog
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
-from hybridlab.predict.bytes.activations import NONE, Kept, came_in, kept, stays
+from hybridlab.predict.bytes.activations import FULL, NONE, Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
 from hybridlab.predict.plans.given import unequal
 from hybridlab.predict.plans.partition import lengths
 from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named
 from hybridlab.predict.plans.ranges import refuse_numbers, refuse_sizes
+from hybridlab.predict.plans.slicing import first_of, rows_in_flight
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.predict.plans.weights_of_rank import of_embedding, of_norm, of_piece
 from hybridlab.signatures import spelled
@@ -116,6 +117,25 @@ def states(
     return Footprint(*(share * width for share, width in zip(shares, kept)), activations=0)
 
 
+def passed(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0, n: Amount = 1) -> Amount:
+    """The number of forwards whose backwards follow on the first rank, or on a later one: of a chunk and a slice each.
+
+    >>> print(passed(4, 8), passed(4, 8, v=2), passed(4, 8, n=4), passed(4, 8, v=2, n=4))
+    4 11 7 14
+    """
+    chunks = 2 * (p - behind - 1) + (v - 1) * group_of(p, m, n) + n
+    return np.minimum(m * v * n, where(v > 1, chunks, p - behind + n - 1))
+
+
+def group_of(p: Amount, m: Amount, n: Amount = 1) -> Amount:
+    """Microbatches, or slices of full rows, that pass through one chunk before the next (`scheduling.interleaved`).
+
+    >>> print(group_of(4, 8), group_of(4, 3, n=2))
+    4 6
+    """
+    return where(n == 1, p, n * -(-m // np.maximum(1, m // -(-p // n))))
+
+
 def live(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0) -> Amount:
     """The number of microbatches in flight on the first rank, or on a later one: min(p, m) with 1F1B; with interleaved
     stages, the number of chunks in flight divided by v. (A test compares it with `peak_live` of the schedules.)
@@ -123,15 +143,14 @@ def live(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0) -> Amount:
     >>> print(live(4, 8), live(4, 2), live(4, 8, v=2))
     4.0 2.0 5.5
     """
-    chunks = np.minimum(m * v, 2 * (p - behind - 1) + (v - 1) * p + 1)
-    return where(v > 1, chunks / v, np.minimum(p - behind, m))
+    return passed(p, m, v, behind) / v
 
 
-def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, place: Amount = 0) -> Amount:
+def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, place: Amount = 0, n: Amount = 1) -> Amount:
     """The largest number of blocks whose activations one rank saves at a time, each for one microbatch.
 
     blocks  of the rank, in v chunks; if they are unequal, late chunks have one extra block
-    place   of the rank in the pipeline
+    place   of the rank in the pipeline;  n  token slices of a row, here of equal length
 
     Groups of p microbatches pass through the chunks forwards, and backwards through the last chunk first. So most long
     chunks are in flight when a group has passed all chunks, or when the first backward begins.
@@ -139,11 +158,19 @@ def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, place: Amount
     >>> print(in_flight(4, 4, 8, v=2), 4 * live(4, 8, v=2), in_flight(3, 4, 8, v=2))
     22.0 22.0 15.0
     """
-    many, group, longer = live(p, m, v, place) * v, p * v, p * (blocks % v)
+    many, one = passed(p, m, v, place, n), group_of(p, m, n)
+    group, longer = one * v, one * (blocks % v)
     rounds = -(-many // group)
     begins = many // group * longer + np.maximum(many % group - (group - longer), 0)
-    passed = rounds * longer - np.minimum(rounds * group - many, longer)
-    return blocks // v * many + np.maximum(begins, passed)
+    ended = rounds * longer - np.minimum(rounds * group - many, longer)
+    return (blocks // v * many + np.maximum(begins, ended)) / n
+
+
+def longer_first(shape: Shape, plan: Plan, m: Amount, place: Amount) -> Amount:
+    """The tokens that a rank has in flight, relative to as many slices of equal length: first slices are longer."""
+    (p, v, n), many = (plan.p, plan.v, plan.n), passed(plan.p, m, plan.v, place, plan.n)
+    full, rows = (v - 1) * group_of(p, m, n), where(v > 1, np.inf, m)
+    return where(many < m * v * n, (full + n * rows_in_flight(shape, n, many - full, rows)) / many, 1)
 
 
 def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRON_2021) -> Footprint:
@@ -154,7 +181,8 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
 
     Activations are the maximum over three ranks: the first rank, the first rank with most blocks, and the last rank.
     They include all microbatches in flight and one recomputed block; on the last rank, also the scores of one
-    microbatch in single precision.
+    microbatch in single precision. With token slices, scores and the recomputed block are of one slice, the longest;
+    and the keys and values of a row have gradients until its first slice's backward ends.
 
     >>> from hybridlab.core.what.catalog import model
     >>> one = footprint(model("gpt3-175b").shape, Plan(p=12, t=8, b=1, recompute=2), batch=96)
@@ -162,27 +190,33 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     36 GB, most of it optimizer
     """
     p, t, b, v = plan.p, plan.t, plan.b, plan.v
-    again = stays(saved_on(shape, plan, software), entered(shape, plan), plan.recompute)[1]
+    slice_ = first_of(shape, plan.n)
+    again = slice_ * stays(saved_on(shape, plan, software), entered(shape, plan), plan.recompute)[1]
     each = left_behind(shape, plan, software)
     m, stage = plan.microbatches(batch), lengths(shape.layers, p, v)
-    scores = 4 * b * shape.context / plan.cp * shape.vocabulary / t
+    scores = slice_ * 4 * b * shape.context / plan.cp * shape.vocabulary / t
     there = lambda blocks: (blocks - plan.offload * np.maximum(blocks - ON_DEVICE, 0)) * each
+    sliced = np.asarray(plan.n) > 1
+    held = lambda blocks, flying, place: (
+        there(in_flight(blocks, flying, m, v, place, plan.n) * longer_first(shape, plan, m, place))
+        + sliced * blocks * cached(shape, plan)
+    )
     # with a spread head, two more microbatches are in flight, and a piece, not sharded by tp, has scores of at most two
     spread = plan.spread_head & (p > 1)
     piece, flying = where(spread, 2 * scores * t / p, 0), p + where(spread, 2, 0)
-    first = there(in_flight(stage.first, flying, m, v)) + np.where(p == 1, scores, piece)
-    longest = there(in_flight(stage.longest, flying, m, v, place=stage.place)) + piece
+    first = held(stage.first, flying, 0) + np.where(p == 1, scores, piece)
+    longest = held(stage.longest, flying, stage.place) + piece
     last = there((stage.last - stage.least) * p + stage.least) + scores
-    last = where(spread, there(in_flight(stage.last, flying, m, v, place=p - 1)) + piece, last)
+    last = where(spread | sliced, held(stage.last, flying, p - 1) + where(spread, piece, scores), last)
     widths = MIXED._replace(gradient=software.gradient)
     routed, other = (
         states(weights, plan.zero, ways, widths, updaters // ways, plan.secondary, software.each)
         for weights, ways, updaters in zip((of_experts(shape, plan), alike(shape, plan)), plan.sharers, plan.updaters)
     )
-    held = Footprint(*map(added, zip(routed, other)))
+    states_ = Footprint(*map(added, zip(routed, other)))
     added_to = software.converted * largest(shape) / (t * plan.x)
-    return held._replace(
-        gradients=held.gradients + added_to, activations=again + np.maximum(np.maximum(first, longest), last)
+    return states_._replace(
+        gradients=states_.gradients + added_to, activations=again + np.maximum(np.maximum(first, longest), last)
     )
 
 
@@ -199,7 +233,15 @@ def left_behind(shape: Shape, plan: Plan, software: Software) -> Amount:
     """Bytes that an average block saves for one microbatch; `recompute` is for the fraction `redone` of the blocks."""
     saved = saved_on(shape, plan, software)
     every, some = (stays(saved, entered(shape, plan), how)[0] for how in (NONE, plan.recompute))
+    some = some + ((plan.n > 1) & (plan.recompute == FULL)) * cached(shape, plan)
     return plan.redone * some + (1 - plan.redone) * every
+
+
+def cached(shape: Shape, plan: Plan) -> Amount:
+    """Bytes of the keys and values of a microbatch in a block, which later slices read also if all else is
+    recomputed; their gradients have as many."""
+    _, keys, values, _ = context.widths(shape, plan.t)
+    return 2 * plan.b * shape.context * (shape.latent + shape.rotary if shape.latent else keys + values)
 
 
 def saved_on(shape: Shape, plan: Plan, software: Software) -> Kept:

@@ -63,6 +63,17 @@ def _copies(stage) -> int:
     return stage.replicas * (_copies(stage.inside[0]) if stage.inside else 1)
 
 
+def schedule_name(plan: Plan) -> str:
+    """The schedule of a plan's pipeline.
+
+    >>> schedule_name(Plan(p=4, v=2)), schedule_name(Plan(p=4, n=2))
+    ('interleaved', 'seq1f1b')
+    """
+    if plan.spread_head:
+        return "vocabulary_1f1b"
+    return "seq1f1b" if plan.n > 1 else "interleaved" if plan.v > 1 else "1f1b"
+
+
 def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
     """The arguments of `check`, `train`, `run` and `dry_run` for a plan and its batch.
 
@@ -81,9 +92,10 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
             "a job recomputes all layers or none, and does not offload activations: leave offload and redone out"
         )
     interleaved = {"chunks": plan.v} if plan.v > 1 else {}
+    sliced = {"slices": plan.n, "slicing": "cost"} if plan.n > 1 else {}
     return {
         "mesh": mesh_of(plan),
-        "schedule": "vocabulary_1f1b" if plan.spread_head else "interleaved" if interleaved else "1f1b",
+        "schedule": schedule_name(plan),
         "microbatches": plan.microbatches(batch),
         "batch": batch,
         "model": shape,
@@ -93,6 +105,7 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
         "recompute": RECOMPUTE[plan.recompute],
         "zero": plan.zero,
         **interleaved,
+        **sliced,
         **({"cut": [shape.pieces * blocks for blocks in dealt(shape.layers, plan.p * plan.v)]} if plan.uneven else {}),
         **({"owners": plan.z} if plan.z else {}),
         **({"two_levels": True} if plan.two_levels else {}),

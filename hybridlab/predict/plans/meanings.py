@@ -23,6 +23,7 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `pl
     "dispatch": "method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'",
     "fold": "whole experts are distributed over t and cp too",
     "uneven": "stages may differ by a block, when p·v does not divide the layers",
+    "n": "token slices of a row, of equal cost, without cp, sequence and scatter",
     "skew": "Zipf's exponent of the popularity of experts; 0: equal",
     "fused": "attention is one kernel, which stores no scores",
     "redone": "the fraction of the layers that `recompute` applies to",

@@ -13,10 +13,10 @@ The time of one microbatch on one stage is the sum of
                overlap of both)
 
 The last stage also has the matmul with the vocabulary, or each stage has a piece of it (`spread_head`). A step takes m
-times this time, plus (p - 1)/v times this time to fill and drain the pipeline, plus the messages between stages, the
-all-reduce of gradients over the copies, and the optimizer step. As in the measured programs, nothing overlaps except
-ZeRO 3's all-gathers, one for each forward and each backward of a microbatch; they use all links of a node. Table 2 of
-the paper contradicts this (`papers.sc21.table_2`), so the predicted speed is an upper bound.
+times this time, plus (p - 1)/(v·n) times this time to fill and drain the pipeline, with n slices of a row; plus the
+messages between stages, the all-reduce of gradients over the copies, and the optimizer step. As in the measured
+programs, nothing overlaps except ZeRO 3's all-gathers, one for each forward and each backward of a microbatch; they use
+all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`): the speed is an upper bound.
 
 Three numbers are fitted: the two fractions and the launch time. They are fitted only on the ten rows of table 1 of
 Narayanan et al. 2021, arXiv:2104.04473; all other predictions test them.
@@ -126,9 +126,9 @@ def pieces(
 ) -> Pieces:
     """The parts of the step of a plan, or of many plans."""
     rates = Rates.of(machine, fit, software)
-    summed = rates.sum(plan.t, rates.near(plan, "t"), _stream(shape, plan))
+    summed = plan.n * rates.sum(plan.t, rates.near(plan, "t"), _stream(shape, plan))
     across = _across(plan, rates)
-    forward, backward = _block(shape, plan, rates, fit.launch, summed, across, software)
+    forward, backward = _block(shape, plan, rates, plan.n * fit.launch, summed, across, software)
     if np.any(plan.offload):
         forward, backward = _with_host(shape, plan, machine, software, forward, backward)
     tokens = plan.b * shape.context / plan.cp
@@ -143,11 +143,10 @@ def pieces(
     layers = lengths(shape.layers, plan.p, plan.v).longest
     once = among_copies(plan, rates, held, layers, software)
     ahead, back = (layers * added(one) for one in (forward, backward))
-    data = seconds_of_copies(once, plan, plan.microbatches(batch), ahead, back, software)
+    data = seconds_of_copies(once, plan, plan.passes(batch), ahead / plan.n, back / plan.n, software)
     updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.updaters))
-    optimizer = ADAM_BYTES * updated / rates.memory
     hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
-    return Pieces(forward, backward, head, hop, data, optimizer)
+    return Pieces(forward, backward, head, hop, data, ADAM_BYTES * updated / rates.memory)
 
 
 def _with_host(shape: Shape, plan: Plan, machine: Machine, software: Software, *passes: Work) -> tuple[Work, ...]:
@@ -165,16 +164,17 @@ def _across(plan: Plan, rates: Rates):
     near = rates.near(plan, "x")
 
     def seconds(one: Along, tokens, forwards, backwards):
-        sums = lambda elements: added(rates.sum(plan.x, near, 2 * tokens * each) for each in elements)
-        norms = (forwards + backwards) * len(one.norms) * rates.sum(plan.x, near, 4 * tokens)  # in single precision
-        return forwards * sums(one.forward) + backwards * sums(one.backward) + norms
+        part = tokens / plan.n
+        sums = lambda elements: added(rates.sum(plan.x, near, 2 * part * each) for each in elements)
+        norms = (forwards + backwards) * len(one.norms) * rates.sum(plan.x, near, 4 * part)  # in single precision
+        return plan.n * (forwards * sums(one.forward) + backwards * sums(one.backward) + norms)
 
     return seconds
 
 
 def _stream(shape: Shape, plan: Plan):
-    """The bytes between two blocks: 2·s·b·h/(x·cp)."""
-    return 2 * plan.b * shape.context * shape.width / (plan.x * plan.cp)
+    """The bytes between two blocks, of one slice: 2·s·b·h/(x·cp·n)."""
+    return 2 * plan.b * shape.context * shape.width / (plan.x * plan.cp * plan.n)
 
 
 def _block(
@@ -187,7 +187,8 @@ def _block(
     tokens, full = plan.b * shape.context / plan.cp, (plan.recompute == FULL) * plan.redone
     uneven = imbalance(shape.experts, shape.chosen, plan.expert_ways, plan.skew)
     busiest = shape.multiplied + (uneven - 1) * shape.chosen * weights_of_one(shape)
-    matrices = 2 * tokens * _here(shape, plan, busiest) / rates.products
+    rows = np.maximum(tokens, (plan.n > 1) * plan.n * rates.products / rates.memory)  # or weights are read for longer
+    matrices = 2 * rows * _here(shape, plan, busiest) / rates.products
     left = kept_on(shape, plan)
     between = 2 * software.traffic * left.apart / rates.memory
     core, scores = _attention(shape, plan, rates, software)
@@ -232,7 +233,8 @@ def _inner_pairs(shape: Shape, plan: Plan, uneven):
 def _ends(plan: Plan, rates: Rates, summed, tokens):
     """The seconds of all-reduces along tp outside of blocks: of the embedding's output, if the last stage has it too;
     of the gradient of the head's input, with one more gather if the sequence is sharded; and of the loss."""
-    loss = added(rates.sum(plan.t, rates.near(plan, "t"), LOSS_BYTES * each * tokens) for each in LOSS_SUMS)
+    near, part = rates.near(plan, "t"), LOSS_BYTES * tokens / plan.n
+    loss = plan.n * added(rates.sum(plan.t, near, each * part) for each in LOSS_SUMS)
     return (1 + (plan.p == 1) + plan.sequence / 2) * summed + loss
 
 
@@ -263,12 +265,12 @@ def _attention(shape: Shape, plan: Plan, rates: Rates, software: Software = MEGA
 
 
 def _hop(shape: Shape, plan: Plan, rates: Rates, summed):
-    """The seconds to send a tensor to the next stage: at once, or in parts that are gathered there."""
+    """The seconds to send a slice's tensor to the next stage: at once, or in parts that are gathered there."""
     size = _stream(shape, plan) / (1 + (plan.sequence | plan.scatter) * (plan.t - 1))
     links = rates.ring(plan.p, rates.near(plan, "p")), rates.inside
     far, near = (link.seconds("send", 2, size) for link in links)
     gathered = plan.scatter & (np.asarray(plan.sequence) == 0)
-    return (np.where(plan.devices > rates.node, far, near) + gathered * summed / 2) * (plan.p > 1)
+    return (np.where(plan.devices > rates.node, far, near) + gathered * summed / plan.n / 2) * (plan.p > 1)
 
 
 def step(
@@ -296,9 +298,9 @@ def step(
     ending = length.last * added(block) + head >= length.longest * added(block)
     layers = where(plan.spread_head, length.longest, where(ending, length.last, length.longest))
     its_head = where(plan.spread_head, head / plan.p, where(ending, head, 0))
-    messages = 2 * plan.v * hop
+    messages = 2 * plan.v * plan.n * hop
     later = where(plan.spread_head, 0, head - its_head)  # pieces fill the pipeline's ends together
-    bubble = ((shape.layers - layers) * added(block) + later + (plan.p - 1) * messages) / plan.v
+    bubble = ((shape.layers - layers) * added(block) + later + (plan.p - 1) * messages) / (plan.v * plan.n)
     # the last rank sends its output to all other pieces, and gets their gradients
     messages = messages + where(plan.spread_head, 2 * (plan.p - 1) * hop, 0)
     return Step(*Work(*(m * layers * one for one in block)), m * its_head, m * messages, bubble, data, optimizer)

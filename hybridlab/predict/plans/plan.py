@@ -15,6 +15,7 @@ from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_GATHER, ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
+from hybridlab.predict.plans.equal_parts import refuse_experts, refuse_slices, ways
 from hybridlab.predict.plans.meanings import MEANINGS
 from hybridlab.predict.plans.partition import most_stages
 from hybridlab.signatures import Argument
@@ -33,6 +34,7 @@ class Plan(NamedTuple):
     ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
     fold  whole experts are distributed over t and cp too
     uneven  stages are unequal: some have a block more (`partition.dealt`)
+    n  token slices of each row, of equal cost (`scheduling.token_slices`)
 
     Seven more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
     attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
@@ -66,6 +68,7 @@ class Plan(NamedTuple):
     dispatch: int = ALL_TO_ALL
     fold: bool = False
     uneven: bool = False
+    n: int = 1
     skew: float = 0.0
     fused: bool = False
     redone: float = 1.0
@@ -139,11 +142,16 @@ class Plan(NamedTuple):
             np.logical_and(self.spread_head, shape.tied),
             self.two_levels,
             self.secondary,
+            self.n,
         )
 
     def microbatches(self, batch: int) -> Amount:
         """The microbatches of one copy: m = B/(b·d·ep)."""
         return batch // (self.b * self.d * self.ep)
+
+    def passes(self, batch: int) -> Amount:
+        """n·m: the forwards of a chunk in a step, one for each slice of a microbatch."""
+        return self.n * self.microbatches(batch)
 
     def near(self, axes: str, node: int) -> Amount:
         """The number of ranks of a group in one node: along an axis, or along several joined by "+".
@@ -168,6 +176,7 @@ class Plan(NamedTuple):
         mixed = f" ulysses={self.ulysses}" * (self.ulysses > 1)
         more += [f"cp={self.cp} {ATTEND[self.attend]}{mixed}" + " zigzag" * bool(self.zigzag)] * (self.cp > 1)
         more += [f"ep={self.ep} {DISPATCH[self.dispatch]}"] * (self.ep > 1) + ["folded experts"] * bool(self.fold)
+        more += [f"{self.n} slices of a row"] * (self.n > 1)
         more += [f"skew={self.skew:g}"] * (self.skew > 0)
         more += ["uneven stages"] * bool(self.uneven)
         more += ["head on all stages"] * bool(self.spread_head)
@@ -193,6 +202,7 @@ ASKED = {  # by a switch
     "contexts": ("cp", "attend", "ulysses", "zigzag"),
     "experts": ("ep", "dispatch", "fold"),
     "stages": ("uneven",),
+    "slices": ("n",),
 }
 NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH}  # fields that are indices in a list of names
 _KINDS = tuple(type(default) for default in Plan._field_defaults.values())
@@ -208,7 +218,7 @@ def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
     ValueError: p·v = 3 must divide the model's 4 layers: choose p from 1, 2, 4, or allow unequal \
 stages with uneven=True
     """
-    for name in ("p", "t", "d", "b", "v", "x", "cp", "ep"):
+    for name in ("p", "t", "d", "b", "v", "x", "cp", "ep", "n"):
         if getattr(plan, name) < 1:
             raise ValueError(f"{name}={getattr(plan, name)} is not a valid size: give a whole number, 1 or more")
     if plan.p * plan.v > most_stages(shape.layers):
@@ -219,7 +229,7 @@ stages with uneven=True
     if shape.layers % (plan.p * plan.v) and not plan.uneven:
         left = shape.layers // plan.v if shape.layers % plan.v == 0 else shape.layers
         raise ValueError(
-            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {_ways(left)}, or "
+            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {ways(left)}, or "
             "allow unequal stages with uneven=True"
         )
     if plan.spread_head and (plan.p == 1 or plan.v > 1 or plan.sequence):
@@ -227,56 +237,38 @@ stages with uneven=True
             "spread_head needs several stages, one on each rank, and all positions there: choose p=2 or more, v=1 and "
             "sequence=False, or leave it out"
         )
+    refuse_slices(plan, shape)
     if max(shape.heads, 1) % plan.t:
         raise ValueError(
-            f"t = {plan.t} must divide the {shape.heads} heads: choose it from {_ways(max(shape.heads, 1))}"
+            f"t = {plan.t} must divide the {shape.heads} heads: choose it from {ways(max(shape.heads, 1))}"
         )
     if shape.width % plan.x:
-        raise ValueError(f"x = {plan.x} must divide the width of {shape.width}: choose it from {_ways(shape.width)}")
+        raise ValueError(f"x = {plan.x} must divide the width of {shape.width}: choose it from {ways(shape.width)}")
     if shape.context % plan.cp:
         raise ValueError(
-            f"cp = {plan.cp} must divide the {shape.context} positions: choose it from {_ways(shape.context)}"
+            f"cp = {plan.cp} must divide the {shape.context} positions: choose it from {ways(shape.context)}"
         )
-    _check_experts(plan, shape)
+    refuse_experts(plan, shape)
     if plan.z and (plan.zero != 3 or plan.d % plan.z):
         raise ValueError(
-            f"z = {plan.z} cannot shard the weights over d = {plan.d} replicas: give zero=3, and z from {_ways(plan.d)}"
+            f"z = {plan.z} cannot shard the weights over d = {plan.d} replicas: give zero=3, and z from {ways(plan.d)}"
         )
     rows = plan.b * plan.d * plan.ep
     if batch % rows:
         raise ValueError(
             f"b·d{'·ep' * (plan.ep > 1)} = {rows} must divide the batch of {batch}: choose d from "
-            f"{_ways(batch // (plan.b * plan.ep))}"
+            f"{ways(batch // (plan.b * plan.ep))}"
         )
-    if plan.v > 1 and (plan.p == 1 or plan.microbatches(batch) % plan.p):
+    if plan.v > 1 and (plan.p == 1 or plan.passes(batch) % plan.p):
         raise ValueError(
-            f"with v = {plan.v} chunks, the {plan.microbatches(batch)} microbatches do not fit p = {plan.p}: make "
-            "them a multiple of p, and p 2 or more"
+            f"with v = {plan.v} chunks, the {plan.passes(batch)} {'slices' if plan.n > 1 else 'microbatches'} do not "
+            f"fit p = {plan.p}: make them a multiple of p, and p 2 or more"
         )
     for name, names in NAMED.items():
         if getattr(plan, name) not in range(len(names)):
             raise ValueError(f"{name}={getattr(plan, name)} is not a place in {names}: choose one of them")
     divisions.refuse(shape.sizes, plan.division(shape))
     return plan
-
-
-def _ways(of: int) -> str:
-    return ", ".join(str(n) for n in range(1, of + 1) if of % n == 0)
-
-
-def _check_experts(plan: Plan, shape: Shape):
-    """Equal numbers of experts on ranks, and integer numbers of tokens for them."""
-    if shape.experts == 1 and (plan.ep > 1 or plan.fold):
-        asked = "fold=True" if plan.fold else f"ep = {plan.ep}"
-        raise ValueError(
-            f"{asked} distributes experts, but this model has none: leave {'fold' if plan.fold else 'ep'} out"
-        )
-    if plan.fold and plan.t * plan.cp == 1:
-        raise ValueError("fold=True has no effect without t or cp: give one of them, or leave fold out")
-    if shape.experts % plan.expert_ways:
-        axes = "ep·cp·t" if plan.fold else "ep"
-        ways = _ways(shape.experts)
-        raise ValueError(f"{axes} = {plan.expert_ways} must divide the {shape.experts} experts: choose it from {ways}")
 
 
 def named(sizes: dict) -> Plan:

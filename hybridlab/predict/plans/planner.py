@@ -31,7 +31,7 @@ from hybridlab.predict.plans.rates import Fit
 from hybridlab.predict.plans.reasons import reason, waterfall
 from hybridlab.predict.plans.refusals import illegal, too_few, too_little
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
-from hybridlab.predict.plans.space import at, chosen, grid, having, slabs
+from hybridlab.predict.plans.space import Slab, at, grid, having, legal_of
 from hybridlab.predict.plans.trust import Error, error_of, kind_of
 from hybridlab.predict.plans.usual import assumptions, fit_of, usual
 from hybridlab.predict.plans.what_if import WhatIf, what_if
@@ -114,11 +114,11 @@ class Planned:
         return self.choice(self.one(quickest[self.bytes[quickest].argmin()]))
 
     def top(self, count: int = 20) -> list[Choice]:
-        """The fastest plans that fit, with each (p, t, x, cp, ep, d, b, v) once."""
+        """The fastest plans that fit, with each (p, t, x, cp, ep, d, b, v, n) once."""
         found = {}
         for place in self.order:
             one = self.one(place)
-            found.setdefault((*one[:5], one.x, one.cp, one.ep), place)
+            found.setdefault((*one[:5], one.x, one.cp, one.ep, one.n), place)
             if len(found) == count:
                 break
         return [self.choice(self.one(place)) for place in found.values()]
@@ -149,7 +149,7 @@ class Planned:
     @property
     def rejected(self) -> dict[str, int]:
         """The number of legal plans that do not fit, by the largest part of their memory."""
-        parts = footprint(self.shape, chosen(self.space, ~self.fits), self.batch, self.software)
+        parts = footprint(self.shape, at(self.every, self.places[~self.fits]), self.batch, self.software)
         most = np.argmax(np.stack(np.broadcast_arrays(*parts)), axis=0)
         return {name: int((most == place).sum()) for place, name in enumerate(parts._fields)}
 
@@ -202,17 +202,20 @@ class Planned:
         shape = np.broadcast_shapes(*map(np.shape, self.every))
         return self.kept(np.broadcast_to(having(self.every, sizes), shape).ravel()[self.places])
 
-    def again(self, every: Plan, legal: np.ndarray) -> "Planned":
+    def again(self, every: Plan, slabs: list[Slab]) -> "Planned":
         """The same request with the legal plans of another grid."""
-        found = [self._totals(*slab) for slab in slabs(every, legal)]
-        seconds, bytes_ = map(np.concatenate, zip(*found))
-        return replace(self, every=every, places=np.flatnonzero(legal), seconds=seconds, bytes=bytes_)
+        places = legal_of(slabs)
+        seconds, bytes_ = np.empty((2, len(places)))
+        for one in slabs:
+            here = np.searchsorted(places, one.places)
+            seconds[here], bytes_[here] = self._totals(one)
+        return replace(self, every=every, places=places, seconds=seconds, bytes=bytes_)
 
-    def _totals(self, every: Plan, legal: np.ndarray) -> list[np.ndarray]:
-        """Seconds and bytes of the legal plans of a grid."""
-        time = step(self.shape, every, self.batch, self.machine, self.fit, self.software).total
-        memory = footprint(self.shape, every, self.batch, self.software).total
-        return [np.broadcast_to(one, legal.shape)[legal] for one in (time, memory)]
+    def _totals(self, slab: Slab) -> list[np.ndarray]:
+        """Seconds and bytes of the legal plans of a slab."""
+        time = step(self.shape, slab.plans, self.batch, self.machine, self.fit, self.software).total
+        memory = footprint(self.shape, slab.plans, self.batch, self.software).total
+        return [np.broadcast_to(one, slab.legal.shape)[slab.legal] for one in (time, memory)]
 
     def kept(self, which: np.ndarray) -> "Planned":
         """The same, with only the plans for which this is true."""
@@ -232,6 +235,7 @@ def plan(
     contexts: bool = False,
     experts: bool = False,
     stages: bool = False,
+    slices: bool = False,
     **given: Any,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
@@ -244,6 +248,8 @@ def plan(
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
     stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
+    slices     also search token slices of rows: n of equal cost, none shorter than 2,048 tokens on average; implied by
+               n=2 or more
 
     Fields of a plan that you give are fixed; the others are searched:
 
@@ -265,17 +271,17 @@ def plan(
     refuse_sizes(given)
     if missing := too_few(shape, kind, gpus):
         raise ValueError(missing)
-    wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages}
+    wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages, "slices": slices}
     wanted = {switch: on or wanted[switch] for switch, on in wider(shape, given).items()}
     found = {"fused": assumed.fused and not saves_scores(given)}
     found |= {name: given[name] for name in CONDITIONS if name in given}
-    every, legal = grid(shape, gpus, batch, **wanted, given=given, **found)
-    if not legal.any():
+    every, slabs = grid(shape, gpus, batch, **wanted, given=given, **found)
+    if not any(len(one.places) for one in slabs):
         raise ValueError(illegal(shape, gpus, batch, wanted, found, given))
     runs = programs(software or assumed.software, precision)
     rates = fit or fit_of(kind, runs)
     none = np.zeros(0)
-    found = Planned(shape, kind, gpus, batch, rates, every, none, none, none, runs, fit is not None).again(every, legal)
+    found = Planned(shape, kind, gpus, batch, rates, every, none, none, none, runs, fit is not None).again(every, slabs)
     if not found.fits.any():
         raise ValueError(too_little(found, ROOM))
     return found

@@ -47,7 +47,7 @@ def _nearest(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, giv
         return ""
 
     def possible(devices: int) -> bool:
-        return bool(grid(shape, devices, batch, given=given, **found)[1].any())
+        return any(len(one.places) for one in grid(shape, devices, batch, given=given, **found)[1])
 
     ways = range(gpus - 1, max(gpus - NEAR, 0), -1), range(gpus + 1, min(gpus + NEAR, MOST) + 1)
     near = [str(one) for way in ways if (one := next(filter(possible, way), None))]

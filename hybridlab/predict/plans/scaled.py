@@ -33,9 +33,9 @@ class Scaled(NamedTuple):
 def scaled(plan: Plan, shape: Shape) -> Scaled:
     """A plan with two ranks along every axis that it uses.
 
-    It has two chunks for several, two experts on a rank for many, and two microbatches for each stage. If stages may be
-    unequal, one stage has an extra block. With z, there are four copies, and groups of two shard the weights; with
-    secondary, four copies shard them, and groups of two have the second copy.
+    It has two chunks or slices for several, two experts on a rank for many, and two microbatches for each stage. If
+    stages may be unequal, one stage has an extra block. With z, there are four copies, and groups of two shard the
+    weights; with secondary, four copies shard them, and groups of two have the second copy.
 
     >>> from hybridlab.core.what.catalog import model
     >>> one = scaled(Plan(p=16, t=8, d=8, zero=2, sequence=True, uneven=True), model("llama3-405b").shape)
@@ -47,8 +47,8 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
         axes["d"] = 4
     if plan.ulysses > 1:
         axes["cp"] = 4
-    small = plan._replace(**axes, b=1, v=min(plan.v, 2), z=min(plan.z, 2), ulysses=min(plan.ulysses, 2))
-    small = small._replace(secondary=min(plan.secondary, 2))
+    fewer = {field: min(getattr(plan, field), 2) for field in ("v", "z", "n", "ulysses", "secondary")}
+    small = plan._replace(**axes, b=1, **fewer)
     keys = small.t * (small.cp if plan.attend == ULYSSES else small.ulysses)
     grouped = shape.heads and shape.key_heads < shape.heads
     heads = keys * 2 if shape.heads else 0
@@ -59,7 +59,7 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
         kv_heads=keys if grouped else None,
         width=HEAD * (heads or 4),
         inner=None if shape.inner is None else 2 * HEAD * (heads or 4),
-        context=POSITIONS * small.cp * small.t,
+        context=POSITIONS * small.cp * small.t * small.n,
         vocabulary=VOCABULARY,
         experts=2 * small.expert_ways if shape.experts > 1 else 1,
         chosen=min(shape.chosen, 2),

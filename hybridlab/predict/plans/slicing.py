@@ -10,10 +10,12 @@ Source: Sun et al. 2024, arXiv:2406.03488 (its "computation-wise partitioning");
 program of Li et al. 2021, arXiv:2102.07988. Relatives: `scheduling.token_slices`.
 """
 
-import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
+import numpy as np
+
+from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.layout import even
 from hybridlab.predict.time.costs import Costs
@@ -68,10 +70,45 @@ def lengths(shape: Shape, slices: int, slicing: str = "equal") -> tuple[int, ...
     return tuple(found)
 
 
-def _end(alpha: float, beta: float, tokens: int, fraction: float) -> float:
+def _end(alpha: float, beta: float, tokens: int, fraction: Amount) -> Amount:
     """The position that has this fraction of a row's cost before it."""
     cost = fraction * (alpha * tokens + beta / 2 * tokens**2)
-    return (math.sqrt(alpha**2 + 2 * beta * cost) - alpha) / beta if beta else cost / alpha
+    return (np.sqrt(alpha**2 + 2 * beta * cost) - alpha) / beta if beta else cost / alpha
+
+
+def first_of(shape: Shape, slices: Amount, number: Amount = 1) -> Amount:
+    """The fraction of a row's tokens in its first slices of equal cost; one number, or arrays.
+
+    shape   of the model, with its context
+    slices  n;  number  of the first slices
+
+    >>> round(float(first_of(Shape(width=4096, heads=32, context=32768), 4)), 3)
+    0.34
+    """
+    return where(slices == 1, number, _end(*per_token(shape), shape.context, number / slices) / shape.context)
+
+
+def rows_in_flight(shape: Shape, slices: Amount, many: Amount, rows: Amount = np.inf) -> Amount:
+    """The most tokens of so many slices of equal cost that a stage has in flight, in rows; one number, or arrays.
+
+    shape   of the model, with its context
+    slices  n;  many  slices in flight, n or more;  rows  that can be in flight
+
+    The slices in flight are the first ones of the oldest row, full rows, and the first ones of the newest row. First
+    slices are the longest, so the most tokens are in flight when both rows have equally many, and full rows are few.
+
+    >>> one = Shape(width=4096, heads=32, context=131072)
+    >>> print(*(round(float(rows_in_flight(one, 4, many)), 3) for many in (4, 5, 7)))
+    1.325 1.508 2.091
+    """
+
+    def beside(full: Amount) -> Amount:
+        both = many - full * slices
+        return full + first_of(shape, slices, -(-both // 2)) + first_of(shape, slices, both // 2)
+
+    most = -(-many // slices)
+    found = np.maximum(beside(np.maximum(most - 2, 0)), where(most < rows, beside(most - 1), 0))
+    return where(slices == 1, many, found)
 
 
 def shares(shape: Shape, lengths: Sequence[int]) -> list[float]:

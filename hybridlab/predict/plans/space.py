@@ -1,10 +1,15 @@
 """List every legal way to divide a model and its batch among n devices, as one plan of arrays."""
 
+import functools
+import math
+import operator
 from collections.abc import Iterator
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape, divisors
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
@@ -15,13 +20,25 @@ from hybridlab.predict.plans.partition import most_stages
 from hybridlab.predict.plans.plan import Plan, named
 
 STAGES = range(4)  # of ZeRO
-SLAB = 1 << 19  # plans whose formulas are computed at once: fewer are slower, more need memory
+SHORTEST = 2048  # tokens of a slice that is searched: the fit has seen no GEMM of fewer rows
+SLAB = 1 << 18  # plans whose formulas are computed at once: fewer are slower, more need memory
 CUTS = ((0, 0), (1, 0), (0, 1))  # sequence parallelism, scatter/gather: none, or one of them
 
 # the method of attention, the ranks that exchange heads with usp, and whether in zigzag order
 MEETINGS = ((GATHER, 1, False), (GATHER, 1, True), (RING, 1, False), (RING, 1, True), (ULYSSES, 1, False))
 # the method of dispatch, and whether experts are folded
 SENDINGS = ((ALL_TO_ALL, False), (ALL_GATHER, False), (ALL_TO_ALL, True))
+
+
+class Slab(NamedTuple):
+    """A part of a grid, of sizes that have the same effective options: a grid without the options that have no effect.
+
+    plans   its plans;  legal  whether each is legal;  places  the flat indices of its legal plans in the full grid
+    """
+
+    plans: Plan
+    legal: np.ndarray
+    places: np.ndarray
 
 
 def grid(
@@ -32,14 +49,15 @@ def grid(
     contexts: bool = False,
     experts: bool = False,
     stages: bool = False,
+    slices: bool = False,
     given: dict | None = None,
     **found: Any,
-) -> tuple[Plan, np.ndarray]:
-    """(plans, legal): all sizes that `check_plan` accepts, combined with all options that save memory.
+) -> tuple[Plan, list[Slab]]:
+    """(plans, slabs): all sizes that `check_plan` accepts, combined with all options that save memory.
 
     Fields have one axis for each choice, sizes × recomputation × ZeRO × tensor options × attention × dispatch. The axis
     has length 1 if a field does not vary with it. So a formula is computed once for each value that it depends on, not
-    once for each plan. `legal` has the full shape.
+    once for each plan. The slabs have all legal plans, without most of the others.
 
     Options without effect are not legal: ZeRO needs copies; sequence parallelism needs tp; scatter/gather needs tp and
     stages, and an unsharded sequence; selective recomputation needs saved scores.
@@ -47,12 +65,14 @@ def grid(
     grids  also AxoNN's grids: x shards the width, and ZeRO 3 shards among only z of the copies
     contexts  also cp, with all methods of attention;  experts  also ep, with both methods of dispatch, and folding
     stages  also p·v that does not divide the layers, so that some stages have an extra block
+    slices  also token slices of a row
     given  fields that are fixed: no other value of these sizes is listed
     found  fields that are not searched: `plan.CONDITIONS`
     """
-    sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages, given or {})
-    columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1))
-    (p, t, d, b, v, x, z), (cp, ep) = columns[:7], (_if(contexts, columns[7]), _if(experts, columns[8]))
+    sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages, slices, given or {})
+    columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 10).T.reshape(10, -1, 1, 1, 1, 1, 1))
+    (p, t, d, b, v, x, z), switches = columns[:7], (contexts, experts, slices)
+    cp, ep, n = (_if(asked, column) for asked, column in zip(switches, columns[7:]))
     ways = [how for how in range(len(RECOMPUTE)) if how != SELECTIVE or not found.get("fused")]
     how, zero = _along(1, np.array(ways)), _along(2, np.array(STAGES))
     sequence, scatter = (_along(3, cut) for cut in np.array(CUTS, bool).T)
@@ -60,32 +80,87 @@ def grid(
     attend, ulysses, zigzag = (_along(4, np.array(way)) for way in zip(*meetings))
     dispatch, fold = (_along(5, np.array(way)) for way in zip(*SENDINGS[: None if experts else 1]))
     inside, uneven = (x, z, cp, attend, ulysses, zigzag, ep, dispatch, fold), shape.layers % (p * v) > 0
-    every = Plan(p, t, d, b, v, how, zero, sequence, scatter, *inside, uneven, **found)
-    legal = _matters(every) & _shared_out(every, shape) & holds(shape.sizes, every.division(shape))
-    return every, np.broadcast_to(legal & having(every, given or {}), np.broadcast_shapes(*map(np.shape, every)))
+    every = Plan(p, t, d, b, v, how, zero, sequence, scatter, *inside, uneven, n, **found)
+    return every, [_slab(part, flat, shape, given or {}) for part, flat in _parts(every, shape)]
 
 
-def _sizes(shape: Shape, devices: int, batch: int, grids: bool, contexts: bool, experts: bool, stages: bool, given):
-    """All (p, t, d, b, v, x, z, cp, ep) that divide their dims, and have the given values."""
-    only = lambda name, sizes: [one for one in sizes if given.get(name, one) == one]
+def _slab(part: Plan, flat: np.ndarray, shape: Shape, given: dict) -> Slab:
+    effective = functools.reduce(operator.and_, _effective(part, shape)) & _matters(part)
+    legal = np.broadcast_to(effective & holds(shape.sizes, part.division(shape)) & having(part, given), flat.shape)
+    return Slab(part, legal, flat[legal])
+
+
+def _parts(every: Plan, shape: Shape) -> Iterator[tuple[Plan, np.ndarray]]:
+    """(plans, their flat indices) for sizes with the same effective options, at most SLAB plans or one size.
+
+    Formulas then skip most plans that are not legal: with all switches, more than nine of ten plans of a grid.
+    """
+    sizes = np.broadcast_shapes(*map(np.shape, every))
+    if math.prod(sizes) <= SLAB:  # a call for each kind of sizes would take longer
+        yield every, np.arange(math.prod(sizes)).reshape(sizes)
+        return
+    effective = (
+        np.broadcast_to(one, (sizes[0], *_only(axis, sizes))) for axis, one in enumerate(_effective(every, shape), 1)
+    )
+    bits = np.concatenate([one.reshape(sizes[0], math.prod(one.shape[1:])) for one in effective], axis=1)
+    kind = np.unique(bits @ (1 << np.arange(bits.shape[1])), return_inverse=True)[1]
+    bounds = np.cumsum([0, *sizes[1:]])
+    for rows in (np.flatnonzero(kind.ravel() == one) for one in range(kind.max(initial=-1) + 1)):
+        options = [np.flatnonzero(bits[rows[0], low:high]) for low, high in pairwise(bounds)]
+        many = max(1, SLAB // max(1, math.prod(map(len, options))))
+        for some in np.array_split(rows, range(many, len(rows), many)):
+            yield _taken(every, [some, *options]), _flat([some, *options], sizes)
+
+
+def _taken(every: Plan, chosen: list[np.ndarray]) -> Plan:
+    """The plans of a grid at these indices along each axis."""
+    return Plan(*(
+        field if np.ndim(field) == 0 else field[np.ix_(*(
+            index if length > 1 else [0] for index, length in zip(chosen, field.shape)))]
+        for field in every
+    ))  # fmt: skip
+
+
+def _flat(chosen: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """Their flat indices in the full grid."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return added(stride * index for stride, index in zip(strides, np.ix_(*chosen)))
+
+
+def _only(axis: int, shape: tuple[int, ...]) -> list[int]:
+    return [length if place == axis else 1 for place, length in enumerate(shape)][1:]
+
+
+def _sizes(shape: Shape, devices: int, batch: int, grids, contexts, experts, stages, slices, given: dict):
+    """All (p, t, d, b, v, x, z, cp, ep, n) that divide their dims, and have the given values."""
+    only = lambda name, sizes: [one for one in sizes if one == given[name]] if name in given else sizes
     return [
-        (p, t, d, b, v, x, z, cp, ep)
+        (p, t, d, b, v, x, z, cp, ep, n)
         for t in only("t", divisors(max(shape.heads, 1)))
         if devices % t == 0
         for p in only("p", range(1, most_stages(shape.layers) + 1) if stages else divisors(shape.layers))
         if devices % (t * p) == 0
-        for x in only("x", divisors(shape.width) if grids else [1])
+        for x in only("x", divisors(shape.width) if grids and shape.experts == 1 else [1])
         if devices % (t * p * x) == 0
         for cp in only("cp", divisors(shape.context) if contexts else [1])
         if devices % (t * p * x * cp) == 0
-        for ep in only("ep", divisors(shape.experts) if experts and x == 1 else [1])
+        for ep in only("ep", divisors(shape.experts) if experts else [1])
         if devices % (t * p * x * cp * ep) == 0
         for d in only("d", [devices // (t * p * x * cp * ep)])
         if batch % (d * ep) == 0
         for b in only("b", divisors(batch // (d * ep)))
-        for v in only("v", _chunks(shape, p, stages) if p > 1 and batch // (b * d * ep) % p == 0 else [1])
+        for n in (_slices(shape, given) if slices and p > 1 and cp == 1 else only("n", [1]))
+        for v in only("v", _chunks(shape, p, stages) if p > 1 and n * batch // (b * d * ep) % p == 0 else [1])
+        if n == 1 or p * v <= shape.layers
         for z in only("z", [0, *divisors(d)[1:-1]] if grids else [0])
     ]
+
+
+def _slices(shape: Shape, given: dict) -> list[int]:
+    """The numbers of token slices: the given one, or powers of two, for slices of SHORTEST tokens or more."""
+    if "n" in given:
+        return [given["n"]]
+    return [1, *(1 << power for power in range(1, (shape.context // SHORTEST).bit_length()))]
 
 
 def _chunks(shape: Shape, p: int, stages: bool) -> list[int]:
@@ -104,24 +179,33 @@ def _meetings(shape: Shape, devices: int, given: dict) -> list[tuple[int, int, b
     return [*MEETINGS, *((USP, u, zigzag) for u in inner)]
 
 
+def _effective(every: Plan, shape: Shape) -> list[np.ndarray]:
+    """For each axis of options, whether an option is legal and has an effect with these sizes."""
+    p, t, cp, zero = every.p, every.t, every.cp, every.zero
+    options = ("recompute", "zero", "sequence", "scatter", "attend", "ulysses", "zigzag", "dispatch", "fold")
+    plain = every._replace(**{name: Plan._field_defaults[name] for name in options})
+
+    def legal(asks: str, *names: str):
+        """By the rules of an axis, which ask for these options only."""
+        one = plain._replace(**{name: getattr(every, name) for name in names})
+        return holds(shape.sizes, one.division(shape), asks)
+
+    further = (t * cp > 1) & (shape.experts > 1) & (shape.experts % every.expert_ways == 0)
+    return [
+        np.full(np.shape(every.recompute), True),
+        ((zero == 0) | (every.copies[1] > 1)) & ((every.z == 0) | (zero == 3)),
+        (~every.sequence | (t > 1)) & (~every.scatter | ((t > 1) & (p > 1))) & legal("tp", "sequence", "scatter"),
+        ((cp > 1) | ((every.attend == GATHER) & ~every.zigzag)) & legal("cp", "attend", "ulysses", "zigzag"),
+        ((every.dispatch == ALL_TO_ALL) | (every.ep > 1)) & (~np.asarray(every.fold) | further),
+    ]
+
+
 def _matters(every: Plan):
-    """For each plan, whether all its options have an effect."""
-    p, t, how, cp = every.p, every.t, every.recompute, every.cp
-    free = (every.z == 0) | (every.zero == 3)
-    free = free & (~every.sequence | (t > 1)) & (~every.scatter | ((t > 1) & (p > 1)))
-    free = (
-        free
-        & ((every.dispatch == ALL_TO_ALL) | (every.ep > 1))
-        & ((cp > 1) | ((every.attend == GATHER) & ~every.zigzag))
-    )
-    free = free & (((p > 1) & (every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head))
+    """For each plan, whether its options have an effect together."""
+    p, how, cp = every.p, every.recompute, every.cp
+    free = ((p > 1) & (every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head)
+    free = free & ((every.n == 1) | ((p > 1) & np.logical_not(every.spread_head)))
     return free & ((how != SELECTIVE) | ~(passes(every.attend) & (cp > 1)))
-
-
-def _shared_out(every: Plan, shape: Shape):
-    """For each plan, whether folded experts, if it has them, are distributed over further ranks, equally."""
-    further = (every.t * every.cp > 1) & (shape.experts > 1) & (shape.experts % every.expert_ways == 0)
-    return ~np.asarray(every.fold) | further
 
 
 def _along(axis: int, values: np.ndarray) -> Amount:
@@ -145,9 +229,14 @@ def space(shape: Shape, devices: int, batch: int) -> Plan:
     return chosen(*grid(shape, devices, batch))
 
 
-def chosen(every: Plan, which: np.ndarray) -> Plan:
-    """The plans of a grid where a mask is true."""
-    return at(every, np.flatnonzero(which))
+def chosen(every: Plan, slabs: list[Slab]) -> Plan:
+    """The legal plans of a grid, in order."""
+    return at(every, legal_of(slabs))
+
+
+def legal_of(slabs: list[Slab]) -> np.ndarray:
+    """The flat indices of all legal plans of a grid, in order."""
+    return np.sort(np.concatenate([np.zeros(0, int), *(one.places for one in slabs)]))
 
 
 def at(every: Plan, places: np.ndarray) -> Plan:
@@ -158,25 +247,6 @@ def at(every: Plan, places: np.ndarray) -> Plan:
     """
     where = np.unravel_index(places, np.broadcast_shapes(*map(np.shape, every)))
     return Plan(*(_picked(np.asarray(field), where, len(places)) for field in every))
-
-
-def slabs(every: Plan, legal: np.ndarray) -> Iterator[tuple[Plan, np.ndarray]]:
-    """A grid in parts of at most SLAB plans, or of one size, in order: formulas of all plans at once need much memory.
-
-    >>> many = Plan(p=np.arange(1, 6)[:, None], t=np.array([[1, 2]]))
-    >>> [one.p.ravel().tolist() for one, _ in slabs(many, np.ones((5, 2 * SLAB // 5), bool))]
-    [[1, 2], [3, 4], [5]]
-    """
-    rows = max(1, SLAB * len(legal) // max(legal.size, 1))
-    for begin in range(0, len(legal), rows):
-        part = slice(begin, begin + rows)
-        yield Plan(*(_rows(field, part, legal) for field in every)), legal[part]
-
-
-def _rows(field: Any, part: slice, legal: np.ndarray) -> Any:
-    """These sizes of a field of a grid; a field that does not vary with the sizes is returned unchanged."""
-    varies = np.ndim(field) == legal.ndim and len(field) == len(legal) > 1
-    return field[part] if varies else field
 
 
 def _picked(field: np.ndarray, where: tuple[np.ndarray, ...], length: int) -> Amount:

@@ -71,7 +71,7 @@ def along_ep(shape: Shape, plan: Plan, rates: Rates, once: bool = False) -> tupl
     if shape.experts == 1:
         return 0.0, 0.0
     near, ways = rates.of_experts(plan, "t+cp+ep", "ep"), plan.expert_ways
-    tokens = plan.b * shape.context / plan.cp / where(plan.sequence | plan.fold, plan.t, 1)
+    tokens = plan.b * shape.context / (plan.cp * plan.n) / where(plan.sequence | plan.fold, plan.t, 1)
     uneven = experts.imbalance(shape.experts, shape.chosen, ways, plan.skew)
     away = experts.crossing(shape.chosen, ways / near.node) if once else 1.0
 
@@ -79,7 +79,7 @@ def along_ep(shape: Shape, plan: Plan, rates: Rates, once: bool = False) -> tupl
         every = experts.exchanged(shape, tokens, ways, dispatch, when)
         busy = lambda op: uneven if op == "all_to_all" else 1
         sizes = ((op, WIDTHS[what] * busy(op) * size) for op, what, size in every)
-        return added(rates.seconds(op, ways, near, size, away) for op, size in sizes)
+        return plan.n * added(rates.seconds(op, ways, near, size, away) for op, size in sizes)
 
     forward, backward = (np.choose(plan.dispatch, [seconds(one, when) for one in experts.DISPATCH]) for when in WHEN)
     return forward, backward + (plan.recompute == FULL) * forward

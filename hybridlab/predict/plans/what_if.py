@@ -107,10 +107,10 @@ def _with(planned: "Planned", sizes: dict) -> "Planned":
     wanted = {switch: any(one[switch] for one in either) for switch in ASKED}
     found = {name: then[name] for name in CONDITIONS}
     found["fused"] = found["fused"] and ("fused" in sizes or not saves_scores(sizes))
-    every, legal = grid(planned.shape, planned.devices, planned.batch, **wanted, given=sizes, **found)
-    if not legal.any():
+    every, slabs = grid(planned.shape, planned.devices, planned.batch, **wanted, given=sizes, **found)
+    if not any(len(one.places) for one in slabs):
         raise ValueError(illegal(planned.shape, planned.devices, planned.batch, wanted, found, sizes))
-    return planned.again(every, legal)
+    return planned.again(every, slabs)
 
 
 def _changes(wide: "Planned", old: Plan, sizes: dict) -> np.ndarray:

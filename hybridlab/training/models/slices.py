@@ -29,6 +29,8 @@ from torch import nn
 
 from hybridlab.core.what.seams import Positions, Recalls
 from hybridlab.core.what.shape import Shape
+from hybridlab.predict.plans import divisions
+from hybridlab.predict.plans.divisions import Division
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.transformer import Transformer
 
@@ -235,8 +237,6 @@ def refuse_no_slices(model: Model, slices: int):
             f"slices={slices} is invalid: slices need causal attention with keys of earlier slices, which only "
             "reference transformers have. Give shape=hl.Shape(…), or choose 1f1b"
         )
-    if model.shape.routing.capacity is not None:
-        raise ValueError(
-            f"slices={slices} is invalid: a capacity counts the tokens of whole rows, and an expert would see a slice "
-            "of them. Leave capacity out, or choose 1f1b"
-        )
+    shape = model.shape
+    slots = shape.routing.capacity is not None
+    divisions.refuse(shape.sizes, Division(attends=shape.heads > 0, slots=slots, slices=slices), "slices")
