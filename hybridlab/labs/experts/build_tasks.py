@@ -55,7 +55,7 @@ def _fold(ways: int) -> Task:
             ],
         ),
         (
-            "A rank has n rows of its own. It sends as many rows as the ranks do on average, so count the messages of "
+            "A rank begins with n rows. It sends as many rows as the ranks do on average, so count the messages of "
             "one row and multiply by n. The way back has as many messages as the way there.",
             f"One way, a sharded row needs a message along ep only if its expert is on another part: on average "
             f"1 - 1/{ep}. Along tp it needs {ways} - 1. What is the sum? Which part of the folded rows stays, with "

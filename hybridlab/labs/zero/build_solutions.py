@@ -283,16 +283,16 @@ SOLUTIONS: dict[str, Solution] = {
         "The norm and the Gram matrix are sums over columns. All other lines change each column alone.",
         (
             (COLUMNS.but(NORM, "x.norm()").but(GRAM, "x @ x.mT"), "its own columns alone"),
-            (COLUMNS.but(NORM, "x.norm()"), "by the norm of its own columns"),
+            (COLUMNS.but(NORM, "x.norm()"), "by the norm of only its columns"),
             (COLUMNS.but(NORM, "comm.all_reduce(x.norm())"), "the sum of the ranks' norms"),
-            (COLUMNS.but(GRAM, "x @ x.mT"), "by the Gram matrix of its own columns"),
+            (COLUMNS.but(GRAM, "x @ x.mT"), "by the Gram matrix of only its columns"),
             (
                 COLUMNS.but(GRAM, "x @ x.mT").but(
                     "(-4.7750 * gram + 2.0315 * gram @ gram)", "comm.all_reduce(-4.7750 * gram + 2.0315 * gram @ gram)"
                 ),
                 "not the square of the sum",
             ),
-            (COLUMNS.but(SQUARE, "(x @ x.mT) @ (x @ x.mT)) @ x"), "squared the Gram matrix of its own columns"),
+            (COLUMNS.but(SQUARE, "(x @ x.mT) @ (x @ x.mT)) @ x"), "squared the Gram matrix of only its columns"),
             (COLUMNS.but(SQUARE, "comm.all_reduce(gram @ gram)) @ x"), "2 times too large"),
             (COLUMNS.but("4.7750", "4.75"), "other columns than one device"),
             (GATHERED, "called all_gather"),

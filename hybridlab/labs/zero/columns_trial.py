@@ -78,7 +78,7 @@ def _known(blocks) -> Iterator[tuple[list, str]]:
     )
     yield (
         _columns(blocks, each),
-        "divided by the norm of its own columns. The Gram matrices are right, but the norm is not.",
+        "divided by the norm of only its columns. The Gram matrices are right, but the norm is not.",
     )
     yield (
         _columns(blocks, [sum(each)] * ranks),
@@ -86,7 +86,7 @@ def _known(blocks) -> Iterator[tuple[list, str]]:
     )
     yield (
         _columns(blocks, polynomials=own),
-        "multiplied by the Gram matrix of its own columns. The norm is right, but the Gram matrices are not.",
+        "multiplied by the Gram matrix of only its columns. The norm is right, but the Gram matrices are not.",
     )
     yield (
         _columns(blocks, polynomials=lambda grams: of_sum(grams, [sum(squares(grams))] * ranks)),
@@ -94,7 +94,7 @@ def _known(blocks) -> Iterator[tuple[list, str]]:
     )
     yield (
         _columns(blocks, polynomials=lambda grams: of_sum(grams, squares(grams))),
-        "squared the Gram matrix of its own columns: which Gram matrix is in gram @ gram on one device?",
+        "squared the Gram matrix of only its columns: which Gram matrix is in gram @ gram on one device?",
     )
     yield (
         _columns(blocks, polynomials=lambda grams: of_sum(grams, [ranks * sum(grams) @ sum(grams)] * ranks)),
