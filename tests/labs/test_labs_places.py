@@ -4,6 +4,7 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.labs.experts import places
+from hybridlab.labs.experts.build_tasks import _wrong
 from hybridlab.predict.bytes.experts import imbalance, popular
 from hybridlab.training.report import Report
 
@@ -35,3 +36,8 @@ def test_a_report_says_what_a_rank_sends_to_others():
 def test_a_table_of_copies_ends_at_its_bound():
     *_, last = places.copies(popular(16, 1, 1), 4, (16, 32))
     assert last == ("32", 8, "1.00", "1.00")
+
+
+def test_copies_of_an_expert_may_be_on_the_same_rank():
+    assert _wrong([6, 2, 1, 1], 2, 6, [[0, 0, 2], [0, 1, 3]]) == ""
+    assert "a copy of expert 0 alone" in _wrong([6, 2, 1, 1], 2, 6, [[0, 1, 2], [1, 2, 3]]).lower()

@@ -93,17 +93,33 @@ def _dealt(gave) -> Verdict:
         its = one.value
         if not isinstance(its, list) or len(its) != ranks or not all(isinstance(mine, list) for mine in its):
             return False, f"{call} gave {str(its)[:50]}; give a list with a list of positions for each rank."
-        if sorted(place for mine in its for place in mine) != list(range(total)):
+        every = sorted(place for mine in its for place in mine)
+        if len(documents) > 1 and every == sorted(place for length in documents for place in range(length)):
+            return False, f"{call} gave {str(its)[:60]}: every document begins at position 0; where does each begin?"
+        if every != list(range(total)):
             return False, f"{call} gave {str(its)[:60]}: each of the {total} positions belongs to one rank."
         if any(mine != sorted(mine) for mine in its):
-            return False, f"{call} gave {str(its)[:60]}: a rank has its positions in the order of the row."
+            return False, f"{call} gave {str(its)[:60]}: sort the positions of each rank."
         found = [sum(place - low + 1 for place in mine for low in [_begin(documents, place)]) for mine in its]
         if len(set(found)) > 1:
             told = ", ".join(map(str, found))
-            slip = its == [Chunks.zigzag(total, ranks).positions(rank) for rank in range(ranks)]
-            why = " That is the zigzag of the full row." if slip else ""
-            return False, f"{call}: the ranks compute {told} pairs.{why}"
+            return False, f"{call}: the ranks compute {told} pairs.{_slip(documents, ranks, its)}"
     return True, "All ranks compute the same number of pairs, with every packing."
+
+
+def _slip(documents: tuple[int, ...], ranks: int, its: list[list[int]]) -> str:
+    """The name of a known unequal way to distribute positions; empty for others."""
+    total, begins = sum(documents), [sum(documents[:number]) for number in range(len(documents))]
+    in_order = lambda length: [Chunks.in_order(length, ranks).positions(rank) for rank in range(ranks)]
+    each = zip(
+        *([[begin + place for place in mine] for mine in in_order(length)] for begin, length in zip(begins, documents))
+    )
+    known = {
+        " That is the zigzag of the full row.": [Chunks.zigzag(total, ranks).positions(rank) for rank in range(ranks)],
+        " That cuts the full row in order.": in_order(total),
+        " That cuts each document in order.": [sum(parts, []) for parts in each],
+    }
+    return next((told for told, other in known.items() if other == its), "")
 
 
 def _begin(documents: tuple[int, ...], place: int) -> int:
@@ -141,7 +157,11 @@ CAUSES = {
 ABOUT_DEALT = {
     "zigzag of the full row": "A query sees only keys of the same document. Cut each document into 2·ranks chunks, not "
     "the row.",
-    "in the order of the row": "Go through the documents from first to last, and add both chunks of a document.",
+    "in order.": "A late position sees more keys than an early one. Which chunks must one rank have, so that "
+    "all are equal?",
+    "every document begins at position 0": "Positions count from the start of the row. Add the lengths of all earlier "
+    "documents.",
+    "sort the positions of each rank": "Go through the documents from first to last, and add both chunks of each.",
 }
 ABOUT_JOINED = {  # {words of a reply: the hint about the mistake that it reports}
     "each was divided by its own sum": "An out is a mean, weighted by exponentials. Two means become one when each "
@@ -232,17 +252,19 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "context.documents": task(
-        "Several documents are packed into one row, and 2·ranks divides the length of each of them. Write "
-        "my_positions(documents, ranks): a list with the positions of each rank, in the order of the row, so that with "
-        "causal attention inside each document all ranks compute the same number of pairs. documents is a tuple of "
-        f"lengths. Tried on {ROWS[0][0]} with {ROWS[0][1]} ranks, then on other packings.",
+        "Several documents are packed into one row. Write my_positions(documents, ranks). documents is a tuple of "
+        "their lengths; each length is a multiple of 2·ranks. Return a list with a list of positions for each rank. "
+        "Positions count from 0 at the start of the row, and each rank's list is sorted. Attention is causal and stays "
+        "inside each document; all ranks must compute the same number of pairs. "
+        f"Tried on {ROWS[0][0]} with {ROWS[0][1]} ranks, then on other packings.",
         Function(
             ROWS,
             _dealt,
             "Answer with your function itself: its name, without parentheses.",
         ),
         (
-            "In one document the zigzag is a balance. What if every document is dealt out alone?",
+            "For a single document, the zigzag gives all ranks the same number of pairs. Which pairs does a row of "
+            "several documents have?",
             "Chunk i of a document that begins at position p has the positions from p + i·length on, where length is "
             "the document's length divided by 2·ranks. Rank r has the chunks r and 2·ranks - 1 - r.",
             "for length in documents: chunk = length // (2 * ranks); for i in (rank, 2 * ranks - 1 - rank): mine += "

@@ -63,6 +63,10 @@ def my_positions(documents, ranks):
 
 labs.answer("context.documents", my_positions)""")
 
+IN_ORDER = DEALT.but("for length in documents", "for length in [sum(documents)]").but(
+    "(rank, 2 * ranks - 1 - rank)", "(2 * rank, 2 * rank + 1)"
+)
+
 MENDED = Cell("""\
 def mended(rank, ranks, context):
     length = context // (2 * ranks)
@@ -212,9 +216,11 @@ labs.answer("context.tokens", 2 * flops * keys / (2 * width * link))""",
         "on every rank, so the sum over all documents is the same too.",
         (
             (DEALT.but("for length in documents", "for length in [sum(documents)]"), "zigzag of the full row"),
-            (DEALT.but("(rank, 2 * ranks - 1 - rank)", "(2 * rank, 2 * rank + 1)"), "ranks compute"),
-            (DEALT.but("(rank, 2 * ranks - 1 - rank)", "(2 * ranks - 1 - rank, rank)"), "in the order of the row"),
-            (DEALT.but("        begin += length\n", ""), "belongs to one rank"),
+            (DEALT.but("(rank, 2 * ranks - 1 - rank)", "(2 * rank, 2 * rank + 1)"), "cuts each document in order"),
+            (IN_ORDER, "cuts the full row in order"),
+            (DEALT.but("(rank, 2 * ranks - 1 - rank)", "(2 * ranks - 1 - rank, rank)"), "sort the positions"),
+            (DEALT.but("        begin += length\n", ""), "where does each begin"),
+            (DEALT.but("begin += length", "begin += chunk"), "belongs to one rank"),
             (DEALT.but("return every", "return every[0]"), "a list of positions for each rank"),
             (DEALT.but("length // (2", "lengths // (2"), "raised"),
             ([[0, 1], [2, 3]], "Answer with your function itself"),

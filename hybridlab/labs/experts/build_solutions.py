@@ -17,6 +17,7 @@ def my_places(loads, ranks, slots):
     return places
 
 labs.answer("experts.copies", my_places)""")
+ROUND = PLACES.but("min(free, key=lambda rank: totals[rank])", "sum(map(len, places)) % ranks")  # dealt in turn
 
 SOLUTIONS: dict[str, Solution] = {
     "experts.fold": Solution(
@@ -24,8 +25,12 @@ SOLUTIONS: dict[str, Solution] = {
         "Each row was sent to all ranks along tp, and now it is sent to one. Both sums have the factor 1 - 1/(ep·tp).",
         (
             (1, "to how many ranks"),
-            (8, "to one rank"),
-            (3, "rows are sent in both cases"),
+            (8, "not sent to all of them"),
+            (3, "the number of messages along tp"),
+            (5, "to itself"),
+            (3.43, "Nearly"),
+            (7, "how many of them stay"),
+            (0.25, "folded over sharded"),
             (2, "That is ep"),
             (100, "Too large"),
             ("tp", "one number"),
@@ -35,11 +40,12 @@ SOLUTIONS: dict[str, Solution] = {
         PLACES,
         "A copy goes where one copy has the largest load, and the largest copies are placed first.",
         (
-            (PLACES.but("loads[expert] / copies[expert])] += 1", "loads[expert])] += 1"), "is possible"),
+            (PLACES.but("loads[expert] / copies[expert])] += 1", "loads[expert])] += 1"), "These are other copies"),
             (PLACES.but("key=lambda expert: loads[expert] / copies[expert])", "key=lambda expert: -copies[expert])"),
              "A copy of expert"),
             (PLACES.but("sorted(each, reverse=True)", "sorted(each)"), "is possible"),
-            (PLACES.but("key=lambda rank: totals[rank]", "key=lambda rank: rank"), "placed first"),
+            (PLACES.but("key=lambda rank: totals[rank]", "key=lambda rank: rank"), "In which order"),
+            (ROUND, "with the same copies on other ranks"),
             (PLACES.but("range(slots - len(loads))", "range(0)"), "slots, and all of them"),
             (PLACES.but(" if len(places[rank]) < slots // ranks", ""), "slots, and all of them"),
             (PLACES.but("append(expert)", "append(expert + 1)"), "experts have the numbers"),

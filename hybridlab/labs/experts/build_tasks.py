@@ -4,12 +4,13 @@ from functools import partial
 
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.trials.trial import Function, Gave
-from hybridlab.predict.bytes.copied_experts import busiest, packed
+from hybridlab.predict.bytes.copied_experts import busiest, packed, placed
 from hybridlab.predict.bytes.experts import popular
 
 task = partial(Task, notebook="32_experts")
 SKEWED = tuple(popular(16, 1, 1.0))
 PLACES = (  # (loads, ranks, slots); the first one is in the question
+    ([5, 3, 2, 2], 2, 6),
     ([6, 2, 1, 1], 2, 6),
     ([1, 9, 1, 1, 1, 1], 4, 8),
     ([round(100 * load, 2) for load in SKEWED], 4, 20),
@@ -23,26 +24,44 @@ def _fold(ways: int) -> Task:
     ep = 2
     return task(
         f"Experts are distributed over ep={ep}, and tp={ways} shards the hidden units of each; the stream is sharded "
-        "along the sequence. A row is sent to the rank of its expert along ep, then to all ranks along tp, and the "
-        f"partial sums return the same way. Now fold: whole experts over all {ep * ways} ranks of ep and tp, and a row "
-        "is sent to one rank and back. By what factor does a rank send fewer bytes of rows? Count only what leaves the "
-        "rank, and let all experts be chosen equally often.",
+        "along the sequence. A row is one token with one of its choices. It starts on one rank. Along ep, one message "
+        f"takes it to the part of ep that has its expert, unless it is there. Along tp, {ways - 1} messages take it to "
+        f"the other ranks that have parts of this expert. Then as many messages return: {ways - 1} partial sums along "
+        f"tp, and one row along ep. Now fold: the {ep * ways} ranks of ep and tp have whole experts, and a row is sent "
+        "to the only rank of its expert and back, unless it is there. By what factor does a rank send fewer bytes of "
+        "rows? Let all experts be chosen equally often; then a rank sends as many rows as it receives.",
         Number(
             lambda: ways,
             "times",
             slips=[
                 (1, "The rows of a rank are the same. But to how many ranks is each of them sent?"),
-                (ep * ways, "Folded rows are sent too: to one rank."),
-                (ways - 1, "Along ep, rows are sent in both cases."),
+                (ep * ways, "That is the number of ranks of ep and tp. Sharded rows are not sent to all of them."),
+                (ways - 1, "That is the number of messages along tp. Count those along ep, and those of a folded row."),
                 (ep, "That is ep. How many ranks had a part of each expert?"),
+                (
+                    1 + ways,
+                    "That counts messages of a rank to itself. How often is a row already on the right part of ep, and "
+                    "how many other ranks are along tp?",
+                ),
+                (
+                    (ways - 1) / (1 - 1 / (ep * ways)),
+                    "Nearly. Count sharded rows along ep too, and of the folded rows only those that leave the rank.",
+                ),
+                (
+                    (ways - 1 / ep) / (1 - 1 / ep),
+                    f"The sharded rows are right. Folded rows are sent among {ep * ways} ranks: how many of them stay?",
+                ),
+                (1 / ways, "That is folded over sharded. The question asks for sharded over folded."),
             ],
         ),
         (
-            "Let the ranks along tp have T tokens together, of which each chooses k experts. How many rows leave a "
-            "rank along ep, and how many along tp?",
-            f"Sharded, there and back: 2·(kT/{ways})·(1 - 1/{ep}) along ep, 2·kT·(1 - 1/{ways}) along tp. The sum is "
-            f"2·kT·(1 - 1/{ep * ways}).",
-            f"Folded: 2·(kT/{ways})·(1 - 1/{ep * ways}), so {ways} times less.",
+            "A rank begins with n rows. It sends as many rows as the ranks do on average, so count the messages of "
+            "one row and multiply by n. The way back has as many messages as the way there.",
+            f"One way, a sharded row needs a message along ep only if its expert is on another part: on average "
+            f"1 - 1/{ep}. Along tp it needs {ways} - 1. What is the sum? Which part of the folded rows stays, with "
+            f"{ep * ways} ranks?",
+            f"Divide: a rank sends n·(1 - 1/{ep} + {ways} - 1) sharded rows and n·(1 - 1/{ep * ways}) folded rows, "
+            "each way.",
         ),
         objective="Predict the bytes of folded experts.",
         difficulty=2,
@@ -80,7 +99,9 @@ def _wrong(loads, ranks: int, slots: int, value) -> str:
     words = f"the busiest rank has {found:.2f} times the mean, and {right:.2f} is possible"
     if each[hottest] > ALMOST * right * sum(loads) / ranks:
         return f"{words}. A copy of expert {hottest} alone has {each[hottest] * ranks / sum(loads):.2f} times the mean."
-    return f"{words}. Does each further slot go to the largest copy, and are the largest copies placed first?"
+    if busiest(loads, placed(loads, [every.count(expert) for expert in range(len(loads))], ranks)) <= ALMOST * right:
+        return f"{words}, with the same copies on other ranks. In which order do you place them, and by which rule?"
+    return f"{words}. These are other copies: which expert has the largest copy when you give away a further slot?"
 
 
 TASKS: dict[str, Task] = {
@@ -88,8 +109,10 @@ TASKS: dict[str, Task] = {
     "experts.copies": task(
         "Write my_places(loads, ranks, slots). loads has the load of each expert; slots is a multiple of ranks, and at "
         "least the number of experts. Return a list for each rank: the numbers of its experts, slots/ranks of them. An "
-        "expert may have several copies, which share its load equally. Make the load of the busiest rank small. For "
-        f"example, my_places({PLACES[0][0]}, 2, 6) can be [[0, 0, 2], [0, 1, 3]].",
+        "expert may have several copies, which share its load equally, also if two of them are on the same rank. Make "
+        f"the load of the busiest rank small: at most {ALMOST - 1:.0%} larger than with the package's placement. The "
+        "table below has the package's placement and the bound for one set of loads. For example, "
+        f"my_places({PLACES[0][0]}, 2, 6) can be [[0, 1, 2], [0, 1, 3]]: both ranks have the load 6.",
         Function(PLACES, _judged, "Answer with your function itself: my_places, without parentheses."),
         (
             "Two steps: first decide how many copies each expert has, then put the copies on ranks.",

@@ -37,8 +37,8 @@ labs.answer("interleaved.engine", my_chunks)""")
 PIECES = Cell("""\
 def my_piece(scores, targets, first):
     here = (targets >= first) & (targets < first + scores.shape[1])
-    row = (targets - first).clamp(0, scores.shape[1] - 1)
-    target = scores.gather(1, row[:, None])[:, 0] * here
+    column = (targets - first).clamp(0, scores.shape[1] - 1)
+    target = scores.gather(1, column[:, None])[:, 0] * here
     return scores.logsumexp(1), target
 
 def my_join(lse, target):
@@ -151,8 +151,10 @@ labs.answer("interleaved.warmup", mine)''',
             (PIECES.but("lse.logsumexp(0)", "lse.sum(0)"), "added the logarithms"),
             (PIECES.but("lse.logsumexp(0)", "lse.exp().sum(0).log()"), "join logarithms"),
             (PIECES.but(" - target.sum(0)", ""), "still to be subtracted"),
+            (PIECES.but("lse.logsumexp(0) - target.sum(0)", "target.sum(0) - lse.logsumexp(0)"), "the wrong sign"),
+            (PIECES.but(" - target.sum(0)", " + target.sum(0)"), "added the target's score"),
             (PIECES.but("target.sum(0)", "target.mean(0)"), "another loss than one device"),
-            (PIECES.but("return lse.logsumexp(0) - target.sum(0)", "return 1.0"), "a loss for each of the 6 tokens"),
+            (PIECES.but("return lse.logsumexp(0) - target.sum(0)", "return 1.0"), "a loss for each of the 6 positions"),
             (PIECES.but("scores.logsumexp(1), target", "scores.detach().logsumexp(1), target"), "another gradient"),
             (3, "the functions themselves"),
         ),

@@ -276,23 +276,28 @@ TASKS: dict[str, Task] = {
         minutes=8,
     ),
     "interleaved.pieces": task(
-        "Write the loss of a head in pieces as two functions. my_piece(scores, targets, first) runs on each rank: "
-        "scores (N, V) of its own tokens, numbered from first on, and targets (N,), numbers of "
-        "tokens of the full vocabulary. It returns lse, target, both (N,): log Σ exp(score), and the target's score, "
-        "or 0 if the target belongs to another piece. my_join(lse, target) runs on the last rank, with these numbers "
-        f"of all pieces, (pieces, N). It returns the loss of each token. Tried on {PIECES[0]}, then on others.",
+        "Write the loss of a head in pieces as two functions. A piece has W entries of the vocabulary, numbered from "
+        "first on. my_piece(scores, targets, first) runs on each rank: scores (N, W) of N positions for the piece's "
+        "entries, and targets (N,), numbers from 0 to V - 1 of entries of the full vocabulary. It returns lse, "
+        "target, both (N,): the log-sum-exp of the piece, log Σ exp(score) over its W entries, and the target's score, "
+        "or 0 if the target is in another piece. my_join(lse, target) runs on the last rank, with these numbers "
+        "of all pieces, (pieces, N). It returns the loss of each position: log Σ exp(score) over all V entries, minus "
+        f"the target's score. Tried on {PIECES[0]}, then on others, also with scores so large that exp overflows. "
+        "Gradients are compared too.",
         OnCases(
             try_pieces,
             first_found,
             PIECES,
-            "Loss and gradients are those of one device. Each piece has sent two numbers for a token.",
+            "Loss and gradients are those of one device. Each piece has sent two numbers for a position.",
             names=("my_piece", "my_join"),
         ),
         (
-            "The loss of a token is log Σ exp(score) - score of the target, over the full vocabulary. Which part of "
-            "each term does a piece know?",
-            "targets - first is the row of a target, if it is at least 0 and less than scores.shape[1]. Clamp it, "
-            "gather, and multiply by whether it is here. The sum of all pieces is Σ exp(lse).",
+            "Both terms of the loss combine all pieces. Which part of Σ exp(score) does a piece know? And the target's "
+            "score, if only one piece has it?",
+            "targets - first is the column of the target in scores, if it is at least 0 and less than "
+            "scores.shape[1]. Clamp it to this range, so that every position has a column to gather, then multiply "
+            "by ((targets >= first) & (targets < first + scores.shape[1])), 1 or 0. Over all pieces, "
+            "Σ exp(score) is Σ exp(lse).",
             "A piece returns scores.logsumexp(1) and the masked score; the join returns lse.logsumexp(0) - "
             "target.sum(0).",
         ),

@@ -7,20 +7,20 @@ from hybridlab.labs.trials.against import SMALL, against_one_device, dense, gap
 
 
 class Vocabulary(NamedTuple):
-    """So many ranks, each with a piece of a vocabulary, and so many tokens; scores are multiplied by a factor."""
+    """So many ranks, each with a piece of a vocabulary, and so many positions; scores are multiplied by a factor."""
 
     ranks: int
-    tokens: int
+    positions: int
     vocabulary: int
     factor: int = 1
 
     def __str__(self):
         """
         >>> print(Vocabulary(2, 3, 8))
-        2 ranks, 3 tokens, a vocabulary of 8
+        2 ranks, 3 positions, a vocabulary of 8 entries
         """
         large = f", scores of about {self.factor}" if self.factor > 1 else ""
-        return f"{self.ranks} ranks, {self.tokens} tokens, a vocabulary of {self.vocabulary}{large}"
+        return f"{self.ranks} ranks, {self.positions} positions, a vocabulary of {self.vocabulary} entries{large}"
 
 
 PIECES = (Vocabulary(2, 6, 10), Vocabulary(3, 7, 10), Vocabulary(4, 5, 12, 1000), Vocabulary(1, 3, 6))
@@ -33,12 +33,12 @@ def try_pieces(run, answer, case):
 
     my_piece, my_join = answer
     comm, last = run.comm, case.ranks - 1
-    scores_NV = case.factor * dense((case.tokens, case.vocabulary), 0)
-    targets_N = torch.arange(case.tokens, device=scores_NV.device) * 3 % case.vocabulary
+    scores_NV = case.factor * dense((case.positions, case.vocabulary), 0)
+    targets_N = torch.arange(case.positions, device=scores_NV.device) * 3 % case.vocabulary
     first, end = even(case.vocabulary, case.ranks)[comm.rank]
-    mine_NV = scores_NV[:, first:end].clone().requires_grad_()
-    both = my_piece(mine_NV, targets_N, first)
-    run.settle(_wrong_piece(both, mine_NV, targets_N, first))
+    mine_NW = scores_NV[:, first:end].clone().requires_grad_()
+    both = my_piece(mine_NW, targets_N, first)
+    run.settle(_wrong_piece(both, mine_NW, targets_N, first))
     here = torch.stack(list(both))
     if comm.rank < last:
         sent, told = [comm.isend(here.detach(), last, tag=0)], ""
@@ -58,13 +58,13 @@ def try_pieces(run, answer, case):
     run.settle(told)
     here.backward(gradient)
     right_NV = scores_NV.softmax(1)
-    right_NV[torch.arange(case.tokens, device=scores_NV.device), targets_N] -= 1
-    if gap(mine_NV.grad, right_NV[:, first:end]) > SMALL:
+    right_NV[torch.arange(case.positions, device=scores_NV.device), targets_N] -= 1
+    if gap(mine_NW.grad, right_NV[:, first:end]) > SMALL:
         told = "has the right loss, but another gradient of its scores than one device: what did detach() leave out?"
     run.settle(told)
 
 
-def _wrong_piece(both, scores_NV, targets_N, first: int) -> str:
+def _wrong_piece(both, scores_NW, targets_N, first: int) -> str:
     """The mistake in the two numbers of a piece, in words; empty if there is none."""
     import torch
 
@@ -73,31 +73,31 @@ def _wrong_piece(both, scores_NV, targets_N, first: int) -> str:
         return "has not returned two tensors: return lse, target."
     if any(tuple(one.shape) != shape for one in both):
         return f"returned tensors of shape {' and '.join(str(tuple(one.shape)) for one in both)}; both have {shape}."
-    scores_NV = scores_NV.detach()
-    row_N = (targets_N - first).clamp(0, scores_NV.shape[1] - 1)
-    some_N = scores_NV.gather(1, row_N[:, None])[:, 0]
-    here_N = (targets_N >= first) & (targets_N < first + scores_NV.shape[1])
+    scores_NW = scores_NW.detach()
+    column_N = (targets_N - first).clamp(0, scores_NW.shape[1] - 1)
+    some_N = scores_NW.gather(1, column_N[:, None])[:, 0]
+    here_N = (targets_N >= first) & (targets_N < first + scores_NW.shape[1])
     lse, target = (one.detach() for one in both)
-    if gap(lse, scores_NV.logsumexp(1)) > SMALL or not bool(lse.isfinite().all()):
+    if gap(lse, scores_NW.logsumexp(1)) > SMALL or not bool(lse.isfinite().all()):
         if not bool(lse.isfinite().all()):
             return "has a sum that is too large for its numbers: which function subtracts the largest score first?"
-        if gap(lse, scores_NV.exp().sum(1)) < SMALL:
+        if gap(lse, scores_NW.exp().sum(1)) < SMALL:
             return "returned the sum of exp(score): return its logarithm."
-        return "returned another lse than log Σ exp(score) over its own tokens."
+        return "returned another lse than log Σ exp(score) over its own vocabulary entries."
     if float((target - some_N * here_N).abs().max()) > SMALL * float(some_N.abs().max()):
         if gap(target, some_N) < SMALL:
             return "returned a score also for targets that belong to other pieces: return 0 for these."
-        return "returned another target score: its own tokens are numbered from first on."
+        return "returned another target score: its vocabulary entries are numbered from first on."
     return ""
 
 
 def _wrong_loss(loss_N, pieces_P2N, scores_NV, targets_N) -> str:
-    """The mistake in the loss of all tokens, in words; empty if there is none."""
+    """The mistake in the loss of all positions, in words; empty if there is none."""
     import torch
     from torch.nn import functional
 
     if not torch.is_tensor(loss_N) or loss_N.shape != targets_N.shape:
-        return f"has not returned a loss for each of the {len(targets_N)} tokens."
+        return f"has not returned a loss for each of the {len(targets_N)} positions."
     lse_PN, target_PN = pieces_P2N.unbind(1)
     right = functional.cross_entropy(scores_NV, targets_N, reduction="none")
     mine, spread = loss_N.detach(), float((loss_N.detach() - right).abs().max())
@@ -109,4 +109,8 @@ def _wrong_loss(loss_N, pieces_P2N, scores_NV, targets_N) -> str:
         return "added the logarithms, which multiplies the sums: what is log(e^a + e^b)?"
     if gap(mine, lse_PN.logsumexp(0)) < SMALL:
         return "has the logarithm of the full sum: what is still to be subtracted?"
+    if gap(mine, -right) < SMALL:
+        return "returned the loss with the wrong sign: a smaller loss must mean a more probable target."
+    if gap(mine, lse_PN.logsumexp(0) + target_PN.sum(0)) < SMALL:
+        return "added the target's score to log Σ exp(score): which of the two does the loss subtract?"
     return "returned another loss than one device."

@@ -121,7 +121,22 @@ def my_columns(comm, x):
     return x
 
 labs.answer("zero_fsdp.muon", my_columns)""")
-NORM, GRAM = "comm.all_reduce(x.square().sum()).sqrt()", "comm.all_reduce(x @ x.mT)"
+NORM, GRAM, SQUARE = "comm.all_reduce(x.square().sum()).sqrt()", "comm.all_reduce(x @ x.mT)", "gram @ gram) @ x"
+GATHERED = COLUMNS.but("def my_columns(comm, x):\n", "def my_columns(comm, x):\n    x = comm.all_gather(x, dim=1)\n")
+GATHERED = (
+    GATHERED.but(NORM, "x.norm()").but(GRAM, "x @ x.mT").but("return x\n", "return x.chunk(comm.size, 1)[comm.rank]\n")
+)
+PADDED = "torch.cat([x if rank == comm.rank else 0 * x for rank in range(comm.size)], 1)"
+ONE_SUM = Cell("""\
+def my_columns(comm, x):
+    gram = comm.all_reduce(x @ x.mT)
+    x, gram = x / gram.trace().sqrt(), gram / gram.trace()
+    for _ in range(5):
+        factor = 3.4445 * torch.eye(len(x), dtype=x.dtype) - 4.7750 * gram + 2.0315 * gram @ gram
+        x, gram = factor @ x, factor @ gram @ factor
+    return x
+
+labs.answer("zero_fsdp.muon", my_columns)""")
 NO_PAD = "(0, -len(whole) % self.comm.size)", "(0, 0)"
 
 SOLUTIONS: dict[str, Solution] = {
@@ -268,10 +283,23 @@ SOLUTIONS: dict[str, Solution] = {
         "The norm and the Gram matrix are sums over columns. All other lines change each column alone.",
         (
             (COLUMNS.but(NORM, "x.norm()").but(GRAM, "x @ x.mT"), "its own columns alone"),
-            (COLUMNS.but(NORM, "x.norm()"), "other columns than one device"),
-            (COLUMNS.but(GRAM, "x @ x.mT"), "other columns than one device"),
+            (COLUMNS.but(NORM, "x.norm()"), "by the norm of only its columns"),
+            (COLUMNS.but(NORM, "comm.all_reduce(x.norm())"), "the sum of the ranks' norms"),
+            (COLUMNS.but(GRAM, "x @ x.mT"), "by the Gram matrix of only its columns"),
+            (
+                COLUMNS.but(GRAM, "x @ x.mT").but(
+                    "(-4.7750 * gram + 2.0315 * gram @ gram)", "comm.all_reduce(-4.7750 * gram + 2.0315 * gram @ gram)"
+                ),
+                "not the square of the sum",
+            ),
+            (COLUMNS.but(SQUARE, "(x @ x.mT) @ (x @ x.mT)) @ x"), "squared the Gram matrix of only its columns"),
+            (COLUMNS.but(SQUARE, "comm.all_reduce(gram @ gram)) @ x"), "2 times too large"),
+            (COLUMNS.but("4.7750", "4.75"), "other columns than one device"),
+            (GATHERED, "called all_gather"),
+            (GATHERED.but("comm.all_gather(x, dim=1)", f"comm.all_reduce({PADDED})"), "that gathers it"),
             (COLUMNS.but("    return x\n", "    return comm.all_gather(x, dim=1)\n"), "return its columns"),
             (3, "your function itself"),
         ),
+        also=(ONE_SUM,),
     ),
 }

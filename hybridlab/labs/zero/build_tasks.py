@@ -112,14 +112,15 @@ TASKS: dict[str, Task] = {
     ),
     "zero_fsdp.muon": task(
         "Write my_columns(comm, x): x is this rank's block of columns, and all blocks together are a matrix. Return "
-        "this rank's columns of the matrix that newton_schulz makes of the full one. Tried on "
-        f"{columns_trial.CASES[0]}, then on others.",
+        "this rank's columns of the matrix that newton_schulz makes of the full one, without gathering it: no rank "
+        "may get the full matrix. Of the collectives, use only comm.all_reduce(tensor). It puts the sum over all ranks "
+        "into the tensor and returns it, also if it is one number, as sum() returns it. Tried on "
+        f"{columns_trial.CASES[0]}, then on others. The operations that you call are checked too.",
         OnCases(
             columns_trial.try_columns,
             first_found,
             columns_trial.CASES,
-            "Every rank has its columns of the matrix of one device. If you all-reduced Gram matrices, no rank ever "
-            "held the full matrix.",
+            "Every rank has its columns of the matrix of one device, and no rank ever held the full matrix.",
         ),
         (
             "Which lines of newton_schulz combine different columns, and which change each column alone?",

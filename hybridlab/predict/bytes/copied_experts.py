@@ -52,15 +52,25 @@ def packed(loads: Sequence[float], ranks: int, slots: int) -> Placed:
     """
     if slots % ranks:
         raise ValueError(f"{slots} slots cannot be equally many on {ranks} ranks: give a multiple of {ranks}")
-    copies = copied(loads, slots)
+    return placed(loads, copied(loads, slots), ranks)
+
+
+def placed(loads: Sequence[float], copies: Sequence[int], ranks: int) -> Placed:
+    """The experts on each rank for given numbers of copies. Copies of an expert may be on the same rank.
+
+    loads, copies  of the experts; `ranks` divides the sum of the copies;  ranks  their number
+
+    >>> placed([6, 2, 1, 1], [2, 2, 1, 1], ranks=2)
+    ((0, 1, 2), (0, 1, 3))
+    """
     each = [(loads[expert] / number, expert) for expert, number in enumerate(copies) for _ in range(number)]
-    placed, totals = [[] for _ in range(ranks)], [0.0] * ranks
+    found, totals = [[] for _ in range(ranks)], [0.0] * ranks
     for load, expert in sorted(each, key=lambda one: -one[0]):
-        free = (rank for rank in range(ranks) if len(placed[rank]) < slots // ranks)
+        free = (rank for rank in range(ranks) if len(found[rank]) < len(each) // ranks)
         rank = min(free, key=lambda rank: totals[rank])
-        placed[rank].append(expert)
+        found[rank].append(expert)
         totals[rank] += load
-    return tuple(map(tuple, placed))
+    return tuple(map(tuple, found))
 
 
 def busiest(loads: Sequence[float], placed: Sequence[Sequence[int]]) -> float:
