@@ -210,4 +210,14 @@ class OutOfCore(Mode):
             raise ValueError("sequence=True already manages the saved activations: leave out sequence or device_memory")
 
 
+def refuse_moves(job):
+    """Raise ValueError if the schedule copies activations, and another option manages them too."""
+    for option, usual in (("device_memory", None), ("recompute", "none"), ("sequence", False)):
+        if job[option] != usual:
+            raise ValueError(
+                f"{option}={job[option]!r} manages the saved activations, and so does {job.schedule.name}, which copies "
+                f"them: leave {option} out"
+            )
+
+
 MODE = OutOfCore()

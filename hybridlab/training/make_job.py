@@ -33,7 +33,7 @@ from hybridlab.training.models.model import Model
 from hybridlab.training.models.slices import Sliced, refuse_no_slices
 from hybridlab.training.models.vocabulary_pieces import Pieced, refuse_no_pieces
 from hybridlab.training.optimizers import OPTIMIZERS
-from hybridlab.training.out_of_core import within
+from hybridlab.training.out_of_core import moving, within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 from hybridlab.training.shards import refuse_other_shards
 
@@ -80,7 +80,8 @@ def job_of(**given) -> Job:
     job = job.with_(schedule=posted_ahead(_fitted(job, of["active"]), of["ahead"]))
     job.layout.validate()
     refuse_other_shards(job)
-    return job if job["device_memory"] is None else within(job)
+    moved = moving(job)
+    return moved if moved["device_memory"] is None else within(moved)
 
 
 def _model(of: dict, given: dict) -> Model:

@@ -15,7 +15,7 @@ from hybridlab.core.when.action import SWAPS
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.room import Room, during
 from hybridlab.core.when.schedule import Schedule
-from hybridlab.modes.out_of_core import MEANS, KeepingWork
+from hybridlab.modes.out_of_core import MEANS, KeepingWork, refuse_moves
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.out_of_core import AGAIN, AWAY, forwards, habits, mixed, planned
 from hybridlab.runtime.arena import Arena
@@ -41,6 +41,17 @@ def within(job: Job) -> Job:
             f"device_memory={least} or more (without swapping a device needs {in_core:,.0f})"
         )
     return job.with_(schedule=fitted(schedule, room, costs_of(job, room), means), room=room)
+
+
+def moving(job: Job) -> Job:
+    """The job with the sizes of the activations, if its schedule moves some of them.
+
+    raises  ValueError in one sentence if another option manages them too
+    """
+    if not any(action.kind in SWAPS for program in job.schedule.program for action in program):
+        return job
+    refuse_moves(job)
+    return job.with_(room=weighed(job))
 
 
 def weighed(job: Job) -> Room:
