@@ -45,6 +45,9 @@ class Pipeline(Mode):
                 ):
                     size = job.accumulate * times * (sum(x.nbytes for x in sent) + number)
                     yield transfer(job.mesh, what, "isend", (line[sender], line[receiver]), size)
+            for (stage, one, other), times in _loans(job.schedule).items():
+                size = job.accumulate * times * int(job.room.keeps[stage])
+                yield transfer(job.mesh, "saved activations", "isend", (line[one], line[other]), size)
 
 
 def _crossings(job) -> Counter:
@@ -55,6 +58,17 @@ def _crossings(job) -> Counter:
             one, other = schedule.place[a, replica], schedule.place[b, replica]
             times[edge, one, other] += one != other
     return +times
+
+
+def _loans(schedule) -> Counter:
+    """{(stage, rank of the group that sends, rank that receives): loans and returns of saved activations in one run}."""
+    found = Counter()
+    for rank, program in enumerate(schedule.program):
+        for action in program:
+            if action.lent and action.kind == "SWAP_OUT":
+                ends = {schedule.place[stage, action.replica] for stage in (action.stage, action.peer)}
+                found[action.stage, rank, (ends - {rank}).pop()] += 1
+    return found
 
 
 MODE = Pipeline()

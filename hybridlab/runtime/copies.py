@@ -120,6 +120,10 @@ class Copied:
         """Wait until it is over; re-raises an error of the copy."""
         self.future.result()
 
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self.future.done()
+
     def when_over(self, note, clock):
         """Call note(time in ns) when it is over."""
         self.future.add_done_callback(lambda _: note(self.end))
@@ -169,6 +173,10 @@ class Streamed:
         self.end.wait()
         self._settle()
 
+    def done(self) -> bool:
+        """Whether `over` would return at once."""
+        return self.end.query()
+
     def when_over(self, note, clock):
         """Call note(event); the device records the event when the copy is over."""
         note(self.end)
@@ -193,3 +201,7 @@ class Timed:
     def wait(self):
         """Wait until it is over."""
         time.sleep(max(0.0, (self.end - now()) * 1e-9))
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return now() >= self.end

@@ -8,6 +8,7 @@ from typing import Any
 from hybridlab.core.afford import refuse_actions
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.scheduling.bpipe import bpipe
 from hybridlab.scheduling.chimera import chimera
 from hybridlab.scheduling.controllable import v_half, v_min
 from hybridlab.scheduling.dualpipe import dualpipe, dualpipe_v
@@ -48,6 +49,7 @@ GENERATORS = {
     "terapipe": terapipe,
     "vocabulary_1f1b": vocabulary_1f1b,
     "pipeoffload": pipeoffload,
+    "bpipe": bpipe,
     "pipedream": pipedream,
     "pipedream_2bw": pipedream_2bw,
 }

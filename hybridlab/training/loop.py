@@ -67,7 +67,9 @@ class Trainer:
     def works(self, *about) -> ModelWork:
         """The work of its stages."""
         room = self.job.room
-        return KeepingWork(Arena(room.capacity, self.comm.rank), *about) if room else ModelWork(*about)
+        if not room:
+            return ModelWork(*about)
+        return KeepingWork(Arena(room.capacity, self.comm.rank), *about, sizes=room.keeps)
 
     def _module(self):
         """The model with this rank's parts. A user's model is first made in full: it may depend on the rank."""

@@ -80,7 +80,7 @@ def copied(job: Job) -> int:
     for rank in range(mesh.size):
         alike = kept[mesh.rank(**mesh.coordinates(rank) | ({"dp": 0} if "dp" in mesh.axes else {}))]
         program = job.schedule.program[mesh.line(rank).index(rank)]
-        size += sum(alike[action.stage] for action in program if action.kind in SWAPS)
+        size += sum(alike[action.stage] for action in program if action.kind in SWAPS and not action.lent)
     return job.accumulate * size
 
 
