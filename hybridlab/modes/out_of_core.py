@@ -68,7 +68,7 @@ class KeepingWork(ModelWork):
         return comm.irecv(row, other, tag).then(lambda row: self._unpacked(action, row))
 
     def _packed(self, action):
-        """The bytes that a move sends, for which the saved tensors are freed; ranks that shard a stage pad them alike."""
+        """The bytes that a move sends; saved tensors are freed. Ranks that shard a stage send equally many."""
         place = action.stage, action.microbatch
         if place in self.guests:
             return self.guests.pop(place)
@@ -262,8 +262,8 @@ def refuse_moves(job):
     for option, usual in (("device_memory", None), ("recompute", "none"), ("sequence", False)):
         if job[option] != usual:
             raise ValueError(
-                f"{option}={job[option]!r} manages the saved activations, and so does {job.schedule.name}, which copies "
-                f"them: leave {option} out"
+                f"{option}={job[option]!r} manages the saved activations, and so does {job.schedule.name}, which "
+                f"moves them: leave {option} out"
             )
 
 

@@ -61,7 +61,7 @@ def _crossings(job) -> Counter:
 
 
 def _loans(schedule) -> Counter:
-    """{(stage, rank of the group that sends, rank that receives): loans and returns of saved activations in one run}."""
+    """{(stage, rank of the group that sends, rank that receives): moves of loans in one run}."""
     found = Counter()
     for rank, program in enumerate(schedule.program):
         for action in program:

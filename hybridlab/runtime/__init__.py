@@ -4,5 +4,5 @@
 computes the actions of a stage, and `emulated` waits instead. Work uses `halves` (of a backward), `versions` (weights
 of several ages), `tallies` (counts of layers during a step), `masks` (of attention, each made once), `pending`
 (collectives that overlap with compute). `arena` is the memory of a device; `copies` moves parts of it to the host and
-back. `clocks` makes a timeline from the recorded times of all ranks.
+back, and `loans` to another rank and back. `clocks` makes a timeline from the recorded times of all ranks.
 """

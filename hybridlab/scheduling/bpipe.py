@@ -41,15 +41,15 @@ def bpipe(ranks: int, microbatches: int) -> Schedule:
     for x in range(ranks - most):
         for m in range(most - 1, microbatches - 1):
             loan = Action("SWAP_OUT", x, m, peer=ranks - 1 - x)
-            moves[Action("F", x, m)] = loan
-            moves[Action("B", x, m - most + 1)] = loan._replace(kind="SWAP_IN")
+            moves[Action("F", x, m)] = [loan]
+            moves[Action("B", x, m - most + 1)] = [loan._replace(kind="SWAP_IN")]
     return lent(plain.renamed("bpipe"), moves)
 
 
-def lent(schedule: Schedule, moves: dict[Action, Action]) -> Schedule:
+def lent(schedule: Schedule, moves: dict[Action, list[Action]]) -> Schedule:
     """The schedule with loans: each after an action of the rank that lends, and at the same moment on the other rank.
 
-    moves  {action: the move that follows it on its rank}: SWAP_OUT of a loan, or later SWAP_IN. In each round of the
+    moves  {action: the moves that follow it on its rank}: SWAP_OUT of a loan, or later SWAP_IN. In each round of the
            execution, both ranks get their half of a move, as `lower` does with messages
     """
     flow, programs = flow_of(schedule), [[] for _ in range(schedule.ranks)]
@@ -57,8 +57,7 @@ def lent(schedule: Schedule, moves: dict[Action, Action]) -> Schedule:
     for number in order.tolist():
         action, here = flow.action(number), int(flow.rank[number])
         programs[here].append(action)
-        if action in moves:
-            move = moves[action]
+        for move in moves.get(action, ()):
             there = schedule.place[move.peer, move.replica]
             other = move._replace(kind="SWAP_IN" if move.kind == "SWAP_OUT" else "SWAP_OUT")
             for rank, half in sorted([(here, move), (there, other)], key=lambda one: one[1].kind, reverse=True):

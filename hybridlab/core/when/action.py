@@ -1,8 +1,8 @@
 """An action: one thing that one rank does, and its spelling.
 
 `2F0` is stage 2, forward, microbatch 0. The spelling is PyTorch's, with three suffixes: `@1` names a model
-replica, `#3` a weight version, `>5` the other stage of a message that skips stages, or of a loan. Two actions that run as one
-are written `(0F7;7B3)OVERLAP_F_B`.
+replica, `#3` a weight version, `>5` the other stage of a message that skips stages, or of a loan. Two actions that
+run as one are written `(0F7;7B3)OVERLAP_F_B`.
 """
 
 import re

@@ -15,7 +15,6 @@ import numpy as np
 from hybridlab.core.when.action import CODE, SWAPS
 from hybridlab.core.when.law import makers
 
-
 THERE = {"SWAP_IN": 1, "SWAP_OUT": 2}  # the journeys before those of the rank that lends its memory
 
 
