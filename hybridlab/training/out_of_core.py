@@ -44,14 +44,16 @@ def within(job: Job) -> Job:
 
 
 def moving(job: Job) -> Job:
-    """The job with the sizes of the activations, if its schedule moves some of them.
+    """The job with the memory that its schedule needs, if that moves activations: as if moves took no time. So on real
+    ranks an action waits for the move before it that frees its memory.
 
     raises  ValueError in one sentence if another option manages them too
     """
     if not any(action.kind in SWAPS for program in job.schedule.program for action in program):
         return job
     refuse_moves(job)
-    return job.with_(room=weighed(job))
+    room = weighed(job)
+    return job.with_(room=replace(room, capacity=most_held(job.schedule, room)))
 
 
 def weighed(job: Job) -> Room:

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import hybridlab as hl
+from hybridlab.predict.bytes.live import on_device
 from hybridlab.scheduling.bpipe import bpipe
 from hybridlab.scheduling.validate import Invalid, validate
 
@@ -12,10 +13,11 @@ from hybridlab.scheduling.validate import Invalid, validate
 @settings(deadline=None, max_examples=60)
 @given(p=some.integers(1, 14), m=some.integers(1, 30), swap=some.sampled_from([0, 0.5, 1, 2]))
 def test_no_rank_holds_more_than_half_of_a_pair(p, m, swap):
-    """⌈(p+2)/2⌉, for moves that take up to a backward; and the messages do not change it."""
-    made, costs = validate(bpipe(p, m)), hl.Costs(F=1, B=2, swap=swap)
-    assert max(hl.simulate(made, costs).peak_live) <= -(-(p + 2) // 2)
-    assert max(hl.simulate(validate(hl.lower(made)), costs).peak_live) <= -(-(p + 2) // 2)
+    """⌈(p+2)/2⌉, moves in progress included; and the messages do not change it."""
+    room = hl.Room(capacity=-(-(p + 2) // 2))
+    for made in (bpipe(p, m), hl.lower(bpipe(p, m))):
+        step = hl.simulate(validate(made, room), hl.Costs(F=1, B=2, swap=swap), room=room)
+        assert max(float(held.max()) for _, held in on_device(step)) <= room.capacity
 
 
 @settings(deadline=None, max_examples=40)
@@ -32,8 +34,9 @@ def test_a_full_pipeline_reaches_the_bound_and_a_pair_has_its_sum(p, rounds):
 @settings(deadline=None, max_examples=40)
 @given(p=some.integers(1, 14), m=some.integers(1, 30), swap=some.sampled_from([0, 1, 2]))
 def test_a_step_is_as_long_as_in_1f1b(p, m, swap):
-    costs = hl.Costs(F=1, B=2, swap=swap)
-    assert hl.simulate(bpipe(p, m), costs).length == hl.simulate(hl.schedule("1f1b", p, m), costs).length
+    """With memory for c activations and moves of a forward; with more memory, moves of a backward."""
+    costs, room = hl.Costs(F=1, B=2, swap=swap), hl.Room(-(-(p + 2) // 2)) if swap <= 1 else None
+    assert hl.simulate(bpipe(p, m), costs, room=room).length == hl.simulate(hl.schedule("1f1b", p, m), costs).length
 
 
 @pytest.mark.parametrize("p", [4, 7, 8])
@@ -41,7 +44,7 @@ def test_a_device_of_that_capacity_is_enough_and_one_less_is_not(p):
     made, c = bpipe(p, 3 * p), -(-(p + 2) // 2)
     room = hl.Room(capacity=c)
     slow = hl.simulate(hl.validate(made, room), hl.Costs(F=1, B=2, swap=9), room=room)  # moves of three slots
-    assert max(slow.peak_live) <= c
+    assert max(float(held.max()) for _, held in on_device(slow)) == c
     with pytest.raises(ValueError, match="needs 1 more than the"):
         hl.validate(made, hl.Room(capacity=c - 1))
 
