@@ -60,7 +60,8 @@ LAYOUT = {
     "cut": Argument(
         "str | Sequence",
         "layers",
-        "how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of numbers or ranges",
+        "how layers are divided into stages: equal 'layers', 'parameters' or 'time', a list of numbers or ranges, or "
+        "Megatron-LM's letters such as 'Ett|tL'",
     ),
     "ahead": Argument("int", 0, "number of receives posted in advance"),
     "active": Argument("int", 2, "with zero=3: stages whose gathered weights a rank holds at the same time"),
