@@ -414,6 +414,7 @@ class Bench:
         about = [job.model, job.microbatches, job.tokens]
         about += [] if job.flushes else [job.bounds, job.schedule.rows.tolist()]
         fields = ("rows", "steps", "optimizer", "rate", "warmup", "anneal", "betas", "seed", "dtype", "clip", "decay")
+        fields += ("predict_weights",)
         about += [getattr(job, name) for name in fields] + [job["sum_dtype"], job["master_dtype"]]
         key = cloudpickle.dumps(about)
         if key not in self.references:

@@ -114,6 +114,12 @@ TRAINING = {
     "stash": Argument(
         "bool", True, "weight stashing; False: an asynchronous schedule keeps only one version of its weights"
     ),
+    "predict_weights": Argument(
+        "bool",
+        False,
+        "an asynchronous schedule uses the weights that it predicts for the time of its update: the last update is "
+        "repeated as often as updates are missing",
+    ),
     "seed": Argument("int", 0, "random seed of the initial weights, dropout and batches"),
     "dtype": Argument(one_of(DTYPES), "float32", "data type of the computation"),
 }

@@ -14,6 +14,7 @@ from hybridlab.runtime import tallies
 from hybridlab.runtime.arena import Arena
 from hybridlab.runtime.message_driven import MessageDriven
 from hybridlab.runtime.player import Player
+from hybridlab.runtime.predicted import Predicted
 from hybridlab.runtime.versions import Versions
 from hybridlab.runtime.work import ModelWork
 from hybridlab.scheduling.lower import lower
@@ -105,7 +106,8 @@ class Trainer:
         door = comm.for_purpose(job.keeper.purpose)
         if not job.flushes:
             more = job.schedule, seat, getattr(torch, job["sum_dtype"]), job.stash
-            self.weights = Versions(door, self.layout, held, self.named, job.optimizer_of, *more)
+            made = Predicted if job.predict_weights else Versions
+            self.weights = made(door, self.layout, held, self.named, job.optimizer_of, *more)
             return
         program = job.schedule.program[seat]
         self.weights = job.keeper.kept(job, door, held, self.named, program)

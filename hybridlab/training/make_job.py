@@ -279,6 +279,12 @@ def _refuse_numbers(of: dict):
 
 
 def _refuse_misfits(job: Job):
+    if job.predict_weights and (job.flushes or not job.stash):
+        what = "stash=False" if job.stash is False else job.schedule.name
+        raise ValueError(
+            f"predict_weights=True needs several versions of the weights, which {what} does not keep: give an "
+            "asynchronous schedule, such as 'pipedream', with stash=True"
+        )
     shares = job.schedule.dp > 1 or job.mesh.inside or any(len(home) > 1 for home in job.homes.values())
     if not job.flushes and (shares or job.accumulate > 1 or job.clip is not None or job["offload"]):
         raise ValueError(

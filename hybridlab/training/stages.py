@@ -68,8 +68,8 @@ def cut(
         by = [layers // stages + (stage < layers % stages) for stage in range(stages)]
     elif isinstance(by, str):
         raise ValueError(
-            f"cut={by!r} is not a known division into stages: choose one of {', '.join(WAYS)}, list blocks per stage, or "
-            "give Megatron-LM's letters, such as Ett|tL"
+            f"cut={by!r} is not a known division into stages: choose one of {', '.join(WAYS)}, list blocks per stage, "
+            "or give Megatron-LM's letters, such as Ett|tL"
         )
     if not all(isinstance(one, Integral) for one in by):
         raise ValueError(f"cut={by} has an entry that is not a number of layers: give whole numbers, or ranges")
