@@ -21,7 +21,7 @@ from hybridlab.scheduling.out_of_core import swapped
 def pipeoffload(
     ranks: int, microbatches: int, chunks: int = 2, group: int | None = None, offloaded: int | None = None
 ) -> Schedule:
-    """Interleaved 1F1B in turns of N < p microbatches, with the first chunks of every rank copied to the host.
+    """Interleaved 1F1B with turns of N < p microbatches, and the first chunks of every rank copied to the host.
 
     Placement:   stage k·p + r on rank r, for chunk k
     Order:       the table of interleaved 1F1B; F × w, then (F, B), then B, with w = (v-1)N + min(p-1-r, 2N); SWAP_OUT
