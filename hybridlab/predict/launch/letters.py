@@ -11,6 +11,8 @@ commands; `training.stages.cut`, which cuts a model so.
 import re
 from itertools import accumulate, groupby, pairwise
 
+from hybridlab.core.added import added
+
 LETTERS = "EtmL"
 LONGEST = 100_000  # letters
 _GROUP, _LETTER = re.compile(r"\(([^()]*)\)\*(\d{1,6})"), re.compile(r"([^()*|])\*(\d{1,6})")
@@ -53,7 +55,7 @@ def stages_in(text: str) -> list[range]:
     """
     plain = text.replace(",", "")
     for repeated in (_GROUP, _LETTER):  # groups first, as Megatron-LM does
-        if len(plain) + sum(len(what) * int(times) for what, times in repeated.findall(plain)) > LONGEST:
+        if len(plain) + added(len(what) * int(times) for what, times in repeated.findall(plain)) > LONGEST:
             raise ValueError(f"cut={text!r} has too many layers: give at most {LONGEST} letters")
         plain = repeated.sub(lambda found: found[1] * int(found[2]), plain)
     wrong = next((letter for letter in plain if letter not in LETTERS + "|"), "")
