@@ -29,6 +29,7 @@ from hybridlab.world.processes.launch import Ranks, ranks
 FEW = ("1f1b", "recompute", "interleaved", "zb_h1", "chimera", "dualpipe_v", "seq1f1b")
 SLICED = ("seq1f1b", "terapipe")  # in token slices
 PIECED = ("vocabulary_1f1b",)  # the head in pieces
+MOVED = ("pipeoffload", "bpipe")  # saved activations go to the host, or to another rank
 ALL = (
     *FEW,
     "gpipe",
@@ -43,9 +44,14 @@ ALL = (
     "dualpipe",
     "terapipe",
     "vocabulary_1f1b",
+    "pipeoffload",
+    "bpipe",
 )
 LONE = ("1f1b", "gpipe", "recompute", "interleaved", "zb_h1")  # on one pipeline rank the others are one of these
-CHUNKED = ("interleaved", "looped_bfs", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe_v", "hanayo")
+CHUNKED = (
+    *("interleaved", "looped_bfs", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe_v", "hanayo"),
+    "pipeoffload",
+)
 WHOLE = (
     "1f1b",
     "interleaved",
@@ -202,6 +208,8 @@ def _together(one) -> bool:
         one["stream"] != "overlap" or (mesh["x"] == 1 and one["schedule"] in (*WHOLE, "recompute")),
         one["schedule"] not in SLICED or _in_slices(one, mesh),
         one["schedule"] not in PIECED or _in_pieces(one, mesh),
+        one["schedule"] not in MOVED or one["stream"] in WIDE,
+        one["schedule"] != "bpipe" or mesh["pp"] > 3,  # fewer ranks make no loan
         one["order"] != "driven" or _one_chain(one, mesh),
     )
     return all(rules)
@@ -226,7 +234,7 @@ def _in_pieces(one, mesh):
 
 def _one_chain(one, mesh):
     """Messages can drive it: one stage on each rank, none of them shared, no skip over a stage."""
-    chain = one["schedule"] not in (*CHUNKED, *MIRRORED, *SLICED, *PIECED) and (
+    chain = one["schedule"] not in (*CHUNKED, *MIRRORED, *SLICED, *PIECED, *MOVED) and (
         mesh["pp"] == 2 or "skips" not in one["model"]
     )
     return chain and not mesh.inside and one["zero"][0] != "3"
@@ -410,6 +418,7 @@ class Bench:
         about = [job.model, job.microbatches, job.tokens]
         about += [] if job.flushes else [job.bounds, job.schedule.rows.tolist()]
         fields = ("rows", "steps", "optimizer", "rate", "warmup", "anneal", "betas", "seed", "dtype", "clip", "decay")
+        fields += ("predict_weights",)
         about += [getattr(job, name) for name in fields] + [job["sum_dtype"], job["master_dtype"]]
         key = cloudpickle.dumps(about)
         if key not in self.references:

@@ -201,7 +201,8 @@ def add_training(one, **usual):
         "cut": {
             "type": lists.cut,
             "metavar": "HOW",
-            "help": "how to divide the model into stages: layers, parameters, time, or blocks per stage such as 3,1",
+            "help": "how to divide the model into stages: layers, parameters, time, blocks per stage such as 3,1, or "
+            "Megatron-LM's layout such as 'Ett|tL'",
         }
     }
     named |= {"betas": {"type": lists.betas, "metavar": "X,X"}}

@@ -13,12 +13,14 @@ import re
 from collections import Counter
 from functools import partial
 
+import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.runtime.arena import Arena, Kept, Look
 from hybridlab.runtime.copies import OUT, Coming, Leaving, engines
 from hybridlab.runtime.work import ModelWork
+from hybridlab.world.talk.message import Message
 
 MEANS = {"swap": "swapping", "recompute": "recomputing", "mixture": "swapping and recomputing"}
 UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -29,11 +31,13 @@ class KeepingWork(ModelWork):
 
     about  as in `ModelWork`
     arena  the memory of the device;  carried  {"SWAP_OUT", "SWAP_IN": bytes copied}
+    sizes  bytes of one loan, for each stage;  guests  {(stage, microbatch): bytes of another rank}
     """
 
-    def __init__(self, arena: Arena, *about):
+    def __init__(self, arena: Arena, *about, sizes=()):
         super().__init__(*about)
         self.arena, self.engines, self.carried, self.stored = arena, engines(self.device), Counter(), {}
+        self.sizes, self.guests = sizes, {}
 
     def load(self, inputs, targets, *more):
         super().load(inputs, targets, *more)
@@ -53,6 +57,44 @@ class KeepingWork(ModelWork):
         self.carried[action.kind] += sum(one.size for one in kept)
         load = Leaving(kept) if action.kind == OUT else Coming(kept, self.device, str(action))
         return self.engines.start(action.kind, load, before)
+
+    def move(self, comm, action, other: int, tag: int) -> Message:
+        """Start to send the saved tensors of a forward to another rank, or to receive them: all in one message."""
+        if action.kind == OUT:
+            row = self._packed(action)
+            return comm.isend(row, other, tag).then(lambda _: self.arena.give(row.untyped_storage()))
+        row = torch.empty(int(self.sizes[action.stage]), dtype=torch.uint8, device=self.device)
+        self.arena.take(row.untyped_storage(), str(action))
+        return comm.irecv(row, other, tag).then(lambda row: self._unpacked(action, row))
+
+    def _packed(self, action):
+        """The bytes that a move sends; saved tensors are freed. Ranks that shard a stage send equally many."""
+        place = action.stage, action.microbatch
+        if place in self.guests:
+            return self.guests.pop(place)
+        row, kept = (
+            torch.zeros(int(self.sizes[action.stage]), dtype=torch.uint8, device=self.device),
+            self.stored[place],
+        )
+        for one, part in zip(kept.saved, row.split([one.size for one in kept.saved] + kept.padding(len(row)))):
+            part.copy_(one.flat.view(torch.uint8))
+            one.host = torch.empty_like(one.flat, device="meta")
+            one.end()
+        self.arena.take(row.untyped_storage(), str(action))
+        return row
+
+    def _unpacked(self, action, row):
+        """The bytes that have come: kept for another rank, or the saved tensors of a forward of this one."""
+        place = action.stage, action.microbatch
+        if place not in self.stored:
+            self.guests[place] = row
+            return
+        kept = self.stored[place]
+        self.arena.give(row.untyped_storage())
+        for one, part in zip(kept.saved, row.split([one.size for one in kept.saved] + kept.padding(len(row)))):
+            one.flat, one.host = torch.empty_like(one.host, device=self.device), None
+            one.flat.view(torch.uint8).copy_(part)
+            self.arena.take(one.flat.untyped_storage(), str(action))
 
     # forwards save, backwards free
 
@@ -124,6 +166,11 @@ class Keeping:
         saved = _memory(output) in self._kept
         output.data = output.new_empty(()).expand(output.shape)  # the backward reads only its shape
         return leaving.clone() if saved else leaving
+
+    def padding(self, size: int) -> list[int]:
+        """The bytes that a row of this size has after the saved tensors, if there are any."""
+        left = size - sum(one.size for one in self.saved)
+        return [left] if left else []
 
     def end(self):
         """Free everything at the end of the backward."""
@@ -208,6 +255,16 @@ class OutOfCore(Mode):
             )
         if job["sequence"]:
             raise ValueError("sequence=True already manages the saved activations: leave out sequence or device_memory")
+
+
+def refuse_moves(job):
+    """Raise ValueError if the schedule copies activations, and another option manages them too."""
+    for option, usual in (("device_memory", None), ("recompute", "none"), ("sequence", False)):
+        if job[option] != usual:
+            raise ValueError(
+                f"{option}={job[option]!r} manages the saved activations, and so does {job.schedule.name}, which "
+                f"moves them: leave {option} out"
+            )
 
 
 MODE = OutOfCore()

@@ -53,6 +53,9 @@ class Pipeline(Mode):
             for a, b in (pair for ranks in lines(job.schedule) * job.norms for pair in pairwise(ranks)):
                 for sender, receiver in ((a, b), (b, a)):  # the squares, and the norm
                     yield transfer(job.mesh, "norm", "isend", (line[sender], line[receiver]), NORM)
+            for (stage, one, other), times in _loans(job.schedule).items():
+                size = job.accumulate * times * int(job.room.keeps[stage])
+                yield transfer(job.mesh, "saved activations", "isend", (line[one], line[other]), size)
 
     def again(self, job) -> Iterator[Transfer]:
         """The activations sent by the forwards that are repeated."""
@@ -73,6 +76,17 @@ def _crossings(job) -> Counter:
             one, other = schedule.place[a, replica], schedule.place[b, replica]
             times[edge, one, other] += one != other
     return +times
+
+
+def _loans(schedule) -> Counter:
+    """{(stage, rank of the group that sends, rank that receives): moves of loans in one run}."""
+    found = Counter()
+    for rank, program in enumerate(schedule.program):
+        for action in program:
+            if action.lent and action.kind == "SWAP_OUT":
+                ends = {schedule.place[stage, action.replica] for stage in (action.stage, action.peer)}
+                found[action.stage, rank, (ends - {rank}).pop()] += 1
+    return found
 
 
 MODE = Pipeline()

@@ -124,6 +124,10 @@ class Copied:
         """Wait until it is over; re-raises an error of the copy."""
         self.future.result()
 
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self.future.done()
+
     def when_over(self, note, clock):
         """Call note(time in ns) when it is over."""
         self.future.add_done_callback(lambda _: note(self.end))
@@ -173,6 +177,10 @@ class Streamed:
         self.end.wait()
         self._settle()
 
+    def done(self) -> bool:
+        """Whether `over` would return at once."""
+        return self.end.query()
+
     def when_over(self, note, clock):
         """Call note(event); the device records the event when the copy is over."""
         note(self.end)
@@ -198,6 +206,10 @@ class Timed:
         """Wait until it is over."""
         time.sleep(max(0.0, (self.end - now()) * 1e-9))
 
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return now() >= self.end
+
 
 def copies_before(schedule: Schedule, seat: int, room=None) -> dict[int, list[int]]:
     """{index in a rank's program: the indices of the copies that bring its inputs, or free memory for it}."""
@@ -209,5 +221,6 @@ def copies_before(schedule: Schedule, seat: int, room=None) -> dict[int, list[in
     found = {}
     for action in range(first, last):
         makers = np.unique(flow.maker[flow.takes[action]])
-        found[action - first] = (makers[(makers >= first) & copies[makers]] - first).tolist()
+        here = (makers >= first) & (makers < last)
+        found[action - first] = (makers[here & copies[makers]] - first).tolist()
     return found

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hybridlab.core.when.law import makes, takes
-from hybridlab.runtime.copies import Timed
+from hybridlab.runtime.copies import OUT, Timed
 
 CPU = torch.device("cpu")
 
@@ -102,6 +102,20 @@ class EmulatedWork:
         self.free_at[action.kind] = copy.end
         return copy
 
+    def move(self, comm, action, other: int, tag: int):
+        """A real message of a loan: its sender's engine takes the given time, and then its receiver's."""
+        if action.kind == OUT:
+            copy = self.swap(action, [])
+            until = torch.full((self.elements,), copy.end * 1e-9 + self.offset, dtype=torch.float64)
+            return _Lasting(comm.isend(until, other, tag), copy.end * 1e-9)
+        return _Landing(self, comm.irecv(torch.empty(self.elements, dtype=torch.float64), other, tag), action)
+
+    def landed(self, sent: float, action) -> float:
+        """The time at which a move is over that another rank's engine has sent at a given time."""
+        begin = max(sent - self.offset, self.free_at[action.kind] * 1e-9)
+        self.free_at[action.kind] = round((begin + self.pace * self.costs.of(action.kind, action.stage)) * 1e9)
+        return self.free_at[action.kind] * 1e-9
+
     def _beside(self, message, action):
         """A rank's collectives run one after another, overlapped with compute."""
         self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of(action.kind, action.stage)
@@ -146,6 +160,30 @@ class _Exchanged:
         return round((float(self.message.wait().max()) - self.offset) * 1e9)
 
 
+class _Landing:
+    """A move of a loan that is over when the engine of its receiver has taken its time."""
+
+    def __init__(self, work, message, action):
+        self.work, self.message, self.action, self.until = work, message, action, math.inf
+
+    def wait(self):
+        self._arrive()
+        time.sleep(max(0.0, self.until - time.perf_counter()))
+
+    def done(self):
+        if self.message.done():
+            self._arrive()
+        return time.perf_counter() >= self.until
+
+    def _arrive(self):
+        if self.until == math.inf:
+            self.until = self.work.landed(float(self.message.wait()[0]), self.action)
+            self.note(round(self.until * 1e9))
+
+    def when_over(self, note, clock):
+        self.note = note
+
+
 class _Lasting:
     """A message that is over when it has arrived, but not before a given time."""
 
@@ -155,6 +193,9 @@ class _Lasting:
     def wait(self):
         self.message.wait()
         time.sleep(max(0.0, self.until - time.perf_counter()))
+
+    def done(self):
+        return self.message.done() and time.perf_counter() >= self.until
 
     def when_over(self, note, clock):
         self.message.when_over(lambda at: note(max(at, round(self.until * 1e9))), clock)

@@ -35,6 +35,7 @@ from hybridlab.core.when.along import ALONG
 from hybridlab.core.when.law import makes, takes
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.runtime.copies import copies_before
+from hybridlab.runtime.loans import Loan, carry_on, until_over
 from hybridlab.runtime.norms import KINDS as NORMS
 from hybridlab.runtime.norms import NormLine
 
@@ -76,12 +77,9 @@ class Player:
     def play(self):
         """Run the program once; on a GPU it is then queued."""
         self.times = [[0, 0, 0, 0] for _ in self.calls]
-        self.gathering, self.outgoing, self.sums, self.exchanging, self.copies = {}, [], {}, {}, {}
-        self.slots = [None] * len(self._numbers)
+        self.slots, self.gathering = [None] * len(self._numbers), {}
+        self.outgoing, self.sums, self.exchanging, self.copies, self.loans = [], {}, {}, {}, []
         self._run(0, self.until)
-        for index, copy in self.copies.items():
-            copy.wait()
-            self.times[index][1:] = copy.begin, copy.end, copy.end
         self.played += 1
 
     def go_on(self):
@@ -106,6 +104,9 @@ class Player:
 
     def _all_over(self):
         """Wait for everything that this rank has sent, and for its reductions."""
+        for index, copy in self.copies.items():  # first, because others may wait for a loan
+            until_over(copy, self.loans)
+            self.times[index][1:] = copy.begin, copy.end, copy.end
         for index, under_way in self.outgoing + [*self.sums.values()]:
             self._over(index, *under_way)
         self.outgoing = []
@@ -134,6 +135,8 @@ class Player:
     def _bound(self, index, action):
         if action.kind in COLLECTIVES:
             return partial(getattr(self, f"_{action.kind.lower()}"), index, action)
+        if action.lent:
+            return partial(self._lend, index, action, *self._move(action))
         if action.kind in SWAPS:
             return partial(self._swap, index, action)
         if action.kind in NORMS:
@@ -178,6 +181,15 @@ class Player:
         slot = self._slot(name, edge, action.microbatch)
         return slot, edge, name, self.line[self.schedule.place[other, action.replica]], number * self.work.widest
 
+    def _move(self, action) -> tuple[int, int]:
+        """(other rank, tag) of one half of a move of a loan; a tag is used once in a step."""
+        one, other = (self.schedule.place[stage, action.replica] for stage in (action.stage, action.peer))
+        home = self.line[one] == self.comm.rank
+        returns = home == (action.kind == "SWAP_IN")
+        each = len(self.schedule.replica_of)
+        number = 2 * ((len(self.schedule.edges) + action.stage) * each + action.microbatch) + returns
+        return self.line[other if home else one], number * self.work.widest
+
     # execution, every step
 
     def _compute(self, index, stages, sums, bound):
@@ -185,8 +197,9 @@ class Player:
             self._over(*self.gathering.pop(stage))
         for one in sums:
             self._over(self.sums[one][0], *self.sums.pop(one)[1])
+        carry_on(self.loans)
         for copy in self._copies_before(index):
-            copy.wait()
+            until_over(copy, self.loans)
         arrived = [[self._arrived(slot) for slot in takes] for _, takes, _ in bound]
         begin = self.clock.mark()
         leaving = [do(values) for (do, _, _), values in zip(bound, arrived)]
@@ -230,7 +243,7 @@ class Player:
         if isinstance(value, _Awaited):
             row = self.times[value.index]
             row[3] = self.clock.mark()
-            value = tuple(message.wait() for message in value.messages)
+            value = tuple(until_over(message, self.loans) for message in value.messages)
             self.work.arrived(value)
             row[2] = row[2] or self.clock.mark()
         return value
@@ -291,6 +304,14 @@ class Player:
         """Submit a copy to the engine of its direction, which waits for its inputs; the rank continues."""
         self.times[index][0] = self.clock.mark()
         self.copies[index] = self.work.swap(action, self._copies_before(index))
+
+    def _lend(self, index, action, other, tag):
+        """Submit one half of a move between two ranks, which begins when the copies before it are over."""
+        self.times[index][0] = self.clock.mark()
+        post = partial(self.work.move, self.comm, action, other, tag)
+        self.copies[index] = Loan(post, self._copies_before(index), self.clock)
+        self.loans.append(self.copies[index])
+        carry_on(self.loans)
 
     def _copies_before(self, index) -> list:
         return [self.copies[before] for before in self.brought.get(index, ())]

@@ -8,6 +8,7 @@ from typing import Any
 from hybridlab.core.afford import refuse_actions
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.scheduling.bpipe import bpipe
 from hybridlab.scheduling.chimera import chimera
 from hybridlab.scheduling.controllable import v_half, v_min
 from hybridlab.scheduling.dualpipe import dualpipe, dualpipe_v
@@ -18,6 +19,7 @@ from hybridlab.scheduling.looped_bfs import looped_bfs
 from hybridlab.scheduling.naive import naive
 from hybridlab.scheduling.one_f_one_b import one_f_one_b
 from hybridlab.scheduling.pipedream import pipedream, pipedream_2bw
+from hybridlab.scheduling.pipeoffload import pipeoffload
 from hybridlab.scheduling.replicate import replicate
 from hybridlab.scheduling.subgraph import subgraph
 from hybridlab.scheduling.token_slices import seq1f1b, terapipe
@@ -46,6 +48,8 @@ GENERATORS = {
     "seq1f1b": seq1f1b,
     "terapipe": terapipe,
     "vocabulary_1f1b": vocabulary_1f1b,
+    "pipeoffload": pipeoffload,
+    "bpipe": bpipe,
     "pipedream": pipedream,
     "pipedream_2bw": pipedream_2bw,
 }
@@ -54,7 +58,12 @@ _FACT = re.compile(r"^([A-Z][a-z]+): +(.+(?:\n +.+)*)", re.MULTILINE)  # its fur
 
 OPTIONS = {  # of some of the families
     "chunks": Argument("int | None", None, "stages on each rank (usually 2); of interleaved, looped_bfs and others"),
-    "group": Argument("int | None", None, "microbatches of a chunk in one turn (usually the ranks); of interleaved"),
+    "group": Argument(
+        "int | None",
+        None,
+        "microbatches of a chunk in one turn; of interleaved (usually the ranks) and pipeoffload (two thirds of them)",
+    ),
+    "offloaded": Argument("int | None", None, "chunks of a rank that go to the host (usually half); of pipeoffload"),
     "waves": Argument("int | None", None, "of hanayo (usually 1): each wave has two stages on every rank"),
     "copies": Argument("tuple[int, ...] | None", None, "ranks of each stage, such as (3, 1); of pipedream"),
     "window": Argument("int | None", None, "microbatches between updates; of pipedream_2bw (usually the ranks)"),

@@ -7,7 +7,7 @@ end. A fifth rule concerns the stage graph: every stage is connected.
 
 import numpy as np
 
-from hybridlab.core.when.action import CODE, MAKES_GRADIENT, WITHOUT_MICROBATCH, Action
+from hybridlab.core.when.action import CODE, MAKES_GRADIENT, SWAPS, WITHOUT_MICROBATCH, Action
 from hybridlab.core.when.along import steps
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.play import play
@@ -54,7 +54,7 @@ def validate(schedule: Schedule, room: Room | None = None) -> Schedule:
 
 
 def _check_places(schedule):
-    kind, stage, microbatch, replica, _, _ = schedule.rows.T
+    kind, stage, microbatch, replica, _, peer = schedule.rows.T
     total, replica_of = len(schedule.replica_of), np.array(schedule.replica_of)
     without = np.isin(kind, [CODE[name] for name in WITHOUT_MICROBATCH])
     _refuse(
@@ -68,7 +68,13 @@ def _check_places(schedule):
     home = np.full((schedule.stages, max(schedule.replicas, int(replica.max(initial=0)) + 1)), -1)
     for (s, r), rank in schedule.place.items():
         home[s, r] = rank
+    swaps = np.isin(kind, [CODE[name] for name in SWAPS])
+    _refuse(
+        schedule, swaps & (peer >= schedule.stages), f"names no stage after >: choose from 0 to {schedule.stages - 1}"
+    )
     lives = home[stage, replica]
+    lends = home[np.where(swaps & (peer >= 0), peer, stage), replica] == schedule.rank_of
+    lives = np.where(lends, schedule.rank_of, lives)
     _refuse(
         schedule,
         lives != schedule.rank_of,

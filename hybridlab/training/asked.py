@@ -61,7 +61,8 @@ LAYOUT = {
     "cut": Argument(
         "str | Sequence",
         "layers",
-        "how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of numbers or ranges",
+        "how layers are divided into stages: equal 'layers', 'parameters' or 'time', a list of numbers or ranges, or "
+        "Megatron-LM's letters such as 'Ett|tL'",
     ),
     "ahead": Argument("int", 0, "number of receives posted in advance"),
     "active": Argument("int", 2, "with zero=3: stages whose gathered weights a rank holds at the same time"),
@@ -118,6 +119,12 @@ TRAINING = {
     ),
     "stash": Argument(
         "bool", True, "weight stashing; False: an asynchronous schedule keeps only one version of its weights"
+    ),
+    "predict_weights": Argument(
+        "bool",
+        False,
+        "an asynchronous schedule uses the weights that it predicts for the time of its update: the last update is "
+        "repeated as often as updates are missing",
     ),
     "seed": Argument("int", 0, "random seed of the initial weights, dropout and batches"),
     "dtype": Argument(one_of(DTYPES), "float32", "data type of the computation"),

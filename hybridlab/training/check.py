@@ -234,7 +234,7 @@ def _bytes(job: Job, parts) -> tuple[dict, dict]:
     if job["offload"]:
         moved = sum(part["moved"] for part in parts)
         table["to the optimizer and back"] = moved, job.steps * job.keeper.moved(job)
-    if job.room:
+    if job.room and (job["device_memory"] is not None or copied(job)):
         table["kept on the host, there and back"] = sum(part["copied"] for part in parts), job.steps * copied(job)
     return table, axes
 

@@ -36,6 +36,7 @@ class Job:
     accumulate number of runs of the schedule, each with further microbatches, for one optimizer step
     rate, warmup, anneal  the learning rate, see `rates`;  clip  the maximum norm of the full model's gradient, or None
     driven     no written order: messages start actions;  stash  False: one version, see `runtime.versions`
+    predict_weights  whether versions are predictions, see `runtime.predicted`
     decay      weight decay, for weights with two dims or more without norm or bias in their name
     weights    stored initial weights, see `first_weights`;  room  memory for activations on each device, or None
     """
@@ -59,6 +60,7 @@ class Job:
     clip: float | None
     driven: bool
     stash: bool
+    predict_weights: bool
     decay: float
     weights: str | dict | None = None
     room: Room | None = None

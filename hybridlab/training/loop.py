@@ -14,6 +14,7 @@ from hybridlab.runtime import tallies
 from hybridlab.runtime.arena import Arena
 from hybridlab.runtime.message_driven import MessageDriven
 from hybridlab.runtime.player import Player
+from hybridlab.runtime.predicted import Predicted
 from hybridlab.runtime.versions import Versions
 from hybridlab.runtime.work import ModelWork
 from hybridlab.scheduling.lower import lower
@@ -70,7 +71,9 @@ class Trainer:
     def works(self, *about) -> ModelWork:
         """The work of its stages."""
         room = self.job.room
-        return KeepingWork(Arena(room.capacity, self.comm.rank), *about) if room else ModelWork(*about)
+        if not room:
+            return ModelWork(*about)
+        return KeepingWork(Arena(room.capacity, self.comm.rank), *about, sizes=room.keeps)
 
     def _module(self):
         """The model with this rank's parts. A user's model is first made in full: it may depend on the rank."""
@@ -106,7 +109,8 @@ class Trainer:
         door = comm.for_purpose(job.keeper.purpose)
         if not job.flushes:
             more = job.schedule, seat, getattr(torch, job["sum_dtype"]), job.stash
-            self.weights = Versions(door, self.layout, held, self.named, job.optimizer_of, *more)
+            made = Predicted if job.predict_weights else Versions
+            self.weights = made(door, self.layout, held, self.named, job.optimizer_of, *more)
             return
         program = job.schedule.program[seat]
         self.weights = job.keeper.kept(job, door, held, self.named, program)

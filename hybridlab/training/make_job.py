@@ -34,7 +34,7 @@ from hybridlab.training.models.model import Model
 from hybridlab.training.models.slices import Sliced, refuse_no_slices
 from hybridlab.training.models.vocabulary_pieces import Pieced, refuse_no_pieces
 from hybridlab.training.optimizers import OPTIMIZERS
-from hybridlab.training.out_of_core import within
+from hybridlab.training.out_of_core import moving, within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 from hybridlab.training.shards import refuse_other_shards
 from hybridlab.training.validated import refuse_other_norms
@@ -83,7 +83,8 @@ def job_of(**given) -> Job:
     refuse_other_norms(job, of["validated"])
     job.layout.validate()
     refuse_other_shards(job)
-    return job if job["device_memory"] is None else within(job)
+    moved = moving(job)
+    return moved if moved["device_memory"] is None else within(moved)
 
 
 def _model(of: dict, given: dict) -> Model:
@@ -283,6 +284,12 @@ def _refuse_numbers(of: dict):
 
 
 def _refuse_misfits(job: Job):
+    if job.predict_weights and (job.flushes or not job.stash):
+        what = "stash=False" if job.stash is False else job.schedule.name
+        raise ValueError(
+            f"predict_weights=True needs several versions of the weights, which {what} does not keep: give an "
+            "asynchronous schedule, such as 'pipedream', with stash=True"
+        )
     shares = job.schedule.dp > 1 or job.mesh.inside or any(len(home) > 1 for home in job.homes.values())
     if not job.flushes and (shares or job.accumulate > 1 or job.clip is not None or job["offload"]):
         raise ValueError(

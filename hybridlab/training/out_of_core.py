@@ -15,7 +15,7 @@ from hybridlab.core.when.action import SWAPS
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.room import Room, during
 from hybridlab.core.when.schedule import Schedule
-from hybridlab.modes.out_of_core import MEANS, KeepingWork
+from hybridlab.modes.out_of_core import MEANS, KeepingWork, refuse_moves
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.out_of_core import AGAIN, AWAY, forwards, habits, mixed, planned
 from hybridlab.runtime.arena import Arena
@@ -41,6 +41,19 @@ def within(job: Job) -> Job:
             f"device_memory={least} or more (without swapping a device needs {in_core:,.0f})"
         )
     return job.with_(schedule=fitted(schedule, room, costs_of(job, room), means), room=room)
+
+
+def moving(job: Job) -> Job:
+    """The job with the memory that its schedule needs, if that moves activations: as if moves took no time. So on real
+    ranks an action waits for the move before it that frees its memory.
+
+    raises  ValueError in one sentence if another option manages them too
+    """
+    if not any(action.kind in SWAPS for program in job.schedule.program for action in program):
+        return job
+    refuse_moves(job)
+    room = weighed(job)
+    return job.with_(room=replace(room, capacity=most_held(job.schedule, room)))
 
 
 def weighed(job: Job) -> Room:
@@ -69,7 +82,7 @@ def copied(job: Job) -> int:
     for rank in range(mesh.size):
         alike = kept[mesh.rank(**mesh.coordinates(rank) | ({"dp": 0} if "dp" in mesh.axes else {}))]
         program = job.schedule.program[mesh.line(rank).index(rank)]
-        size += sum(alike[action.stage] for action in program if action.kind in SWAPS)
+        size += sum(alike[action.stage] for action in program if action.kind in SWAPS and not action.lent)
     return job.accumulate * size
 
 

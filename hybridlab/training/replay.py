@@ -39,7 +39,9 @@ def replay(job: Job, moved: int = 0) -> tuple[list[float], nn.Module, dict]:
     its = {s: {name: weights[name] for name in weights if stage_of[name] == s} for s in range(len(job.bounds))}
     optimizers = {stage: job.optimizer_of(named) for stage, named in its.items()}
     version, window, windows, losses = _versions(job.schedule), job.schedule.window, job.schedule.windows, []
-    touched, draws = {}, draws_of(module)
+    touched, draws, missing = {}, draws_of(module), dict.fromkeys(its, 0)
+    if job.predict_weights:  # updates between the version that a microbatch uses and its own update
+        missing = {s: max(m // windows[s] - used for (at, m), used in version.items() if at == s) for s in its}
     for step in range(job.steps):
         versions = {stage: [_copy(named)] for stage, named in its.items()}
         draws.step = step
@@ -58,9 +60,10 @@ def replay(job: Job, moved: int = 0) -> tuple[list[float], nn.Module, dict]:
             for stage, optimizer in optimizers.items():
                 if m % windows[stage] == windows[stage] - 1:
                     touch(touched, {name: weight.grad for name, weight in its[stage].items()})
+                    before = _copy(its[stage])
                     optimizer.step()
                     optimizer.zero_grad()
-                    versions[stage].append(_copy(its[stage]))
+                    versions[stage].append(_later(before, its[stage], missing[stage]))
         for layer in tallies.tallying(module).values():
             layer.settle()
     return losses, module, touched
@@ -92,6 +95,12 @@ def replayed_on_rank(comm, job: Job) -> dict:
 def _versions(schedule) -> dict[tuple[int, int], int]:
     """The weight version of each (stage, microbatch), as stated in the schedule's forwards."""
     return {(a.stage, a.microbatch): a.version for program in schedule.program for a in program if a.kind == "F"}
+
+
+def _later(before, weights, updates) -> dict:
+    """The weights after so many more updates, if each is as the last one."""
+    change = {name: weight.detach() - before[name].detach() for name, weight in weights.items()}
+    return _copy({name: weight + updates * change[name] if updates else weight for name, weight in weights.items()})
 
 
 def _copy(weights) -> dict:

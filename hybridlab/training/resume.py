@@ -22,7 +22,7 @@ from hybridlab.training.models.vocabulary_pieces import pieces_in
 from hybridlab.training.stopping import STOP
 
 PURPOSE = "checkpoint"
-TAKEN = ("warmup", "decay", "clip", "stash")  # may differ in the resumed run, which reports it
+TAKEN = ("warmup", "decay", "clip", "stash", "predict_weights")  # may differ in the resumed run, which reports it
 
 
 @dataclass(frozen=True)

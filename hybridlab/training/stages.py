@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from hybridlab.core.what.shape import Shape
+from hybridlab.predict.launch.letters import is_layout, stages_in
 from hybridlab.predict.plans.partition import partition
 from hybridlab.predict.plans.replicated import Layer
 from hybridlab.runtime.work import Ends
@@ -33,7 +34,8 @@ def cut(
     module  the model's, if it is already made
     by      "layers": equal numbers of layers, besides those at the ends of the model (embedding and head);
             "parameters", "time": the smallest maximum of weights, or of seconds measured now; a list: the number of
-            layers of each stage, besides those at the ends, or ranges of all layers
+            layers of each stage, besides those at the ends, or ranges of all layers; Megatron-LM's letters, such as
+            "Ett|(t|)*2tL" (see `predict.launch.letters`)
     upto    the number of layers to divide, from the first on; None: all
 
     raises  ValueError if there are fewer layers than stages, or a list does not add up
@@ -45,8 +47,10 @@ def cut(
     """
     model = model_of(model)
     module = model.made(0, torch.float32, {}) if module is None else module
-    by = by if isinstance(by, str) else list(by)
     every = len(model.layers(module)) if upto is None else upto
+    if isinstance(by, str) and is_layout(by):
+        return _as_lettered(by, stages, every)
+    by = by if isinstance(by, str) else list(by)
     if not isinstance(by, str) and all(isinstance(one, range) for one in by):
         return _as_said(tuple(by), stages, every)
     first, last = model.ends
@@ -64,7 +68,8 @@ def cut(
         by = [layers // stages + (stage < layers % stages) for stage in range(stages)]
     elif isinstance(by, str):
         raise ValueError(
-            f"cut={by!r} is not a known division into stages: choose one of {', '.join(WAYS)}, or list blocks per stage"
+            f"cut={by!r} is not a known division into stages: choose one of {', '.join(WAYS)}, list blocks per stage, "
+            "or give Megatron-LM's letters, such as Ett|tL"
         )
     if not all(isinstance(one, Integral) for one in by):
         raise ValueError(f"cut={by} has an entry that is not a number of layers: give whole numbers, or ranges")
@@ -78,6 +83,17 @@ def cut(
     if any(a == b for a, b in zip(bounds, bounds[1:])):
         raise ValueError(f"cut={list(by)} leaves a stage without layers: give every stage at least one")
     return tuple(range(a, b) for a, b in zip(bounds, bounds[1:]))
+
+
+def _as_lettered(text, stages, layers) -> tuple[range, ...]:
+    """The ranges of a layout in Megatron-LM's letters, if it has these numbers of stages and layers."""
+    found = stages_in(text)
+    if len(found) != stages or found[-1].stop != layers:
+        raise ValueError(
+            f"cut={text!r} has {len(found)} stages with {found[-1].stop} layers, E and L included, but this model has "
+            f"{layers} layers on {stages} stages: give as many letters"
+        )
+    return tuple(found)
 
 
 def _as_said(bounds, stages, layers) -> tuple[range, ...]:

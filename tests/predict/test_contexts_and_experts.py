@@ -584,7 +584,7 @@ def test_a_dry_run_is_timed_by_the_same_formula():
 
 MUTANTS = [  # (where, what stands there, what a mutant has, the law that it breaks)
     (footprints, "(plan.x * plan.expert_ways)", "plan.x", experts_are_shared_out_and_all_else_is_not),
-    (footprints, "plan.zero, its, widths)", "plan.zero, others, widths)", zero_shares_experts_among_fewer),
+    (footprints, "plan.sharers, plan.updaters)", "plan.sharers[::-1], plan.updaters)", zero_shares_experts_among_fewer),
     (footprints, "part = plan.b / plan.cp\n", "part = plan.b\n", activations_are_cut_along_cp),
     (footprints, "2 * others * (keys + values)", "0 * keys", activations_are_cut_along_cp),
     (footprints, "(context.passes(plan.attend) & (plan.cp > 1))", "False", a_ring_keeps_no_scores),

@@ -1,8 +1,8 @@
 """An action: one thing that one rank does, and its spelling.
 
 `2F0` is stage 2, forward, microbatch 0. The spelling is PyTorch's, with three suffixes: `@1` names a model
-replica, `#3` a weight version, `>5` the other stage of a message that skips stages. Two actions that run as one
-are written `(0F7;7B3)OVERLAP_F_B`.
+replica, `#3` a weight version, `>5` the other stage of a message that skips stages, or of a loan. Two actions that
+run as one are written `(0F7;7B3)OVERLAP_F_B`.
 """
 
 import re
@@ -40,7 +40,8 @@ class Action(NamedTuple):
     microbatch  from 0; -1: the action has none, such as an optimizer step
     replica     of the model, from 0
     version     of the weights, from 0; -1: not stated
-    peer        the other stage of a message; -1: the neighbour
+    peer        the other stage of a message, -1: the neighbour; of a swap, the stage of the rank that lends memory, -1:
+                the host
     parts       the two actions of a fused pair
 
     >>> str(Action("F", 2, 0)), str(Action("B", 2, 5, replica=1)), str(Action("OPT", 3))
@@ -83,6 +84,15 @@ class Action(NamedTuple):
         return CODE[self.kind], *self[1:6]
 
     @property
+    def lent(self) -> bool:
+        """Whether it moves saved activations between two ranks.
+
+        >>> Action("SWAP_OUT", 0, 2, peer=3).lent, Action("SWAP_OUT", 0, 2).lent
+        (True, False)
+        """
+        return self.peer >= 0 and self.kind in SWAPS
+
+    @property
     def edge(self) -> tuple[int, int]:
         """The edge (from stage, to stage) of a message, in either direction.
 
@@ -117,8 +127,8 @@ class Action(NamedTuple):
             raise ValueError(
                 f"{_cut(text)} is not an action, because {kind} needs a microbatch: write for example {stage}{kind}0"
             )
-        if peer != "-1" and kind not in MESSAGES:
-            raise ValueError(f"{_cut(text)} is not an action: write > only with {', '.join(MESSAGES)}")
+        if peer != "-1" and kind not in (*MESSAGES, *SWAPS):
+            raise ValueError(f"{_cut(text)} is not an action: write > only with {', '.join((*MESSAGES, *SWAPS))}")
         action = cls(kind, int(stage), int(microbatch), max(int(replica), 0), int(version), int(peer))
         if max(action[1:6]) >= MOST:
             raise ValueError(f"{_cut(text)} has a number that is too large: give at most {MOST - 1}")

@@ -60,11 +60,11 @@ class Flow(Values):
             self.rank = self.rank[self.first_row]
         self.program = np.searchsorted(self.first_row, schedule.starts)
         self.actions = len(self.first_row)
+        self._find_homes()
         versions = 2 + int(max(self.version.max(initial=0), self._updates.max(initial=0)))
         swaps, copies = len(self.parts_of_kind.get("SWAP_OUT", ())), 2 + 2 * len(self.parts_of_kind.get("UNSHARD", ()))
         longest = 1 + int(self._journeys.max(initial=0)) if any(kind in self.parts_of_kind for kind in SWAPS) else 0
         super().__init__(schedule, versions, copies, swaps, longest, norms(schedule))
-        self._find_homes()
         self.takes, self.makes = self._lists(takes), self._lists(makes)
         self.given = np.zeros(self.size, dtype=bool)
         self._give_first_weights()
@@ -85,7 +85,8 @@ class Flow(Values):
         self.owner = np.array(s.replica_of)
         # a row without one, or with an impossible one, must not reach into another block
         self._microbatch = np.clip(self.microbatch, 0, len(s.replica_of) - 1)
-        self._copy = self._copies[np.clip(self.stage, 0, s.stages - 1), np.clip(self.replica, 0, s.replicas - 1)]
+        self._stage, self._replica = np.clip(self.stage, 0, s.stages - 1), np.clip(self.replica, 0, s.replicas - 1)
+        self._copy = self._copies[self._stage, self._replica]
 
     # the law, term by term
 
@@ -226,7 +227,9 @@ class Flow(Values):
     @cached_property
     def _journeys(self):
         """For every row, the number of journeys of its forward's saved activations before it in its program."""
-        return journeys(self.kind, self.stage, self.microbatch, np.maximum(self.version, 0))
+        lent = (self.peer >= 0) & np.isin(self.kind, [CODE[kind] for kind in SWAPS])
+        there = self.schedule.rank_of != self.home[self._stage, self._replica]
+        return journeys(self.kind, self.stage, self.microbatch, np.maximum(self.version, 0), lent, there)
 
     @cached_property
     def _whole(self):

@@ -32,8 +32,8 @@ def _programs(ranks, spot):
 
 
 def _settled(action, rank, place):
-    """The action, its stages noted as living on this rank."""
-    for part in action.each:
+    """The action, its stages noted as living on this rank. A loan is on two ranks."""
+    for part in () if action.lent else action.each:
         home = place.setdefault((part.stage, part.replica), rank)
         if home != rank:
             stage = f"stage {part.stage}" + (f" (replica {part.replica})" if part.replica else "")
@@ -111,7 +111,7 @@ def _window(sums, place, total):
 
 def _skips(parts, place):
     """The edges of the messages that name another stage than the next."""
-    edges = {part.edge for part in parts if part.peer >= 0}
+    edges = {part.edge for part in parts if part.peer >= 0 and not part.lent}
     for stage in {*itertools.chain(*edges)} - {stage for stage, _ in place}:
         raise ValueError(f"stage {stage} has no actions: give it some, or leave out the skip to it")
     return tuple(sorted(edges))

@@ -35,6 +35,10 @@ OPT comes first, it needs only the squares so far, and VALID may undo it (`sched
 
 Saved activations may move to the host (`SWAP_OUT`) and back (`SWAP_IN`), and are another value after each move. After
 an odd number of moves they are on the host, and no action makes the value on the device.
+
+They may also be lent to another rank, which has memory to spare, by four moves of the same two kinds. For stage 0 and
+the rank of stage 3: `0SWAP_OUT0>3` on the rank of stage 0, `0SWAP_IN0>3` on that of stage 3; later back, `0SWAP_OUT0>3`
+there and `0SWAP_IN0>3` here. So the law holds for a loan without another row.
 """
 
 from typing import NamedTuple

@@ -118,9 +118,9 @@ def arrows(flow: "Flow", room: Room) -> tuple[np.ndarray, np.ndarray]:
     lanes = np.array([KIND[kind].lane for kind in KINDS])[flow.kind[flow.first_row]].tolist()
     most = room.capacity * (1 + EXACT)
     waits_for, lacks = np.full(flow.actions, -1), np.zeros(flow.actions)
-    over: dict[int, int] = {}  # copy: the number of its rank's SWAP_OUTs that have ended when it ends
     for start, end in zip(flow.program.tolist(), flow.program[1:].tolist()):
         held, outs, gone, by_rank, by_engine = 0.0, [], [0.0], 0, 0
+        over: dict[int, int] = {}  # copy of this rank: the number of its SWAP_OUTs that have ended when it ends
         for action in range(start, end):
             lane = lanes[action]
             if lane == "in":

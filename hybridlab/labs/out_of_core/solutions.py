@@ -49,6 +49,14 @@ class MyEngine:
         self.arena.give(sum(x.nbytes for x in self.here.pop(block)))
 
 labs.answer("out_of_core.engine", MyEngine)""")
+LOANS = Cell("""\
+def my_loans(rank, ranks, microbatches):
+    most = -(-(ranks + 2) // 2)
+    if ranks - rank <= most:
+        return {}
+    return {m: m - most + 1 for m in range(most - 1, microbatches - 1)}
+
+labs.answer("out_of_core.loans", my_loans)""")
 BACK = "self.here[block] = [copy.wait() for copy in self.moving.pop(block)]"
 BRING = """\
         if block - 1 in self.host:
@@ -207,5 +215,23 @@ labs.answer("out_of_core.free", least_bandwidth(model("gpt3-175b").shape, machin
             ("PCIe", "one number"),
         ),
         also=(55.5,),
+    ),
+    "out_of_core.loans": Solution(
+        LOANS,
+        "A rank whose 1F1B needs more than c = ⌈(p+2)/2⌉ keeps c-1 activations. All later ones leave after their "
+        "forward, and each comes back c-1 backwards ahead, into the place that a backward frees.",
+        (
+            (LOANS.but("if ranks - rank <= most", "if True"), "rank 0 holds 4 activations, but 3"),
+            (LOANS.but("ranks - rank <= most", "rank > ranks"), "rank 2 lends, but its partner holds more"),
+            (LOANS.but("range(most - 1,", "range(most,"), "rank 0 holds 4 activations, but 3"),
+            (LOANS.but("m - most + 1 for", "m - 1 for"), "rank 3 holds 4 activations"),
+            (LOANS.but("microbatches - 1)}", "microbatches)}"), "loans, while"),
+            (LOANS.but("range(most - 1,", "range("), "names microbatch -2"),
+            (LOANS.but("m - most + 1 for", "m for"), "comes before it"),
+            (LOANS.but("most = -(-(ranks + 2) // 2)", "most = 3"), "Right for some. With 6 ranks"),
+            (LOANS.but("return {m: m - most + 1 for", "return [m for").but("- 1)}", "- 1)]"), "a dictionary"),
+            (LOANS.but("-(-(ranks + 2) // 2)", "1 / 0"), "raised ZeroDivisionError"),
+            (3, "your function itself"),
+        ),
     ),
 }

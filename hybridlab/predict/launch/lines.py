@@ -3,20 +3,20 @@
 Each flag is in the program's documentation. A plan that the program cannot run raises an error; nothing is omitted
 silently.
 
-Sources: NVIDIA/Megatron-LM, megatron/training/arguments.py and core/transformer/pipeline_parallel_layer_layout.py;
+Sources: NVIDIA/Megatron-LM, megatron/training/arguments.py;
 pytorch/torchtitan, torchtitan/config/job_config.py; Slurm, sbatch and srun. Relatives: `predict.plans.jobs`, the same
 for our own runtime; examples/slurm.
 """
 
 import shlex
 from collections.abc import Callable
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES, USP
 from hybridlab.predict.bytes.experts import ALL_GATHER
+from hybridlab.predict.launch.letters import layout
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan, check_plan
 
@@ -170,19 +170,6 @@ def _virtual(plan: Plan, shape: Shape) -> dict:
     if plan.uneven:
         return {"pipeline-model-parallel-layout": layout(dealt(shape.layers, plan.p * plan.v))}
     return {"num-layers-per-virtual-pipeline-stage": shape.layers // (plan.p * plan.v)} if plan.v > 1 else {}
-
-
-def layout(stages: list[int]) -> str:
-    """Stages in Megatron-LM's letters: E the embedding, t a block, L the head and its loss; "|" is between two stages.
-
-    stages  the number of blocks of each
-
-    >>> layout([1, 2, 2, 1]), layout([0, 1, 1, 0])
-    ('Et|(tt|)*2tL', 'E|(t|)*2L')
-    """
-    first, *between, last = ("t" * blocks for blocks in stages)
-    runs = ((stage, len(list(alike))) for stage, alike in groupby(between))
-    return f"E{first}|" + "".join(f"({stage}|)*{many}" for stage, many in runs) + f"{last}L"
 
 
 def _sharing(plan: Plan) -> dict:

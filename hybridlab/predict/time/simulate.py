@@ -144,7 +144,7 @@ class _Case:
             edge = flow.edge_of(flow.takes.values)
             travels = flow.takes.values < flow.named("gradient").stop
             away = (flow.rank[maker] != flow.rank[flow.takes.owners]) | (travels & flow.exchanged[edge])
-            crosses = (maker >= 0) & away
+            crosses = (maker >= 0) & away & travels  # a loan takes the time of its swaps
             late[crosses] = np.array(self.carried)[edge[crosses]]
         return late
 

@@ -68,7 +68,8 @@ function describe(picture, data, i) {
     return `${where}: ${what}: arrived, not yet used, ${when}`;
   }
   if (data.kind[i] < 0) return `${where}: idle, ${when}`;
-  const meaning = picture.kinds[data.kind[i]][1];
+  const look = picture.looks[data.look[i]];
+  const meaning = look.kind.startsWith("LENT") ? look.name : picture.kinds[data.kind[i]][1];
   return `${where}: ${nameOf(picture, data, i)}, ${meaning}, ${when}; ${waiting(picture, data, i)}`;
 }
 

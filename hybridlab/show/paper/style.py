@@ -32,6 +32,8 @@ STYLE = {
         "VALID": {"name": "norm known", "fill": "#333333", "outline": True, "letter": "?"},
         "SWAP_OUT": {"name": "copied to the host", "fill": "#CC79A7", "letter": "↑"},
         "SWAP_IN": {"name": "copied back", "fill": "#CC79A7", "hatch": True, "letter": "↓"},
+        "LENT_OUT": {"name": "activations lent, or returned", "fill": "#009E73", "letter": "↑"},
+        "LENT_IN": {"name": "activations received", "fill": "#009E73", "hatch": True, "letter": "↓"},
         "message": {"name": "communication", "fill": "#009E73"},
         "arrived": {"name": "arrived, not yet used", "fill": "#009E73"},  # a thin line
         "bubble": {"name": "bubble (idle)", "fill": "#E5E5E5"},

@@ -190,10 +190,11 @@ class Boxes:
         if self.kind[box] == ARRIVED:
             what = f"message of microbatch {self.microbatch[box]} for stage {self.stage[box]}"
             return f"{what}, rank {self.rank[box]}{measured}: arrived, not yet used, {when}"
-        kind, microbatch = KINDS[self.kind[box]], self.microbatch[box]
+        kind, microbatch, its = KINDS[self.kind[box]], self.microbatch[box], self.looks[self.look[box]]
+        meaning = its.name if its.kind.startswith("LENT") else MEANING[kind]
         name = f"{self.stage[box]}{kind}{microbatch if microbatch >= 0 else ''}"
         of = f" of microbatch {microbatch}" if microbatch >= 0 else ""
-        return f"{name}: {MEANING[kind]}{of}, stage {self.stage[box]}, rank {self.rank[box]}{measured}: {when}"
+        return f"{name}: {meaning}{of}, stage {self.stage[box]}, rank {self.rank[box]}{measured}: {when}"
 
     def labels(self, time_px: float, lane_px: float) -> tuple[int, list[str]]:
         """(the height of the letters, the text of every box) at this size, in one form for all: "F3", "3" or nothing.

@@ -33,14 +33,14 @@ def columns(timeline: Timeline, scale: float, tops: np.ndarray, looks: dict) -> 
     scale  drawn length of a tick;  tops  those of the ranks' lanes;  looks  {look: number}, to which new ones are added
     """
     schedule, flow, step = timeline.schedule, timeline.flow, timeline.typical
-    kind, stage, microbatch, replica = schedule.rows.T[:4]
+    kind, stage, microbatch, replica, _, peer = schedule.rows.T
     action, rank = flow.action_of, schedule.rank_of
     begin, end = timeline.begin[step][action], timeline.end[step][action]
     top, bottom = _heights(timeline, flow)
     chunk = _chunks(schedule)
     chunk = (chunk if chunk.max() < SHADES else chunk * 0)[stage, replica]
-    kinds, which = np.unique(np.stack([kind, chunk]), axis=1, return_inverse=True)
-    numbers = [_look_number(looks, *key, is_measured(timeline)) for key in kinds.T.tolist()]
+    kinds, which = np.unique(np.stack([kind, chunk, peer >= 0]), axis=1, return_inverse=True)
+    numbers = [_look_number(looks, *key[:2], is_measured(timeline), lent=key[2]) for key in kinds.T.tolist()]
     looked = np.array(numbers, dtype=np.int64)[which.reshape(-1)]
     idle_rank, idle_begin, idle_end = _idle(timeline)
     came, used = waiting(timeline)
@@ -116,9 +116,10 @@ def _chunks(schedule):
     return chunk
 
 
-def _look_number(looks, kind, chunk, measured):
+def _look_number(looks, kind, chunk, measured, lent=False):
     """The number of a look; `looks` remembers them in the order of their first use."""
     name = {BUBBLE: "bubble", ARRIVED: "arrived"}.get(kind) or KINDS[kind]
+    name = name.replace("SWAP", "LENT") if lent else name
     name = name if name in STYLE["kinds"] else "message"
     wanted = look(name, 0 if name == "message" else chunk, measured)
     return looks.setdefault(wanted, len(looks))

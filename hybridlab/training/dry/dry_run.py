@@ -87,7 +87,8 @@ def _refuse(job: Job):
     if job.norms:
         raise ValueError("validated steps by norms, numbers that a dry run does not know: leave it out")
     if job.room:
-        raise ValueError("device_memory swaps to the host, which a dry run does not model: leave it out")
+        what = job.schedule.name if job["device_memory"] is None else "device_memory"
+        raise ValueError(f"{what} moves saved activations, which a dry run does not model: leave it out")
 
 
 def _told(job: Job, trainer: Dry, before: int, timeline: Timeline, room, seconds: float) -> DryRun:
