@@ -25,6 +25,7 @@ _HOME = {  # as a reader meets them: the reference lists them in this order
     "explore": "labs.explore",
     "check": "training.check",
     "train": "training.run",
+    "reshard": "training.reshard",
     "weights": "training.checkpoints.stored",
     "export": "training.checkpoints.export",
     "dry_run": "training.dry.dry_run",

@@ -56,6 +56,7 @@ from hybridlab.training.checkpoints.export import export as export
 from hybridlab.training.checkpoints.stored import weights as weights
 from hybridlab.training.models.model import Model as Model
 from hybridlab.training.report import Report
+from hybridlab.training.reshard import Resharding
 from hybridlab.world.devices.placement import placement as placement
 from hybridlab.world.explain.faults import RankError as RankError
 from hybridlab.world.processes.launch import ranks as ranks
@@ -603,6 +604,164 @@ def train(
     >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks
     >>> len(trained["losses"]), trained["end"], type(trained["model"]).__name__
     (2, 2, 'GPT')
+    """
+
+
+def reshard(
+    mesh: Mesh | None = None,
+    schedule: str | Schedule = '1f1b',
+    microbatches: int = 4,
+    batch: int | None = None,
+    *,
+    to: Mesh | dict,
+    chunks: int | None = None,
+    copies: tuple[int, ...] | None = None,
+    slices: int | Sequence[int] | None = None,
+    slicing: Literal['equal', 'cost'] | None = None,
+    cut: str | Sequence = 'layers',
+    ahead: int = 0,
+    active: int = 2,
+    driven: bool = False,
+    model: nn.Module | Model | Shape | Callable | str | None = None,
+    loss: Callable | None = None,
+    weights: str | Path | dict | None = None,
+    data: Any = None,
+    shape: Shape | None = None,
+    skips: dict[int, int] | None = None,
+    takes: dict | None = None,
+    dims: dict[str, str] | None = None,
+    sizes: dict[str, int] | None = None,
+    terms: int | None = None,
+    enters: str | None = None,
+    targets: str | None = None,
+    steps: int = 3,
+    rows: int = 2,
+    accumulate: int = 1,
+    optimizer: Literal['sgd', 'adamw', 'muon'] = 'adamw',
+    rate: float | Callable = 0.002,
+    warmup: int = 0,
+    anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
+    betas: tuple[float, ...] = ...,
+    decay: float = 0.0,
+    clip: float | None = None,
+    validated: Literal['before', 'after'] | None = None,
+    stash: bool = True,
+    predict_weights: bool = False,
+    seed: int = 0,
+    dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
+    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    offload: bool = False,
+    zero: int = 0,
+    owners: int | None = None,
+    two_levels: bool = False,
+    secondary: int = 0,
+    attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
+    ulysses: int = 1,
+    zigzag: bool = False,
+    zigzag_over: Literal['documents', 'row'] = 'documents',
+    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    fold: bool = False,
+    sequence: bool = False,
+    overlap: bool = False,
+    scatter: bool = False,
+    recompute: Literal['none', 'selective', 'full'] = 'none',
+    device_memory: str | float | None = None,
+    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
+    copy_time: float = 1.0,
+    muon: Literal['gather', 'gram'] = 'gather',
+) -> Resharding:
+    """The messages that carry a training from one layout to another while its ranks live, and their bytes.
+
+    Each rank takes from the others what it needs under the second layout and does not have yet: weights, and the state
+    of the optimizer, ZeRO's shards included. If several ranks have a piece, they send in turn. The plan can be drawn,
+    run (`train`) and checked (`check`). A common use is reinforcement learning: training under one layout, evaluation
+    or generation of text under another.
+
+    mesh             ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule         a name from hl.schedules(), or your own schedule
+    microbatches     microbatches of one pipeline in one run of the schedule
+    batch            rows (sequences or images) in the global batch; None: `rows` per microbatch
+    chunks           stages on each rank, for schedules with this option
+    copies           ranks of each stage, such as (3, 1); only for pipedream
+    slices           token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
+    slicing          with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later
+                     slices shorter
+    cut              how layers are divided into stages: equal 'layers', 'parameters' or 'time', a list of
+                     numbers or ranges, or Megatron-LM's letters such as 'Ett|tL'
+    ahead            number of receives posted in advance
+    active           with zero=3: stages whose gathered weights a rank holds at the same time
+    driven           message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed
+                     order
+    model            your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                     'FILE.py:name'; None: the transformer of `shape`
+    loss             loss(output, target), the sum over a microbatch; for your own module
+    weights          initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data             data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT,
+                     a text file
+    shape            sizes of the transformer to train when no model is given
+    skips            skip connections, {layer: earlier layer whose output it also takes}
+    takes            branches and joins, {layer: earlier layers whose outputs it takes}
+    dims             names of the dimensions of parameters, {parameter: 'F D'}
+    sizes            lengths of joined dimensions, {letter: length}
+    terms            loss terms in one row (default 1)
+    enters           names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets          names of the dimensions of targets (default 'B')
+    steps            optimizer steps
+    rows             rows in one microbatch, if no batch is given
+    accumulate       runs of the schedule for one optimizer step (gradient accumulation)
+    optimizer        the optimizer
+    rate             the learning rate, or a function of the step that returns it
+    warmup           steps in which the learning rate grows linearly to its full size
+    anneal           the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas            decay rates of AdamW's two running averages
+    decay            weight decay; not applied to norms and biases
+    clip             gradient clipping: the largest global gradient norm
+    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
+                     that clips
+    stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
+    predict_weights  an asynchronous schedule uses the weights that it predicts for the time of its update: the
+                     last update is repeated as often as updates are missing
+    seed             random seed of the initial weights, dropout and batches
+    dtype            data type of the computation
+    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload          keep the optimizer and its state in host memory
+    zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
+                     weights)
+    owners           with zero: number of ranks in each sharding group; None: all replicas
+    two_levels       with owners: all replicas shard the optimizer's state, owners the weights
+    secondary        with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step
+                     but the first
+    attend           with cp: how keys and values reach the queries
+    ulysses          with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                     these groups; if not given, usp takes 2
+    zigzag           with cp: each rank has one part from the front and one from the back, which balances causal
+                     attention
+    zigzag_over      with zigzag: distribute the parts of each packed document, or of the full row
+    dispatch         with ep: how tokens are sent to their experts
+    fold             with tp or cp: distribute whole experts over these ranks too, as over ep
+    sequence         with tp: shard norms and residuals along the sequence
+    overlap          with sequence: send in pieces, each during the matmul of another piece
+    scatter          with tp: send only a shard of each activation between stages
+    recompute        what to recompute in each layer during the backward
+    device_memory    memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                     size
+    make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon             with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                     'gram' matrices
+    to             the second layout: a mesh, or a dict of the arguments above that differ, such as
+                   {"mesh": hl.Mesh(tp=4), "zero": 1}
+
+    returns a `Resharding`: `moves`, `bytes` and `there` (both by weights and state), `total`, `pairs`
+    raises  ValueError in one sentence for invalid arguments, or if the second job cannot continue the first
+
+    >>> import hybridlab as hl
+    >>> plan = hl.reshard(hl.Mesh(pp=2), to=hl.Mesh(tp=2), shape=hl.Shape(layers=2, width=8, heads=2))
+    >>> print(plan)
     """
 
 

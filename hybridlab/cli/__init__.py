@@ -1,6 +1,6 @@
 """The command line: the same verbs as the package. Each command prints text, and with --json one object at the end.
 
-`main` turns a command line into an exit code. `commands` has all commands, except the two largest, `plan` and
+`main` turns a command line into an exit code. `commands` has all commands, except the largest, `plan`, `reshard` and
 `grading`. `flags` has the flags that several commands share, `lists` reads the lists among them, `sizes` has the help
 texts of sizes, and `parser` shows flags in groups, below the `examples`. `exports` writes files, and `output` prints.
 """

@@ -5,7 +5,7 @@ They print text for people, and return the object that --json prints.
 
 import pathlib
 
-from hybridlab.cli import exports, flags, grading, output, plan
+from hybridlab.cli import exports, flags, grading, output, plan, reshard
 
 
 def schedule(chosen) -> dict:
@@ -265,6 +265,7 @@ ON_RANKS = {  # what ranks of these commands import
     "run": "hybridlab.training.run",
     "check": "hybridlab.training.check",
     "train": "hybridlab.training.run",
+    "reshard": "hybridlab.training.reshard",
 }
 COMMANDS = {  # by name: what it does, in a line, and its flags
     "doctor": (doctor, "Report what this machine has, and what can run on it.", lambda one: None),
@@ -284,6 +285,11 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
         train,
         "Train a model (by default a small GPT on real text) under any layout, with checkpoints.",
         _train_flags,
+    ),
+    "reshard": (
+        reshard.reshard,
+        "List the messages that carry a training from one layout to another in memory, and check it on ranks.",
+        reshard.add_flags,
     ),
     "dry-run": (
         dry_run,

@@ -32,6 +32,11 @@ EXAMPLES = {  # by command: what is typed after its name
         ("--dp 2 --pp 2 --steps 50 --checkpoint run", "with a checkpoint at the end"),
         ("--tp 4 --steps 99 --checkpoint run --resume", "continue that run under another layout"),
     ),
+    "reshard": (
+        ("--pp 4 --to tp=4", "from four stages to four shards of each layer"),
+        ("--pp 4 --to tp=4 --check", "train on, and compare with one device"),
+        ("--dp 4 --zero 1 --to dp=2,tp=2,zero=0 --svg moves.svg", "draw who sends what to whom"),
+    ),
     "dry-run": (
         ("--dp 2 --pp 2 --zero 1", "the first rank of four"),
         (

@@ -10,13 +10,14 @@ from functools import partial
 
 from hybridlab.signatures import Argument, nearest
 
-WITH_A_JOB = ("run", "check", "train", "dry-run")  # commands that have some seventy flags
+WITH_A_JOB = ("run", "check", "train", "reshard", "dry-run")  # commands that have some seventy flags
 ALL_FLAGS = "--help-all"
 
 GROUPS = {  # of the commands with a job: what a user wants, and the flags for it
     "layout": "schedule microbatches dp pp tp cp ep ranks chunks copies",
     "model and data": "model layers width heads context data weights batch",
     "training": "steps optimizer rate dtype seed zero recompute sequence",
+    "the second layout": "to check at svg",
     "one rank of the job": "rank machine memory",
     "timed runs": "work F B I W latency jitter",
     "checkpoints and results": "checkpoint every resume async_save log save json",

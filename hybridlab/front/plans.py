@@ -1,5 +1,5 @@
 """The cost of one plan of a training run: its step, its days, its parts; and the commands that start it elsewhere
-(`lines`); lengths and costs of token slices (`slicing`).
+(`lines`); lengths and costs of token slices (`slicing`); stages on submeshes (`two_levels`).
 """
 
 from hybridlab.predict.launch import lines
@@ -13,12 +13,14 @@ from hybridlab.predict.plans.performance import FITTED, Step, step
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.planner import days
 from hybridlab.predict.plans.replicated import replicated
+from hybridlab.predict.plans.two_levels import Submesh, pipeline_length, submeshes, two_levels
 
 __all__ = [
     "DAY",
     "FITTED",
     "Plan",
     "Step",
+    "Submesh",
     "by_schedule",
     "by_step",
     "days",
@@ -26,9 +28,12 @@ __all__ = [
     "imported",
     "lines",
     "partition",
+    "pipeline_length",
     "replicated",
     "slicing",
     "step",
+    "submeshes",
     "training_seconds",
     "training_seconds_exact",
+    "two_levels",
 ]

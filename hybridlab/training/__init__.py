@@ -9,7 +9,8 @@ hold it, and `rehearsal` compares its gradients before it is sharded. `first_wei
 is the result, `rates` gives the learning rate of each step. `optimizers` are the optimizers by name, one of them in
 `muon`; `validated` takes their step before the norm is known, and undoes it. `held` counts a rank's memory. `logged`
 writes events for TensorBoard. `nans` ends a run at the first nan, `stopping` ends it on request. `resume` saves and
-resumes a run; `out_of_core` fits a job into a given memory capacity. `costs` predicts the times of a job's actions;
+resumes a run; `reshard` plans the way to another layout in memory, and `resharded` takes it on a rank. `out_of_core`
+fits a job into a given memory capacity. `costs` predicts the times of a job's actions;
 `fused_attention` makes torch's meta device save the same tensors as fused kernels. Folders, the lowest first:
 `checkpoints` (on the disk), `data` (text and images), `models` (the reference models), and above this folder's own
 files `dry` (the dry run).

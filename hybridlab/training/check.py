@@ -13,7 +13,8 @@ amplifies rounding noise if the true gradient is small. See `reference.adam_move
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import torch
 
@@ -33,6 +34,7 @@ from hybridlab.training.replay import replayed_on_rank
 from hybridlab.training.report import Report
 from hybridlab.world.processes.launch import foresee, ranks
 
+Claims = Mapping[tuple[str, str, str, str], float]
 UNCOUNTED = ("report", "checkpoint")  # losses, norms, fingerprints, checkpoints: not part of a step
 
 
@@ -55,19 +57,30 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
     """
     job = affordable(DAY, **given)
     job = job.with_(model=job.model.for_proof())
+    return compared({job: job.steps}, _on_rank, job, sabotage)
+
+
+def compared(jobs: dict[Job, int], on_rank: Callable, *args, between: Claims = MappingProxyType({})) -> Report:
+    """The comparison of ranks with one device: they do some steps of each job, one job after another.
+
+    jobs     {job: its steps}, of one model, in their order
+    on_rank  on_rank(comm, *args), which trains and returns `first_step(trainer)` with what `at_end(trainer)` adds
+    between  {(title, purpose, axis, operation): bytes sent between two jobs, by the formula}
+    """
+    (job, *_), (*_, last) = jobs, jobs
     foresee(__name__)
     if said := _refused(job):
         raise ValueError(said)
     with ranks(job.mesh) as pool:
-        parts = pool.run(_on_rank, job, sabotage)
+        parts = pool.run(on_rank, *args)
     alone = _reference(job)
     losses, untouched = tuple(parts[0]["losses"]), _untouched(alone["touched"], job)
     reference = "one device" if job.flushes else "a replay of its weight versions on one device"
-    gaps, adam, hidden = _compared(parts, alone, job)
+    gaps, adam, hidden = _compared(parts, alone, job, last)
     return Report(
-        _describe(job),
+        "; then ".join(map(_describe, jobs)),
         gaps.found,
-        *_bytes(job, parts),
+        *_bytes(jobs, parts, between),
         gaps.tolerance,
         losses,
         reference,
@@ -113,24 +126,38 @@ def _on_rank(comm, job, sabotage):
     if sabotage:
         sabotage()
     trainer = loop.Trainer(comm, job)
-    losses = trainer.gradients(0)[0]
-    home = {}
-    if job.flushes:
-        home = {"gradient": {name: weight.grad.cpu().clone() for name, weight in trainer.parameters.items()}}
+    home = first_step(trainer)
+    for step in range(1, job.steps):
+        home["losses"] += trainer.step(step)[0]
+    return home | at_end(trainer)
+
+
+def first_step(trainer) -> dict:
+    """Do the first step of a training, and return its losses, with its gradients and their norm."""
+    home = {"losses": trainer.gradients(0)[0]}
+    if trainer.job.flushes:
+        home["gradient"] = {name: weight.grad.cpu().clone() for name, weight in trainer.parameters.items()}
         home["norm"] = trainer.gradient_norm()
         trainer.update()
-    for step in range(1, job.steps):
-        losses += trainer.step(step)[0]
+    return home
+
+
+def at_end(trainer) -> dict:
+    """The weights and buffers of a rank at the end, and the bytes that it has copied and sent."""
     trainer.settle()
-    return home | {
-        "losses": losses,
+    return {
         "weight": {name: weight.detach().cpu() for name, weight in trainer.parameters.items()},
         "buffer": {name: buffer.cpu() for name, buffer in trainer.buffers.items()},
-        "moved": sum(trainer.weights.moved.values()) if job.flushes else 0,
-        "repeated": trainer.work.step.repeated if job.norms else 0,
-        "copied": sum(trainer.work.carried.values()) if job.room else 0,
-        "bytes": sent(comm.ledger.rows()),
+        "repeated": trainer.work.step.repeated if trainer.job.norms else 0,
+        **copies_of(trainer),
+        "bytes": sent(trainer.comm.ledger.rows()),
     }
+
+
+def copies_of(trainer) -> dict[str, int]:
+    """The bytes that a rank has copied to the optimizer on its host and back, and those of activations."""
+    moved = sum(trainer.weights.moved.values()) if trainer.job.flushes else 0
+    return {"moved": moved, "copied": sum(trainer.work.carried.values()) if trainer.job.room else 0}
 
 
 def sent(rows) -> Counter:
@@ -142,7 +169,7 @@ def sent(rows) -> Counter:
     return table
 
 
-def _compared(parts, alone, job) -> tuple[Gaps, dict[str, float], dict[str, float]]:
+def _compared(parts, alone, job, last) -> tuple[Gaps, dict[str, float], dict[str, float]]:
     """(all gaps; {"weight <name>" after Adam: the largest difference over its bound}; the weights without proof)."""
     gaps, noise = Gaps(tolerance_of(job)), alone["noise"]
     numbers = {"losses": "loss"} | ({"norm": "norm"} if job.flushes else {})
@@ -153,8 +180,8 @@ def _compared(parts, alone, job) -> tuple[Gaps, dict[str, float], dict[str, floa
     if job.flushes:  # otherwise every update has a separate gradient
         _add(gaps, "gradient", parts, alone, job, "gradient")
     _add_buffers(gaps, parts, alone)
-    _add(gaps, "weight", parts, alone, job, "moves")
-    return gaps, *_adam_shares(parts, alone, job)
+    _add(gaps, "weight", parts, alone, last, "moves")
+    return gaps, *_adam_shares(parts, alone, last)
 
 
 def _held(kind, name, parts, reference, job):
@@ -214,28 +241,33 @@ def _adam_share(name, parts, alone, job) -> tuple[float, float]:
     return share, min((nearer(off, move) for off, _, move in pieces), default=0.0)
 
 
-def _bytes(job: Job, parts) -> tuple[dict, dict]:
+def _bytes(jobs: dict[Job, int], parts, between: Claims) -> tuple[dict, dict]:
     """({"purpose, by its formula": (bytes in all ledgers, by the formula)}, the same by axis)."""
     counted, formula = Counter(), Counter()
     for part in parts:
         counted.update(part["bytes"])
-    for mode in job.modes:
-        formula.update({(mode.purpose, *key): job.steps * size for key, size in by_axis(mode.transfers(job)).items()})
-        if times := parts[0]["repeated"]:
-            formula.update({(mode.purpose, *key): times * size for key, size in by_axis(mode.again(job)).items()})
-    order = {mode.purpose: number for number, mode in enumerate(job.modes)}  # rows without a mode come last
+    for job, steps in jobs.items():
+        for mode in job.modes:
+            formula.update({(mode.purpose, *key): steps * size for key, size in by_axis(mode.transfers(job)).items()})
+            if times := parts[0]["repeated"]:
+                formula.update({(mode.purpose, *key): times * size for key, size in by_axis(mode.again(job)).items()})
+    formula.update({key[1:]: size for key, size in between.items()})
+    purposes = dict.fromkeys(mode.purpose for job in jobs for mode in job.modes)
+    order = {purpose: number for number, purpose in enumerate(purposes)}  # rows without a mode come last
     every = sorted(counted | formula, key=lambda key: (order.get(key[0], len(order)), key))
     axes = {key: (counted[key], formula[key]) for key in every}
-    titles = {mode.purpose: mode.title(job) for mode in job.modes}
+    titles = {purpose: title for title, purpose, *_ in between}
+    titles |= {mode.purpose: mode.title(job) for job in jobs for mode in job.modes}
     table = {titles["messages"]: (0, 0)}
     for (purpose, _, _), (one, other) in axes.items():
         title = titles.get(purpose, "claimed by no mode")
         table[title] = tuple(map(sum, zip(table.get(title, (0, 0)), (one, other))))
-    if job["offload"]:
-        moved = sum(part["moved"] for part in parts)
-        table["to the optimizer and back"] = moved, job.steps * job.keeper.moved(job)
-    if job.room and (job["device_memory"] is not None or copied(job)):
-        table["kept on the host, there and back"] = sum(part["copied"] for part in parts), job.steps * copied(job)
+    if any(job["offload"] for job in jobs):
+        moved = sum(steps * job.keeper.moved(job) for job, steps in jobs.items() if job["offload"])
+        table["to the optimizer and back"] = sum(part["moved"] for part in parts), moved
+    if any(job.room and (job["device_memory"] is not None or copied(job)) for job in jobs):
+        there = sum(steps * copied(job) for job, steps in jobs.items() if job.room)
+        table["kept on the host, there and back"] = sum(part["copied"] for part in parts), there
     return table, axes
 
 

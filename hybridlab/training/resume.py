@@ -69,9 +69,9 @@ class Saving:
         if newest := self.newest:
             record = checkpoint.record_of(newest)
             layout = stored_layout(job)
-            _refuse_other_pieces(newest, pieces_in(record["shapes"]), pieces_in(layout.named))
+            refuse_other_pieces(_saved(newest), pieces_in(record["shapes"]), pieces_in(layout.named))
             index.refuse_another_model(newest, record, layout)
-            refuse_other_notes(newest, record["notes"], job)
+            refuse_other_notes(_saved(newest), record["notes"], job)
 
     def told(self, job) -> str:
         """In words, the checkpoint from which a job resumes, and the changes since; "" if it does not resume."""
@@ -105,30 +105,37 @@ def resumed(trainer, saving: Saving) -> int:
     if newest is None:
         return 0
     pieces, notes = checkpoint.load(trainer.comm.for_purpose(PURPOSE), newest, stored_layout(trainer.job))
-    refuse_other_notes(newest, notes, trainer.job)
-    _restore(trainer, pieces)
+    refuse_other_notes(_saved(newest), notes, trainer.job)
+    restore(trainer, pieces)
+    if trainer.job.flushes:
+        trainer.weights.publish()
     return notes["step"]
 
 
-def refuse_other_notes(newest: Path, notes: dict, job):
-    """Raise ValueError if a checkpoint was made by a job that this one cannot continue."""
-    for name, mine in _same(job).items():
+def refuse_other_notes(had: str, notes: dict, job):
+    """Raise ValueError if the job of these notes cannot be continued by this one.
+
+    had  the words before a note of it: "step-000003 was saved with"
+    """
+    for name, mine in same(job).items():
         theirs = notes.get(name, mine)  # an older version recorded less
         if theirs != mine and isinstance(theirs, dict) and isinstance(mine, dict):
             differ = [one for one in mine if theirs.get(one) != mine[one]]
             theirs, mine = ({one: each.get(one) for one in differ} for each in (theirs, mine))
         if theirs != mine:
             theirs, mine = (_in_words(name, each) for each in (theirs, mine))
-            raise ValueError(f"{newest} was saved with {theirs}, but this run has {mine}: make them equal")
+            raise ValueError(f"{had} {theirs}, but this run has {mine}: make them equal")
 
 
-def _refuse_other_pieces(newest: Path, there: int, here: int):
-    """Raise ValueError if the head of a checkpoint is in another number of pieces."""
+def refuse_other_pieces(had: str, there: int, here: int):
+    """Raise ValueError if the head of a stored model is in another number of pieces; `had` as above."""
     if there != here:
         how = f"pp={there} and schedule=vocabulary_1f1b" if there else "another schedule than vocabulary_1f1b"
-        raise ValueError(
-            f"{newest} was saved with a head of {there or 1} piece(s), but this run has {here or 1}: use {how}"
-        )
+        raise ValueError(f"{had} a head of {there or 1} piece(s), but this run has {here or 1}: use {how}")
+
+
+def _saved(newest: Path) -> str:
+    return f"{newest} was saved with"
 
 
 def _in_words(name: str, value) -> str:
@@ -190,7 +197,8 @@ def pieces(trainer) -> checkpoint.Pieces:
 
 
 @torch.no_grad()
-def _restore(trainer, found: checkpoint.Pieces):
+def restore(trainer, found: checkpoint.Pieces):
+    """Give a trainer these pieces, in the form of `pieces`; the weights that it computes with are published later."""
     shares = trainer.parameters
     for name, (updated, states) in trainer.optimized().items():
         share = shares[name]
@@ -200,13 +208,11 @@ def _restore(trainer, found: checkpoint.Pieces):
             states[updated] = kinds
     for name, buffer in trainer.buffers.items():
         buffer.copy_(found[name]["value"].view_as(buffer))
-    if trainer.job.flushes:
-        trainer.weights.publish()
 
 
 def _notes(job, step: int) -> dict:
     """The notes of a checkpoint about its run that may change, and those that must not."""
-    return {"step": step} | _taken(job) | _same(job)
+    return {"step": step} | _taken(job) | same(job)
 
 
 def _taken(job) -> dict:
@@ -216,8 +222,8 @@ def _taken(job) -> dict:
     return taken | {"anneal": job.anneal if job.anneal == "constant" else f"{job.anneal} over {job.steps} steps"}
 
 
-def _same(job) -> dict:
-    """The values that must be the same in the resumed run, in the form in which a file returns them."""
+def same(job) -> dict:
+    """The values that must be the same in a run that goes on, in the form in which a file returns them."""
     notes = {"seed": job.seed, "optimizer": job.optimizer, "dtype": job.dtype, "master_dtype": job["master_dtype"]}
     notes |= {"batch": job.microbatches * job.rows} | job.model.notes(job.whole)
     return json.loads(json.dumps(notes | {"data": job.once(_data_in_short)}))

@@ -82,6 +82,10 @@ FLAGS = {
     | {"--save": PLACES, "--ahead": TRAINING["--ahead"]},
     "check": LAYOUT | TRAINING | LEARNING,
     "train": LAYOUT | TRAINING | LEARNING | SAVING,
+    "reshard": LAYOUT
+    | TRAINING
+    | LEARNING
+    | {"--to": ["x", "tp=", "tp=x", "tp=0", "zero=9", "q=2"], "--at": ["0", "x"]},
     "dry-run": LAYOUT
     | {one: TRAINING[one] for one in TRAINING if one not in ("--batch", "--accumulate")}
     | dict.fromkeys(("--vocabulary", "--inner", "--width", "--context"), ["0", "-1", "x", "9" * 30])
@@ -121,7 +125,7 @@ FLAGS = {
     },
     "grade": {"--seconds": ["0", "-1", "nan", "inf", "x"], "--jobs": ["0", "-1", "x"], "--assignment": ["x", ""]},
 }
-NEEDED = {"plan": ["--gpus", "64", "--batch", "64"], "grade": ["{submissions}"]}
+NEEDED = {"reshard": ["--check", "--to", "tp=4"], "plan": ["--gpus", "64", "--batch", "64"], "grade": ["{submissions}"]}
 
 NO_FLAG = (["dance"], [], ["grade"], ["grade", "{missing}"], ["grade", "{fifo}"], ["grade", "/dev/null"], ["plan"])
 

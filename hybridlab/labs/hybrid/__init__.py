@@ -3,7 +3,8 @@ steps without some ranks, and goodput (`lost`); a rank killed in the middle of a
 from one layer's messages (`axes`).
 
 Its exercises are in `tasks`, their solutions in `solutions`. Students build a step on a grid of ranks (`build_tasks`,
-`build_solutions`); `trial` has its grids and the verdict, `rank` is the program of one rank. `in_torch`: layers that
+`build_solutions`); `trial` has its grids and the verdict, `rank` is the program of one rank. In `moving` they list the
+messages from one layout to another. `in_torch`: layers that
 PyTorch shards.
 """
 

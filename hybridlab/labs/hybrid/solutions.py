@@ -28,7 +28,44 @@ labs.answer("hybrid.builder", data_groups)""")
 
 GROUPS = _groups(pp=2, dp=2, tp=2)
 
+MOVES = Cell("""\
+from collections import Counter
+
+def my_moves(have, want):
+    sent, messages = Counter(), []
+    for to, (first, last) in enumerate(want):
+        for span in sorted(set(have) - {have[to]}):
+            low, high = max(span[0], first), min(span[1], last)
+            if low < high:
+                sender = min((r for r in range(len(have)) if have[r] == span), key=lambda r: sent[r])
+                sent[sender] += high - low
+                messages.append((sender, to, low, high))
+    return messages
+
+labs.answer("hybrid.moves", my_moves)""")
+
 SOLUTIONS: dict[str, Solution] = {
+    "hybrid.moves": Solution(
+        MOVES,
+        "Each receiver needs the common part of its new span with every other old span, from one rank that has it.",
+        (
+            (MOVES.but(" - {have[to]}", ""), "which has it already"),
+            (MOVES.but("key=lambda r: sent[r]", "key=lambda r: r"), "have the same span"),
+            (MOVES.but("min(span[1], last)", "span[1]"), "does not need it"),
+            (MOVES.but("max(span[0], first)", "first"), "so it cannot send"),
+            (MOVES.but("high = max(span[0], first), min(span[1], last)", "high = span"), "does not need it"),
+            (MOVES.but("low, high))", "low + 1, high))"), "is sent to rank 1 0 times"),
+            (
+                MOVES.but("messages.append((sender, to, low, high))", "messages += 2 * [(sender, to, low, high)]"),
+                "2 times",
+            ),
+            (MOVES.but("(sender, to, low, high)", "(sender, to)"), "(sender, receiver, from, to)"),
+            (MOVES.but("(sender, to, low, high)", "(sender, to, high, low)"), "is not a message"),
+            (MOVES.but("return messages", "return None"), "return a list of messages"),
+            (MOVES.but("set(have)", "set(had)"), "it raised NameError"),
+            ([(0, 1, 4, 6)], "your function itself"),
+        ),
+    ),
     **BUILD_SOLUTIONS,
     "hybrid.groups": Solution(
         """\

@@ -7,7 +7,7 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
-from hybridlab.labs.hybrid import build_tasks
+from hybridlab.labs.hybrid import build_tasks, moving
 from hybridlab.labs.hybrid.lost import EACH, PIPELINES, STAGES, length
 from hybridlab.labs.hybrid.traffic import between_nodes
 from hybridlab.labs.trials.trial import Function, Gave
@@ -168,6 +168,7 @@ def _count(gpus):
 
 TASKS: dict[str, Task] = {
     **build_tasks.TASKS,
+    **moving.TASKS,
     "hybrid.groups": task(
         "There are eight ranks, with p = t = d = 2. The tensor axis varies fastest, then data, and the pipeline "
         "slowest. Which ranks form the groups along each axis?",

@@ -1,6 +1,6 @@
 """Notebook 43, search: the problems that are searched (`sizes`), the cost of strategies (`tables`), how often random
 walks find the best strategy or leave a valley (`walks`), a strategy chosen by hand and a search (`pictures`), chosen
-strategies on real ranks (`on_ranks`).
+strategies on real ranks (`on_ranks`), Alpa's stages (`stages`).
 
 Its exercises are in `tasks`, their solutions in `solutions`; `trial` judges a student's searches.
 """
@@ -16,5 +16,6 @@ __getattr__, __all__ = room(
         "walks": "rates leaving slower",
         "pictures": "by_hand replay",
         "on_ranks": "here measured proved once",
+        "stages": "DEVICES WIDTHS inside",
     },
 )

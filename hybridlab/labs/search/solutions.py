@@ -36,7 +36,34 @@ labs.answer("search.walk", my_walk)""")
 
 BEST = {"features": "B", "bent": "B", "hidden": "F", "gelu": "F", "classes": "F", "loss": ""}
 
+STAGES = Cell("""\
+from functools import cache
+
+def my_stages(times, layers, devices, limit):
+    @cache
+    def rest(first, left):
+        if first == layers:
+            return 0 if left == 0 else math.inf
+        return min((t + rest(end, left - n) for (begin, end, n), t in times.items()
+                    if begin == first and n <= left and t <= limit), default=math.inf)
+
+    return rest(0, devices)
+
+labs.answer("search.stages", my_stages)""")
+
 SOLUTIONS: dict[str, Solution] = {
+    "search.stages": Solution(
+        STAGES,
+        "The rest of the layers on the rest of the devices does not depend on the stages before.",
+        (
+            (STAGES.but(" and t <= limit", ""), "longer than the limit"),
+            (STAGES.but("return 0 if left == 0 else math.inf", "return 0"), "All devices must be used"),
+            (STAGES.but("t + rest(end, left - n)", "max(t, rest(end, left - n))"), "the smallest sum is"),
+            (STAGES.but("return rest(0, devices)", "return times"), "return one number"),
+            (STAGES.but(", default=math.inf", ""), "it raised ValueError"),
+            (5, "your function itself"),
+        ),
+    ),
     "search.count": Solution(
         'labs.answer("search.count", (5 * 4 * 5 * 4) ** $axes)',
         "For each axis an operator cuts one of its dims or nothing. The choices of operators and axes are independent.",

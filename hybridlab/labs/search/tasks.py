@@ -6,6 +6,7 @@ from hybridlab.core.what.operators import refuse
 from hybridlab.core.what.programs import classifier, mlp
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.search import stages
 from hybridlab.labs.search.sizes import CLUSTER, IMAGES
 from hybridlab.labs.search.tables import ms
 from hybridlab.labs.search.trial import CHAINS, WALKS, judged_chain, judged_walk
@@ -126,6 +127,7 @@ def _by_hand(answer) -> Verdict:
 
 
 TASKS: dict[str, Task] = {
+    **stages.TASKS,
     "search.count": varying(_count, axes=(3, 2, 4)),
     "search.price": varying(_price, hidden=(2048, 8192, 512)),
     "search.by_hand": task(

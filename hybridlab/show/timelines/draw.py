@@ -1,4 +1,4 @@
-"""Draw: a timeline, or several on one time axis, as a plotly figure; a layout, a dry run, a layer.
+"""Draw: a timeline, or several on one time axis, as a plotly figure; a layout, a dry run, a layer, a resharding.
 
 Bars with a base; an image above `MANY` boxes; no shapes, which take seconds instead of milliseconds.
 """
@@ -12,9 +12,11 @@ from hybridlab.core.dry import DryRun
 from hybridlab.core.layer import Layer
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.core.where.layout import Layout
+from hybridlab.core.where.passage import Passage
 from hybridlab.show.charts.memory_over_time import memory_over_time
 from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks
 from hybridlab.show.layouts.one_layer import one_layer
+from hybridlab.show.layouts.passage_matrix import passage_matrix
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.sheet import prose_width, wrap
 from hybridlab.show.paper.still import Still
@@ -37,7 +39,7 @@ PX = STYLE["pixels"]
 
 @typed
 def draw(
-    *timelines: Timeline | Layout | DryRun | Layer | str,
+    *timelines: Timeline | Layout | DryRun | Layer | Passage | str,
     title: str | None = None,
     numbers: bool = True,
     notes: Sequence[Note] = (),
@@ -45,14 +47,15 @@ def draw(
     titles: Sequence[str] = (),
 ) -> Figure | Still:
     """The picture of a timeline, of a prediction above its measurement, of several timelines, of a layout, of a dry
-    run or of one layer.
+    run, of one layer or of a resharding.
 
     Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. If there are
     several steps, the step of median length is drawn. Measured times are in milliseconds. For a layout, draw(layout,
     "blocks.0.mlp.up.weight") shows the slice of this parameter on each rank; for a dry run, the picture shows its
-    memory; for the layer of `hl.dry_layer`, its messages.
+    memory; for the layer of `hl.dry_layer`, its messages; for the plan of `hl.reshard`, the bytes by sender and
+    receiver.
 
-    timelines  timelines, or a layout and the name of a parameter, a dry run or a layer
+    timelines  timelines, or a layout and the name of a parameter, a dry run, a layer or a plan
     title      the title above the picture; None: no title
     numbers    whether the caption shows length, idle time and activations, and notes show their lengths; False
                hides them if they are the answer to a question
@@ -75,6 +78,8 @@ def draw(
         return memory_over_time(timelines[0], title)
     if timelines and isinstance(timelines[0], Layer):
         return one_layer(timelines[0], title)
+    if timelines and isinstance(timelines[0], Passage):
+        return passage_matrix(timelines[0], title)
     picture = boxes(*timelines, notes=notes, numbers=numbers, columns=columns, titles=titles)
     traces = [*(_keys(picture) if len(picture) > MANY else _bars(picture)), *_strokes(picture)]
     return Figure.of(traces, _layout(picture, title), page(picture, title=title), picture.summary)

@@ -101,7 +101,7 @@ class Writing:
             self.thread.join()
         if self.error:
             raise self.error
-        entries = _gathered(self.comm, self.entry)
+        entries = gathered(self.comm, self.entry)
         if self.comm.rank == 0:
             files = {name: file for each in entries for name, file in each.items()}
             index.write(self.folder, self.layout, files, self.notes)
@@ -120,11 +120,11 @@ def refuse_unshared(comm, folder: Path):
 
     raises  ValueError with the ranks that do not see the first rank's file
     """
-    (name, *_) = _gathered(comm, f".seen-by-all-{time.time_ns()}")
+    (name, *_) = gathered(comm, f".seen-by-all-{time.time_ns()}")
     if comm.rank == 0:
         (folder / name).touch()
     comm.barrier()
-    blind = [rank for rank, sees in enumerate(_gathered(comm, (folder / name).exists())) if not sees]
+    blind = [rank for rank, sees in enumerate(gathered(comm, (folder / name).exists())) if not sees]
     if comm.rank == 0:
         (folder / name).unlink()
     if blind:
@@ -218,7 +218,7 @@ def _share(layout, rank, name, kind, tensor):
     return tensor.detach().contiguous()
 
 
-def _gathered(comm, value) -> list:
+def gathered(comm, value) -> list:
     """The values of all ranks, in rank order; sent as JSON, since objects would have to be unpickled."""
     text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=comm.device)
     lengths = comm.all_gather(torch.tensor([len(text)], device=comm.device)).tolist()

@@ -46,23 +46,27 @@ class Door:
         timeout: timedelta | None = None,
         on_event=None,
     ):
-        self.mesh, self.rank, self.size, self.purpose = mesh, rank, mesh.size, ""
+        self.rank, self.size, self.purpose = rank, mesh.size, ""
         self._placed = placed or placement(mesh.size, gpus=0)
-        self.coordinates = mesh.coordinates(rank)
         self.ledger = Ledger(mesh)
         self.on_event = on_event
-        self._timeout, self._groups = timeout, {}
+        self._timeout = timeout
         self._handles = {tuple(range(self.size)): dist.group.WORLD}  # by the ranks that meet
-        every = tuple(self.mesh.axes)
-        self._open([(), *((axis,) for axis in every), every, *groups])
+        self._take_places(mesh, groups)
         # NCCL's messages between two ranks wait for each other unless each direction has a separate group.
         two = self._on_streams and self.size > 1  # a mesh of one rank may be opened by that rank alone
         on_device = {"backend": of_device(self._placed), "timeout": timeout} if two else {}
         self._lanes = [self.net.new_group(**on_device) for _ in "↓↑"] if two else [None, None]
-        self._pairs = [Group(self._path(peer), (rank, peer), None) for peer in range(mesh.size)]
         self._connections, self._greeted = Connections(rank), set()
         self._streaming = deque()  # messages that are work for the device
         self._turn = threading.Lock()  # receivers post from separate threads: see `runtime.message_driven`
+
+    def _take_places(self, mesh: Mesh, groups):
+        """Be at this rank's coordinates of a mesh, with the groups of its axes, and these sets of axes."""
+        self.mesh, self.coordinates, self._groups = mesh, mesh.coordinates(self.rank), {}
+        every = tuple(mesh.axes)
+        self._open([(), *((axis,) for axis in every), every, *groups])
+        self._pairs = [Group(self._path(peer), (self.rank, peer), None) for peer in range(mesh.size)]
 
     def __repr__(self):
         return f"{type(self).__name__}(rank {self.rank} of {self.mesh})"
@@ -152,6 +156,14 @@ class Door:
         """
         door = copy.copy(self)
         door.purpose = purpose
+        return door
+
+    def on(self, mesh: Mesh) -> Self:
+        """A communicator of the same ranks on another mesh of as many. Groups of the same ranks stay open, and the
+        ledger goes on. All ranks call it together.
+        """
+        door = copy.copy(self)
+        door._take_places(mesh, ())
         return door
 
     def _came(self, row, deliver):
