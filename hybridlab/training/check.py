@@ -19,6 +19,8 @@ import torch
 
 from hybridlab.core.afford import DAY
 from hybridlab.core.operations import RECEIVES
+from hybridlab.modes.data_parallel import LOCAL
+from hybridlab.modes.local_steps import rounds_of
 from hybridlab.predict.bytes.transfer import by_axis
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, loop
@@ -30,6 +32,7 @@ from hybridlab.training.models.trees import flat
 from hybridlab.training.out_of_core import copied
 from hybridlab.training.reference import alone_on_rank, owner_on_rank
 from hybridlab.training.replay import replayed_on_rank
+from hybridlab.training.replay_copies import copies_on_rank
 from hybridlab.training.report import Report
 from hybridlab.world.processes.launch import foresee, ranks
 
@@ -60,9 +63,8 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
         raise ValueError(said)
     with ranks(job.mesh) as pool:
         parts = pool.run(_on_rank, job, sabotage)
-    alone = _reference(job)
+    reference, alone = _reference(job)
     losses, untouched = tuple(parts[0]["losses"]), _untouched(alone["touched"], job)
-    reference = "one device" if job.flushes else "a replay of its weight versions on one device"
     gaps, adam, hidden = _compared(parts, alone, job)
     return Report(
         _describe(job),
@@ -88,11 +90,16 @@ def _refused(job: Job) -> str:
         return pool.run(owner_on_rank, job)[0]
 
 
-def _reference(job: Job) -> dict:
-    """The results of a job on one device."""
+def _reference(job: Job) -> tuple[str, dict]:
+    """(the origin of the results, in words; the results of a job on one device)."""
+    words, train = "one device", alone_on_rank
+    if not job.flushes:
+        words, train = "a replay of its weight versions on one device", replayed_on_rank
+    elif job["sums"] == LOCAL:
+        words, train = "a replay of its copies on one device", copies_on_rank
     with ranks(1) as pool:
-        (alone,) = pool.run(alone_on_rank if job.flushes else replayed_on_rank, job)
-    return alone
+        (alone,) = pool.run(train, job)
+    return words, alone
 
 
 def _blind(job: Job) -> tuple[str, ...]:
@@ -106,6 +113,8 @@ def _blind(job: Job) -> tuple[str, ...]:
     told = ("which rank reads which rows: all rows of these batches are alike",) * alike
     if mixes_by_design(job.whole) and strange(job.whole):
         told += ("the whole batch at once: layers count, or give places, among the rows of one microbatch",)
+    if job["sums"] == LOCAL and not any(rounds_of(job).used(step) for step in range(job.steps - 1)):
+        told += (f"the outer step: no step follows one, of these {job.steps}",)
     return told
 
 
@@ -143,7 +152,7 @@ def sent(rows) -> Counter:
 def _compared(parts, alone, job) -> tuple[Gaps, dict[str, float], dict[str, float]]:
     """(all gaps; {"weight <name>" after Adam: the largest difference over its bound}; the weights without proof)."""
     gaps, noise = Gaps(tolerance_of(job)), alone["noise"]
-    numbers = {"losses": "loss"} | ({"norm": "norm"} if job.flushes else {})
+    numbers = {"losses": "loss"} | ({"norm": "norm"} if "norm" in alone else {})
     for kind, name in numbers.items():
         its, *each = (torch.tensor(one[kind], dtype=torch.float64) for one in (alone, *parts))
         off = worst(difference(mine, its) for mine in each)
@@ -156,11 +165,15 @@ def _compared(parts, alone, job) -> tuple[Gaps, dict[str, float], dict[str, floa
 
 
 def _held(kind, name, parts, reference, job):
-    """(a rank's part of a parameter, the same elements of the reference), for every rank that holds some."""
+    """(a rank's part of a parameter, the same elements of the reference), for every rank that holds some.
+
+    If copies step alone, the first dim of the reference is the copy.
+    """
     for rank, part in enumerate(parts):
         if name in part[kind]:
             whole = job.layout[name].owners == 1
-            box = reference[job.layout.box(name, rank)]
+            copy = (job.mesh.place(rank, "dp"),) * (job["sums"] == LOCAL)
+            box = reference[(*copy, *job.layout.box(name, rank))]
             yield part[kind][name], box if whole else box.flatten()[job.layout.share(name, rank)]
 
 
@@ -219,6 +232,7 @@ def _bytes(job: Job, parts) -> tuple[dict, dict]:
         counted.update(part["bytes"])
     for mode in job.modes:
         formula.update({(mode.purpose, *key): job.steps * size for key, size in by_axis(mode.transfers(job)).items()})
+        formula.update({(mode.purpose, *key): size for key, size in by_axis(mode.seldom(job)).items()})
     order = {mode.purpose: number for number, mode in enumerate(job.modes)}  # rows without a mode come last
     every = sorted(counted | formula, key=lambda key: (order.get(key[0], len(order)), key))
     axes = {key: (counted[key], formula[key]) for key in every}

@@ -302,8 +302,10 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        """The number of loss terms of one update (for text, tokens): of the batch or of an asynchronous window."""
-        return (self.schedule.window or self.microbatches) * self.rows * self.model.terms
+        """The number of loss terms of one update (for text, tokens): of the batch, of the part of it that a copy has
+        which steps alone, or of an asynchronous window."""
+        every = (self.schedule.window or self.microbatches) * self.rows * self.model.terms
+        return every // self.keeper.alone(self)
 
     def updates(self, stage: int) -> int:
         """The number of updates of a stage in one step: one, or more with an asynchronous schedule."""
