@@ -42,8 +42,8 @@ class DataParallel(Mode):
     options = {
         "sums": Option(
             None,
-            "when gradients are all-reduced; None: after the backward, or in buckets with zero; local: never, copies step "
-            "alone and exchange their moves",
+            "when gradients are all-reduced; None: after the backward, or in buckets with zero; local: never, copies "
+            "step alone and seldom exchange their moves",
             str,
             (*FORMS, LOCAL),
         ),
@@ -56,6 +56,7 @@ class DataParallel(Mode):
         "offload": Option(False, "keep the optimizer and its state in host memory"),
     }
     factors = {"sums": FORMS}
+    besides = 0  # numbers that it keeps for each weight, in addition to the optimizer's
 
     def takes_part(self, mesh, chosen):
         return not chosen["zero"] and chosen["sums"] != LOCAL
@@ -79,6 +80,10 @@ class DataParallel(Mode):
     def alone(self, job) -> int:
         """The number of copies that update their own weights: one, the model, unless copies step alone."""
         return 1
+
+    def busiest(self, job) -> int:
+        """The first step that sends as much as any."""
+        return 0
 
     def one_model(self, job, rank: int) -> tuple[int, ...] | None:
         """The ranks that hold one model together with a rank; None: all."""

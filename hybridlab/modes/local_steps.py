@@ -45,7 +45,7 @@ class LocalSteps(DataParallel):
         ),
         "mix": Option(
             0.0,
-            "with sums=local: part of its own weights that a copy keeps at an exchange",
+            "with sums=local: part of its weights that a copy keeps at an exchange",
             float,
             least=0,
             beside=WITH,
@@ -56,6 +56,7 @@ class LocalSteps(DataParallel):
         ),
     }
     factors = {}
+    besides = 2  # the weight after the last outer step, and its momentum
 
     def takes_part(self, mesh, chosen):
         return chosen["sums"] == LOCAL
@@ -102,6 +103,9 @@ class LocalSteps(DataParallel):
 
     def alone(self, job) -> int:
         return job.mesh["dp"]
+
+    def busiest(self, job):
+        return job["sync_every"] - 1
 
     def one_model(self, job, rank):
         return job.mesh.group(rank, tuple(axis for axis in job.mesh.axes if axis != "dp"))

@@ -63,7 +63,7 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
         raise ValueError(said)
     with ranks(job.mesh) as pool:
         parts = pool.run(_on_rank, job, sabotage)
-    reference, alone = _reference(job)
+    alone = _reference(job)
     losses, untouched = tuple(parts[0]["losses"]), _untouched(alone["touched"], job)
     gaps, adam, hidden = _compared(parts, alone, job)
     return Report(
@@ -72,7 +72,7 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
         *_bytes(job, parts),
         gaps.tolerance,
         losses,
-        reference,
+        _origin(job)[0],
         adam,
         gaps.allowed,
         gaps.unproved | hidden,
@@ -90,16 +90,20 @@ def _refused(job: Job) -> str:
         return pool.run(owner_on_rank, job)[0]
 
 
-def _reference(job: Job) -> tuple[str, dict]:
-    """(the origin of the results, in words; the results of a job on one device)."""
-    words, train = "one device", alone_on_rank
-    if not job.flushes:
-        words, train = "a replay of its weight versions on one device", replayed_on_rank
-    elif job["sums"] == LOCAL:
-        words, train = "a replay of its copies on one device", copies_on_rank
+def _reference(job: Job) -> dict:
+    """The results of a job on one device."""
     with ranks(1) as pool:
-        (alone,) = pool.run(train, job)
-    return words, alone
+        (alone,) = pool.run(_origin(job)[1], job)
+    return alone
+
+
+def _origin(job: Job) -> tuple[str, Callable]:
+    """(the reference in words, the function that computes it)."""
+    if not job.flushes:
+        return "a replay of its weight versions on one device", replayed_on_rank
+    if job["sums"] == LOCAL:
+        return "a replay of its copies on one device", copies_on_rank
+    return "one device", alone_on_rank
 
 
 def _blind(job: Job) -> tuple[str, ...]:

@@ -293,7 +293,8 @@ class Job:
     def widths(self) -> Widths:
         """Bytes of one number, by its use."""
         sizes = (getattr(torch, name).itemsize for name in (self.dtype, self["sum_dtype"], self["master_dtype"]))
-        return Widths(*sizes, states=optimizers.STATES[self.optimizer])
+        more = self.keeper.besides
+        return Widths(*sizes, states=optimizers.STATES[self.optimizer] + more, matrix=1 + more)
 
     @property
     def microbatches(self) -> int:

@@ -1,4 +1,4 @@
-"""The weights of a rank whose copies step alone: seldom, the mean of the copies' moves is the gradient of an outer step.
+"""The weights of a rank whose copies step alone: the mean of the copies' moves is the gradient of an outer step.
 
 Each copy keeps the weights of the last outer step (`anchors`). The move of a copy is the difference, old minus new, so
 that it points like a gradient. The outer step is SGD with Nesterov momentum, as torch writes it: v ← μv + Δ, then

@@ -77,7 +77,8 @@ def link_needed(
     delay       τ, the number of steps that may hide an exchange; None: as long as possible, H/P
     width       g, bytes of a number on the wire
 
-    As long as possible, it is the average, 2Ψg(d-1)/(d·H·seconds); with a shorter delay it is the peak, which P divides.
+    As long as possible, it is the average, 2Ψg(d-1)/(d·H·seconds); with a shorter delay it is the peak, and P divides
+    it.
 
     >>> link_needed(1e9, copies=2, every=100, seconds=1.0), link_needed(1e9, copies=2, every=100, seconds=1.0, delay=5)
     (40000000.0, 800000000.0)
