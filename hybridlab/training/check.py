@@ -163,21 +163,22 @@ def _compared(parts, alone, job) -> tuple[Gaps, dict[str, float], dict[str, floa
         gaps.add(name, off, largest(its), noise[kind], largest(its))
     if job.flushes:  # otherwise every update has a separate gradient
         _add(gaps, "gradient", parts, alone, job, "gradient")
-    _add_buffers(gaps, parts, alone)
+    _add_buffers(gaps, parts, alone, job)
     _add(gaps, "weight", parts, alone, job, "moves")
     return gaps, *_adam_shares(parts, alone, job)
 
 
-def _held(kind, name, parts, reference, job):
-    """(a rank's part of a parameter, the same elements of the reference), for every rank that holds some.
+def _copy(rank: int, job: Job) -> tuple[int, ...]:
+    """The index of a rank's copy in a tensor of the reference: if copies step alone, they are its first dim."""
+    return (job.mesh.place(rank, "dp"),) if job["sums"] == LOCAL else ()
 
-    If copies step alone, the first dim of the reference is the copy.
-    """
+
+def _held(kind, name, parts, reference, job):
+    """(a rank's part of a parameter, the same elements of the reference), for every rank that holds some."""
     for rank, part in enumerate(parts):
         if name in part[kind]:
             whole = job.layout[name].owners == 1
-            copy = (job.mesh.place(rank, "dp"),) * (job["sums"] == LOCAL)
-            box = reference[(*copy, *job.layout.box(name, rank))]
+            box = reference[(*_copy(rank, job), *job.layout.box(name, rank))]
             yield part[kind][name], box if whole else box.flatten()[job.layout.share(name, rank)]
 
 
@@ -197,10 +198,11 @@ def _pulled(name, alone) -> bool:
     return its is not None and largest(its) > FACTOR * alone["noise"]["gradient"][name]
 
 
-def _add_buffers(gaps: Gaps, parts, alone):
+def _add_buffers(gaps: Gaps, parts, alone, job):
     """Add a gap for every buffer of layers, which every rank with these layers has in full."""
     for name, its in alone["buffer"].items():
-        off = worst(difference(part["buffer"][name], its) for part in parts if name in part["buffer"])
+        holders = (rank for rank, part in enumerate(parts) if name in part["buffer"])
+        off = worst(difference(parts[rank]["buffer"][name], its[_copy(rank, job)]) for rank in holders)
         gaps.add(f"buffer {name}", off, largest(its), alone["noise"]["buffer"][name], largest(its))
 
 

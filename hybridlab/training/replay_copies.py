@@ -56,9 +56,9 @@ class Copies:
                     device.named[name].copy_(device.masters[name])
 
     def ended(self) -> dict:
-        """The results of training, each weight with the copies as its first dim."""
-        weights = self._stacked([device.masters for device in self.devices])
-        return ended(self.devices[0].module, weights, self._stacked([device.moves() for device in self.devices]))
+        """The results of training, each tensor with the copies as its first dim."""
+        each = [ended(one.module, one.masters, one.moves()) for one in self.devices]
+        return {kind: self._stacked([one[kind] for one in each]) for kind in each[0]}
 
     @staticmethod
     def _stacked(tables: list[dict]) -> dict:
@@ -68,7 +68,7 @@ class Copies:
 def copies_on_rank(comm, job: Job) -> dict:
     """The replay, in the form of `reference.alone_on_rank`, without a norm and a bound of Adam.
 
-    The copies are the first dim of each gradient, weight and move; "loss" is their mean.
+    The copies are the first dim of each tensor, and a loss is their mean.
     """
     one, *shadows = every = [Copies(job, moved) for moved in range(1 + shadows_of(job))]
     losses, touched, home, noise = [], {}, {}, {"losses": 0.0}

@@ -95,18 +95,20 @@ class Saving:
 
 def stored_layout(job) -> Layout:
     """The layout of a checkpoint: parameters and buffers, such as averages, which every holder has in full."""
-    kept, homes, params = [], placing.homes_of_buffers(job), job.layout.params
-    if (copies := job.keeper.alone(job)) > 1:
-        of_a_copy = lambda copy, param: {
-            "name": of_copy(copy, param.name),
-            "at": param.at | {"dp": (copy,)},
-            "pack": param.pack + copy * len(job.records),
-        }
-        params = tuple(replace(param, **of_a_copy(copy, param)) for copy in range(copies) for param in params)
+    kept, homes = [], placing.homes_of_buffers(job)
     for name, buffer in buffers_of(job.whole).items():
         at = {"pp": placing.seats_of(job, homes[name])}
-        kept.append(Param(name, tuple(buffer.shape), at=at, pack=len(job.records) * copies + len(kept)))
-    return replace(job.layout, params=(*params, *kept))
+        kept.append(Param(name, tuple(buffer.shape), at=at, pack=len(job.records) + len(kept)))
+    params = (*job.layout.params, *kept)
+    if (copies := job.keeper.alone(job)) > 1:
+        params = tuple(_of_copy(copy, param, len(params)) for copy in range(copies) for param in params)
+    return replace(job.layout, params=params)
+
+
+def _of_copy(copy: int, param: Param, packs: int) -> Param:
+    """The record of a parameter, or of a buffer, of a copy that steps alone; `packs` is the number of packs in a copy."""
+    at = param.at | {"dp": (copy,)}
+    return replace(param, name=of_copy(copy, param.name), at=at, pack=param.pack + copy * packs)
 
 
 def resumed(trainer, saving: Saving) -> int:
@@ -203,8 +205,8 @@ class Saver:
 
 def pieces(trainer) -> checkpoint.Pieces:
     """For every parameter, this rank's flat shard and the optimizer's state of this shard; also its layers' buffers."""
-    kept = {name: {"value": buffer.flatten()} for name, buffer in trainer.buffers.items()}
     shares, copy = trainer.parameters, _copy(trainer)
+    kept = {of_copy(copy, name): {"value": buffer.flatten()} for name, buffer in trainer.buffers.items()}
     for name, (updated, states) in trainer.optimized().items():
         state = {kind: x for kind, x in states.get(updated, {}).items() if torch.is_tensor(x)}
         state |= trainer.weights.states(name) if trainer.job.flushes else {}
@@ -225,7 +227,7 @@ def _restore(trainer, found: checkpoint.Pieces):
         if kinds:
             states[updated] = kinds
     for name, buffer in trainer.buffers.items():
-        buffer.copy_(found[name]["value"].view_as(buffer))
+        buffer.copy_(found[of_copy(copy, name)]["value"].view_as(buffer))
     if trainer.job.flushes:
         trainer.weights.publish()
 
