@@ -4,6 +4,7 @@ to experts, parallel matmuls.
 
 from hybridlab.modes.data_parallel import Replicated
 from hybridlab.modes.parts import dispatch, token_order
+from hybridlab.modes.parts.apart import Apart
 from hybridlab.modes.parts.ring_attention import Ring
 from hybridlab.modes.parts.vocabulary_parallel import _CrossEntropy as CrossEntropy
 from hybridlab.modes.products import matmul
@@ -13,6 +14,7 @@ from hybridlab.modes.tensor_parallel import RowParallel
 from hybridlab.modes.zero import Sharded
 
 __all__ = [
+    "Apart",
     "CrossEntropy",
     "GridChain",
     "Product",

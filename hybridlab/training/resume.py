@@ -106,7 +106,7 @@ def stored_layout(job) -> Layout:
 
 
 def _of_copy(copy: int, param: Param, packs: int) -> Param:
-    """The record of a parameter, or of a buffer, of a copy that steps alone; `packs` is the number of packs in a copy."""
+    """The record of a parameter, or of a buffer, of a copy that steps alone, which has this number of packs."""
     at = param.at | {"dp": (copy,)}
     return replace(param, name=of_copy(copy, param.name), at=at, pack=param.pack + copy * packs)
 
