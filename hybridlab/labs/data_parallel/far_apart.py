@@ -54,8 +54,10 @@ def play(comm, answer, case):
     first = len(comm.ledger)
     for number in range(ROUNDS):
         now = old + torch.tensor(moved(comm.rank, number))
-        old, speed = answer(comm, old.clone(), now, speed.clone(), case.rate, case.momentum)
-        old, speed = (torch.as_tensor(x, dtype=torch.float64) for x in (old, speed))
+        pair = answer(comm, old.clone(), now, speed.clone(), case.rate, case.momentum)
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            return [], []
+        old, speed = (torch.as_tensor(x, dtype=torch.float64) for x in pair)
         told.append((old.tolist(), speed.tolist()))
     rows = comm.ledger.rows()[first:]
     return told, [row["bytes"] // 8 for row in rows if row["op"] == "all_reduce"]

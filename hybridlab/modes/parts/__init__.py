@@ -1,6 +1,7 @@
 """Parts of modes: modules that a mode adds to a model, and functions that it calls.
 
-Data parallelism: `replicated` (a rank's weights, and the reduction of their gradients), which ZeRO extends. Tensor
+Data parallelism: `replicated` (a rank's weights, and the reduction of their gradients), which ZeRO extends, and `apart`
+(of copies that step alone). Tensor
 parallelism: `plain_layers` (the layers that may be cut, also along x), `tp_boundaries` (the places of f and g),
 `sequence_parallel`, `overlapped` (in pieces), `vocabulary_parallel`, `cut_experts`, and `scatter_gather` (each rank
 sends its part to the next stage). Expert parallelism: `dispatch` (how tokens travel) and `token_order` (in which
