@@ -107,7 +107,7 @@ class Apart(Replicated):
 
     @torch.no_grad()
     def _take_step(self, mean: dict[str, torch.Tensor]):
-        """The outer step of some weights, mixed with what the copy has done since its exchange began."""
+        """The outer step of some weights, mixed with the copy's own weights."""
         rate, momentum, mix = self.outer.rate, self.outer.momentum, self.outer.mix
         for name, move in mean.items():
             anchor, share = self.anchors[name], self.shares[name]

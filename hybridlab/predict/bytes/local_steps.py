@@ -9,6 +9,7 @@ Source: Douillard et al. 2023, arXiv:2311.08105 (DiLoCo), and 2025, arXiv:2501.1
 
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.predict.bytes.collectives import cost
 
 
@@ -41,7 +42,7 @@ class Rounds(NamedTuple):
 
     def number(self, fragment: int, steps: int) -> int:
         """How often the all-reduce of a fragment begins in this number of steps."""
-        return sum(fragment in self.begun(step) for step in range(steps))
+        return added(fragment in self.begun(step) for step in range(steps))
 
 
 def sent_per_step(parameters: float, copies: int, every: int, width: int = 4) -> float:
