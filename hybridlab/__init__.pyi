@@ -156,10 +156,16 @@ def run(
     stash: bool = True,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
     sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     offload: bool = False,
+    sync_every: int = 2,
+    fragments: int = 1,
+    sync_delay: int = 0,
+    mix: float = 0.0,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     zero: int = 0,
     owners: int | None = None,
     attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
@@ -190,67 +196,74 @@ def run(
     live      also report the end of each compute action: step, index in the rank's lowered program, begin and end (ns
               on the clock of this machine)
 
-    mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
-    slices         token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
-    slicing        with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
-                   shorter
-    cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
-                   numbers or ranges
-    ahead          number of receives posted in advance
-    active         with zero=3: stages whose gathered weights a rank holds at the same time
-    driven         message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
-    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
-                   'FILE.py:name'; None: the transformer of `shape`
-    loss           loss(output, target), the sum over a microbatch; for your own module
-    weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT, a
-                   text file
-    shape          sizes of the transformer to train when no model is given
-    skips          skip connections, {layer: earlier layer whose output it also takes}
-    takes          branches and joins, {layer: earlier layers whose outputs it takes}
-    dims           names of the dimensions of parameters, {parameter: 'F D'}
-    sizes          lengths of joined dimensions, {letter: length}
-    terms          loss terms in one row (default 1)
-    enters         names of the dimensions of inputs (default 'B'); for images 'B C Y X'
-    targets        names of the dimensions of targets (default 'B')
-    steps          optimizer steps
-    rows           rows in one microbatch, if no batch is given
-    accumulate     runs of the schedule for one optimizer step (gradient accumulation)
-    optimizer      the optimizer
-    rate           the learning rate, or a function of the step that returns it
-    warmup         steps in which the learning rate grows linearly to its full size
-    anneal         the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
-    betas          decay rates of AdamW's two running averages
-    decay          weight decay; not applied to norms and biases
-    clip           gradient clipping: the largest global gradient norm
-    stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
-    seed           random seed of the initial weights, dropout and batches
-    dtype          data type of the computation
-    sums           when gradients are all-reduced; None: after the backward, or in buckets with zero
-    sum_dtype      data type of gradient reductions; None: dtype, or float32 if that is bfloat16
-    master_dtype   data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
-    offload        keep the optimizer and its state in host memory
-    zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
-    owners         with zero: number of ranks in each sharding group; None: all replicas
-    attend         with cp: how keys and values reach the queries
-    ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
-                   these groups; if not given, usp takes 2
-    zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
-                   attention
-    zigzag_over    with zigzag: distribute the parts of each packed document, or of the full row
-    dispatch       with ep: how tokens are sent to their experts
-    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
-    sequence       with tp: shard norms and residuals along the sequence
-    overlap        with sequence: send in pieces, each during the matmul of another piece
-    scatter        with tp: send only a shard of each activation between stages
-    recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
-                   size
-    make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
-                   'gram' matrices
+    mesh            ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    batch           rows (sequences or images) in the global batch; None: `rows` per microbatch
+    slices          token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
+    slicing         with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
+                    shorter
+    cut             how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
+                    numbers or ranges
+    ahead           number of receives posted in advance
+    active          with zero=3: stages whose gathered weights a rank holds at the same time
+    driven          message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
+    model           your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                    'FILE.py:name'; None: the transformer of `shape`
+    loss            loss(output, target), the sum over a microbatch; for your own module
+    weights         initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data            data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT,
+                    a text file
+    shape           sizes of the transformer to train when no model is given
+    skips           skip connections, {layer: earlier layer whose output it also takes}
+    takes           branches and joins, {layer: earlier layers whose outputs it takes}
+    dims            names of the dimensions of parameters, {parameter: 'F D'}
+    sizes           lengths of joined dimensions, {letter: length}
+    terms           loss terms in one row (default 1)
+    enters          names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets         names of the dimensions of targets (default 'B')
+    steps           optimizer steps
+    rows            rows in one microbatch, if no batch is given
+    accumulate      runs of the schedule for one optimizer step (gradient accumulation)
+    optimizer       the optimizer
+    rate            the learning rate, or a function of the step that returns it
+    warmup          steps in which the learning rate grows linearly to its full size
+    anneal          the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas           decay rates of AdamW's two running averages
+    decay           weight decay; not applied to norms and biases
+    clip            gradient clipping: the largest global gradient norm
+    stash           weight stashing; False: an asynchronous schedule keeps only one version of its weights
+    seed            random seed of the initial weights, dropout and batches
+    dtype           data type of the computation
+    sums            when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                    never, copies step alone and seldom exchange their moves
+    sum_dtype       data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype    data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload         keep the optimizer and its state in host memory
+    sync_every      with sums=local: steps between two exchanges of a weight
+    fragments       with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay      with sums=local: steps after which an exchange is used, so that they hide it
+    mix             with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate      with sums=local: learning rate of the outer step
+    outer_momentum  with sums=local: Nesterov momentum of the outer step
+    zero            ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
+    owners          with zero: number of ranks in each sharding group; None: all replicas
+    attend          with cp: how keys and values reach the queries
+    ulysses         with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                    these groups; if not given, usp takes 2
+    zigzag          with cp: each rank has one part from the front and one from the back, which balances causal
+                    attention
+    zigzag_over     with zigzag: distribute the parts of each packed document, or of the full row
+    dispatch        with ep: how tokens are sent to their experts
+    fold            with tp or cp: distribute whole experts over these ranks too, as over ep
+    sequence        with tp: shard norms and residuals along the sequence
+    overlap         with sequence: send in pieces, each during the matmul of another piece
+    scatter         with tp: send only a shard of each activation between stages
+    recompute       what to recompute in each layer during the backward
+    device_memory   memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                    size
+    make_room       with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time       with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon            with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                    'gram' matrices
 
     Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (measured,
     after one that is not), ahead and driven; the others are for a model.
@@ -304,10 +317,16 @@ def check(
     stash: bool = True,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'float64',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
     sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     offload: bool = False,
+    sync_every: int = 2,
+    fragments: int = 1,
+    sync_delay: int = 0,
+    mix: float = 0.0,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     zero: int = 0,
     owners: int | None = None,
     attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
@@ -330,71 +349,78 @@ def check(
     The check compares the loss, every gradient, their norm, the weights and the buffers. A mode must account for
     every byte sent.
 
-    mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    schedule       a name from hl.schedules(), or your own schedule
-    microbatches   microbatches of one pipeline in one run of the schedule
-    batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
-    chunks         stages on each rank, for schedules with this option
-    copies         ranks of each stage, such as (3, 1); only for pipedream
-    slices         token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
-    slicing        with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
-                   shorter
-    cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
-                   numbers or ranges
-    ahead          number of receives posted in advance
-    active         with zero=3: stages whose gathered weights a rank holds at the same time
-    driven         message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
-    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
-                   'FILE.py:name'; None: the transformer of `shape`
-    loss           loss(output, target), the sum over a microbatch; for your own module
-    weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT, a
-                   text file
-    shape          sizes of the transformer to train when no model is given
-    skips          skip connections, {layer: earlier layer whose output it also takes}
-    takes          branches and joins, {layer: earlier layers whose outputs it takes}
-    dims           names of the dimensions of parameters, {parameter: 'F D'}
-    sizes          lengths of joined dimensions, {letter: length}
-    terms          loss terms in one row (default 1)
-    enters         names of the dimensions of inputs (default 'B'); for images 'B C Y X'
-    targets        names of the dimensions of targets (default 'B')
-    steps          optimizer steps
-    rows           rows in one microbatch, if no batch is given
-    accumulate     runs of the schedule for one optimizer step (gradient accumulation)
-    optimizer      the optimizer
-    rate           the learning rate, or a function of the step that returns it
-    warmup         steps in which the learning rate grows linearly to its full size
-    anneal         the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
-    betas          decay rates of AdamW's two running averages
-    decay          weight decay; not applied to norms and biases
-    clip           gradient clipping: the largest global gradient norm
-    stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
-    seed           random seed of the initial weights, dropout and batches
-    dtype          data type of the computation
-    sums           when gradients are all-reduced; None: after the backward, or in buckets with zero
-    sum_dtype      data type of gradient reductions; None: dtype, or float32 if that is bfloat16
-    master_dtype   data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
-    offload        keep the optimizer and its state in host memory
-    zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
-    owners         with zero: number of ranks in each sharding group; None: all replicas
-    attend         with cp: how keys and values reach the queries
-    ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
-                   these groups; if not given, usp takes 2
-    zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
-                   attention
-    zigzag_over    with zigzag: distribute the parts of each packed document, or of the full row
-    dispatch       with ep: how tokens are sent to their experts
-    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
-    sequence       with tp: shard norms and residuals along the sequence
-    overlap        with sequence: send in pieces, each during the matmul of another piece
-    scatter        with tp: send only a shard of each activation between stages
-    recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
-                   size
-    make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
-                   'gram' matrices
+    mesh            ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule        a name from hl.schedules(), or your own schedule
+    microbatches    microbatches of one pipeline in one run of the schedule
+    batch           rows (sequences or images) in the global batch; None: `rows` per microbatch
+    chunks          stages on each rank, for schedules with this option
+    copies          ranks of each stage, such as (3, 1); only for pipedream
+    slices          token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
+    slicing         with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
+                    shorter
+    cut             how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
+                    numbers or ranges
+    ahead           number of receives posted in advance
+    active          with zero=3: stages whose gathered weights a rank holds at the same time
+    driven          message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
+    model           your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                    'FILE.py:name'; None: the transformer of `shape`
+    loss            loss(output, target), the sum over a microbatch; for your own module
+    weights         initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data            data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT,
+                    a text file
+    shape           sizes of the transformer to train when no model is given
+    skips           skip connections, {layer: earlier layer whose output it also takes}
+    takes           branches and joins, {layer: earlier layers whose outputs it takes}
+    dims            names of the dimensions of parameters, {parameter: 'F D'}
+    sizes           lengths of joined dimensions, {letter: length}
+    terms           loss terms in one row (default 1)
+    enters          names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets         names of the dimensions of targets (default 'B')
+    steps           optimizer steps
+    rows            rows in one microbatch, if no batch is given
+    accumulate      runs of the schedule for one optimizer step (gradient accumulation)
+    optimizer       the optimizer
+    rate            the learning rate, or a function of the step that returns it
+    warmup          steps in which the learning rate grows linearly to its full size
+    anneal          the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas           decay rates of AdamW's two running averages
+    decay           weight decay; not applied to norms and biases
+    clip            gradient clipping: the largest global gradient norm
+    stash           weight stashing; False: an asynchronous schedule keeps only one version of its weights
+    seed            random seed of the initial weights, dropout and batches
+    dtype           data type of the computation
+    sums            when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                    never, copies step alone and seldom exchange their moves
+    sum_dtype       data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype    data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload         keep the optimizer and its state in host memory
+    sync_every      with sums=local: steps between two exchanges of a weight
+    fragments       with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay      with sums=local: steps after which an exchange is used, so that they hide it
+    mix             with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate      with sums=local: learning rate of the outer step
+    outer_momentum  with sums=local: Nesterov momentum of the outer step
+    zero            ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
+    owners          with zero: number of ranks in each sharding group; None: all replicas
+    attend          with cp: how keys and values reach the queries
+    ulysses         with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                    these groups; if not given, usp takes 2
+    zigzag          with cp: each rank has one part from the front and one from the back, which balances causal
+                    attention
+    zigzag_over     with zigzag: distribute the parts of each packed document, or of the full row
+    dispatch        with ep: how tokens are sent to their experts
+    fold            with tp or cp: distribute whole experts over these ranks too, as over ep
+    sequence        with tp: shard norms and residuals along the sequence
+    overlap         with sequence: send in pieces, each during the matmul of another piece
+    scatter         with tp: send only a shard of each activation between stages
+    recompute       what to recompute in each layer during the backward
+    device_memory   memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                    size
+    make_room       with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time       with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon            with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                    'gram' matrices
     sabotage       a function called on every rank before the first step, to show that the check can fail
 
     raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
@@ -452,10 +478,16 @@ def train(
     stash: bool = True,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
     sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     offload: bool = False,
+    sync_every: int = 2,
+    fragments: int = 1,
+    sync_delay: int = 0,
+    mix: float = 0.0,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     zero: int = 0,
     owners: int | None = None,
     attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
@@ -475,71 +507,78 @@ def train(
 ) -> dict:
     """Train any model, or the reference GPT on real text, over a mesh. Steps and losses are shown during training.
 
-    mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    schedule       a name from hl.schedules(), or your own schedule
-    microbatches   microbatches of one pipeline in one run of the schedule
-    batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
-    chunks         stages on each rank, for schedules with this option
-    copies         ranks of each stage, such as (3, 1); only for pipedream
-    slices         token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
-    slicing        with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
-                   shorter
-    cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
-                   numbers or ranges
-    ahead          number of receives posted in advance
-    active         with zero=3: stages whose gathered weights a rank holds at the same time
-    driven         message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
-    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
-                   'FILE.py:name'; None: the transformer of `shape`
-    loss           loss(output, target), the sum over a microbatch; for your own module
-    weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT, a
-                   text file
-    shape          sizes of the transformer to train when no model is given
-    skips          skip connections, {layer: earlier layer whose output it also takes}
-    takes          branches and joins, {layer: earlier layers whose outputs it takes}
-    dims           names of the dimensions of parameters, {parameter: 'F D'}
-    sizes          lengths of joined dimensions, {letter: length}
-    terms          loss terms in one row (default 1)
-    enters         names of the dimensions of inputs (default 'B'); for images 'B C Y X'
-    targets        names of the dimensions of targets (default 'B')
-    steps          optimizer steps
-    rows           rows in one microbatch, if no batch is given
-    accumulate     runs of the schedule for one optimizer step (gradient accumulation)
-    optimizer      the optimizer
-    rate           the learning rate, or a function of the step that returns it
-    warmup         steps in which the learning rate grows linearly to its full size
-    anneal         the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
-    betas          decay rates of AdamW's two running averages
-    decay          weight decay; not applied to norms and biases
-    clip           gradient clipping: the largest global gradient norm
-    stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
-    seed           random seed of the initial weights, dropout and batches
-    dtype          data type of the computation
-    sums           when gradients are all-reduced; None: after the backward, or in buckets with zero
-    sum_dtype      data type of gradient reductions; None: dtype, or float32 if that is bfloat16
-    master_dtype   data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
-    offload        keep the optimizer and its state in host memory
-    zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
-    owners         with zero: number of ranks in each sharding group; None: all replicas
-    attend         with cp: how keys and values reach the queries
-    ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
-                   these groups; if not given, usp takes 2
-    zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
-                   attention
-    zigzag_over    with zigzag: distribute the parts of each packed document, or of the full row
-    dispatch       with ep: how tokens are sent to their experts
-    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
-    sequence       with tp: shard norms and residuals along the sequence
-    overlap        with sequence: send in pieces, each during the matmul of another piece
-    scatter        with tp: send only a shard of each activation between stages
-    recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
-                   size
-    make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
-                   'gram' matrices
+    mesh            ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule        a name from hl.schedules(), or your own schedule
+    microbatches    microbatches of one pipeline in one run of the schedule
+    batch           rows (sequences or images) in the global batch; None: `rows` per microbatch
+    chunks          stages on each rank, for schedules with this option
+    copies          ranks of each stage, such as (3, 1); only for pipedream
+    slices          token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
+    slicing         with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
+                    shorter
+    cut             how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
+                    numbers or ranges
+    ahead           number of receives posted in advance
+    active          with zero=3: stages whose gathered weights a rank holds at the same time
+    driven          message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
+    model           your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                    'FILE.py:name'; None: the transformer of `shape`
+    loss            loss(output, target), the sum over a microbatch; for your own module
+    weights         initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data            data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT,
+                    a text file
+    shape           sizes of the transformer to train when no model is given
+    skips           skip connections, {layer: earlier layer whose output it also takes}
+    takes           branches and joins, {layer: earlier layers whose outputs it takes}
+    dims            names of the dimensions of parameters, {parameter: 'F D'}
+    sizes           lengths of joined dimensions, {letter: length}
+    terms           loss terms in one row (default 1)
+    enters          names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets         names of the dimensions of targets (default 'B')
+    steps           optimizer steps
+    rows            rows in one microbatch, if no batch is given
+    accumulate      runs of the schedule for one optimizer step (gradient accumulation)
+    optimizer       the optimizer
+    rate            the learning rate, or a function of the step that returns it
+    warmup          steps in which the learning rate grows linearly to its full size
+    anneal          the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas           decay rates of AdamW's two running averages
+    decay           weight decay; not applied to norms and biases
+    clip            gradient clipping: the largest global gradient norm
+    stash           weight stashing; False: an asynchronous schedule keeps only one version of its weights
+    seed            random seed of the initial weights, dropout and batches
+    dtype           data type of the computation
+    sums            when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                    never, copies step alone and seldom exchange their moves
+    sum_dtype       data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype    data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload         keep the optimizer and its state in host memory
+    sync_every      with sums=local: steps between two exchanges of a weight
+    fragments       with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay      with sums=local: steps after which an exchange is used, so that they hide it
+    mix             with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate      with sums=local: learning rate of the outer step
+    outer_momentum  with sums=local: Nesterov momentum of the outer step
+    zero            ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
+    owners          with zero: number of ranks in each sharding group; None: all replicas
+    attend          with cp: how keys and values reach the queries
+    ulysses         with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                    these groups; if not given, usp takes 2
+    zigzag          with cp: each rank has one part from the front and one from the back, which balances causal
+                    attention
+    zigzag_over     with zigzag: distribute the parts of each packed document, or of the full row
+    dispatch        with ep: how tokens are sent to their experts
+    fold            with tp or cp: distribute whole experts over these ranks too, as over ep
+    sequence        with tp: shard norms and residuals along the sequence
+    overlap         with sequence: send in pieces, each during the matmul of another piece
+    scatter         with tp: send only a shard of each activation between stages
+    recompute       what to recompute in each layer during the backward
+    device_memory   memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                    size
+    make_room       with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time       with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon            with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                    'gram' matrices
     checkpoint     a folder: the run is saved there at its end, even if Ctrl-C, SIGTERM, a closed
                    terminal or an exception in on_event ends it
     every          number of steps between saves, 0: only at the end; the two newest checkpoints are kept
@@ -606,10 +645,16 @@ def dry_run(
     stash: bool = True,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'bfloat16',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
     sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     offload: bool = False,
+    sync_every: int = 2,
+    fragments: int = 1,
+    sync_delay: int = 0,
+    mix: float = 0.0,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     zero: int = 0,
     owners: int | None = None,
     attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
@@ -632,71 +677,78 @@ def dry_run(
     It runs the training program on tensors with shapes but without numbers, and without the other ranks. So one rank of
     a job with thousands of ranks takes less than a minute.
 
-    mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    schedule       a name from hl.schedules(), or your own schedule
-    microbatches   microbatches of one pipeline in one run of the schedule
-    batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
-    chunks         stages on each rank, for schedules with this option
-    copies         ranks of each stage, such as (3, 1); only for pipedream
-    slices         token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
-    slicing        with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
-                   shorter
-    cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
-                   numbers or ranges
-    ahead          number of receives posted in advance
-    active         with zero=3: stages whose gathered weights a rank holds at the same time
-    driven         message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
-    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
-                   'FILE.py:name'; None: the transformer of `shape`
-    loss           loss(output, target), the sum over a microbatch; for your own module
-    weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT, a
-                   text file
-    shape          sizes of the transformer to train when no model is given
-    skips          skip connections, {layer: earlier layer whose output it also takes}
-    takes          branches and joins, {layer: earlier layers whose outputs it takes}
-    dims           names of the dimensions of parameters, {parameter: 'F D'}
-    sizes          lengths of joined dimensions, {letter: length}
-    terms          loss terms in one row (default 1)
-    enters         names of the dimensions of inputs (default 'B'); for images 'B C Y X'
-    targets        names of the dimensions of targets (default 'B')
-    steps          optimizer steps
-    rows           rows in one microbatch, if no batch is given
-    accumulate     runs of the schedule for one optimizer step (gradient accumulation)
-    optimizer      the optimizer
-    rate           the learning rate, or a function of the step that returns it
-    warmup         steps in which the learning rate grows linearly to its full size
-    anneal         the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
-    betas          decay rates of AdamW's two running averages
-    decay          weight decay; not applied to norms and biases
-    clip           gradient clipping: the largest global gradient norm
-    stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
-    seed           random seed of the initial weights, dropout and batches
-    dtype          data type of the computation
-    sums           when gradients are all-reduced; None: after the backward, or in buckets with zero
-    sum_dtype      data type of gradient reductions; None: dtype, or float32 if that is bfloat16
-    master_dtype   data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
-    offload        keep the optimizer and its state in host memory
-    zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
-    owners         with zero: number of ranks in each sharding group; None: all replicas
-    attend         with cp: how keys and values reach the queries
-    ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
-                   these groups; if not given, usp takes 2
-    zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
-                   attention
-    zigzag_over    with zigzag: distribute the parts of each packed document, or of the full row
-    dispatch       with ep: how tokens are sent to their experts
-    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
-    sequence       with tp: shard norms and residuals along the sequence
-    overlap        with sequence: send in pieces, each during the matmul of another piece
-    scatter        with tp: send only a shard of each activation between stages
-    recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
-                   size
-    make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
-                   'gram' matrices
+    mesh            ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule        a name from hl.schedules(), or your own schedule
+    microbatches    microbatches of one pipeline in one run of the schedule
+    batch           rows (sequences or images) in the global batch; None: `rows` per microbatch
+    chunks          stages on each rank, for schedules with this option
+    copies          ranks of each stage, such as (3, 1); only for pipedream
+    slices          token slices of each row, or their lengths, such as (12, 9, 7); for seq1f1b and terapipe
+    slicing         with a number of slices: 'equal' lengths (default), or lengths of equal 'cost', later slices
+                    shorter
+    cut             how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
+                    numbers or ranges
+    ahead           number of receives posted in advance
+    active          with zero=3: stages whose gathered weights a rank holds at the same time
+    driven          message-driven: each rank computes a microbatch as soon as it has arrived, in no fixed order
+    model           your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                    'FILE.py:name'; None: the transformer of `shape`
+    loss            loss(output, target), the sum over a microbatch; for your own module
+    weights         initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data            data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT,
+                    a text file
+    shape           sizes of the transformer to train when no model is given
+    skips           skip connections, {layer: earlier layer whose output it also takes}
+    takes           branches and joins, {layer: earlier layers whose outputs it takes}
+    dims            names of the dimensions of parameters, {parameter: 'F D'}
+    sizes           lengths of joined dimensions, {letter: length}
+    terms           loss terms in one row (default 1)
+    enters          names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets         names of the dimensions of targets (default 'B')
+    steps           optimizer steps
+    rows            rows in one microbatch, if no batch is given
+    accumulate      runs of the schedule for one optimizer step (gradient accumulation)
+    optimizer       the optimizer
+    rate            the learning rate, or a function of the step that returns it
+    warmup          steps in which the learning rate grows linearly to its full size
+    anneal          the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas           decay rates of AdamW's two running averages
+    decay           weight decay; not applied to norms and biases
+    clip            gradient clipping: the largest global gradient norm
+    stash           weight stashing; False: an asynchronous schedule keeps only one version of its weights
+    seed            random seed of the initial weights, dropout and batches
+    dtype           data type of the computation
+    sums            when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                    never, copies step alone and seldom exchange their moves
+    sum_dtype       data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype    data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload         keep the optimizer and its state in host memory
+    sync_every      with sums=local: steps between two exchanges of a weight
+    fragments       with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay      with sums=local: steps after which an exchange is used, so that they hide it
+    mix             with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate      with sums=local: learning rate of the outer step
+    outer_momentum  with sums=local: Nesterov momentum of the outer step
+    zero            ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
+    owners          with zero: number of ranks in each sharding group; None: all replicas
+    attend          with cp: how keys and values reach the queries
+    ulysses         with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                    these groups; if not given, usp takes 2
+    zigzag          with cp: each rank has one part from the front and one from the back, which balances causal
+                    attention
+    zigzag_over     with zigzag: distribute the parts of each packed document, or of the full row
+    dispatch        with ep: how tokens are sent to their experts
+    fold            with tp or cp: distribute whole experts over these ranks too, as over ep
+    sequence        with tp: shard norms and residuals along the sequence
+    overlap         with sequence: send in pieces, each during the matmul of another piece
+    scatter         with tp: send only a shard of each activation between stages
+    recompute       what to recompute in each layer during the backward
+    device_memory   memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                    size
+    make_room       with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time       with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon            with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                    'gram' matrices
     rank           the rank to run, of all ranks of the mesh
     machine        a name in the catalog, or a TOML file, to predict times and to compare the memory with its device
     memory         bytes of a device, instead of the machine's
@@ -743,10 +795,16 @@ def dry_layer(
     stash: bool = True,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'bfloat16',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
     sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     offload: bool = False,
+    sync_every: int = 2,
+    fragments: int = 1,
+    sync_delay: int = 0,
+    mix: float = 0.0,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     zero: int = 0,
     owners: int | None = None,
     attend: Literal['gather', 'ring', 'ulysses', 'usp'] = 'gather',
@@ -766,62 +824,69 @@ def dry_layer(
 ) -> Layer:
     """One transformer layer of a job on one rank, and its messages, from the ledger of a dry run.
 
-    mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    microbatches   microbatches of one pipeline in one run of the schedule
-    batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
-    ahead          number of receives posted in advance
-    active         with zero=3: stages whose gathered weights a rank holds at the same time
-    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
-                   'FILE.py:name'; None: the transformer of `shape`
-    loss           loss(output, target), the sum over a microbatch; for your own module
-    weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT, a
-                   text file
-    shape          sizes of the transformer to train when no model is given
-    skips          skip connections, {layer: earlier layer whose output it also takes}
-    takes          branches and joins, {layer: earlier layers whose outputs it takes}
-    dims           names of the dimensions of parameters, {parameter: 'F D'}
-    sizes          lengths of joined dimensions, {letter: length}
-    terms          loss terms in one row (default 1)
-    enters         names of the dimensions of inputs (default 'B'); for images 'B C Y X'
-    targets        names of the dimensions of targets (default 'B')
-    steps          optimizer steps
-    rows           rows in one microbatch, if no batch is given
-    accumulate     runs of the schedule for one optimizer step (gradient accumulation)
-    optimizer      the optimizer
-    rate           the learning rate, or a function of the step that returns it
-    warmup         steps in which the learning rate grows linearly to its full size
-    anneal         the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
-    betas          decay rates of AdamW's two running averages
-    decay          weight decay; not applied to norms and biases
-    clip           gradient clipping: the largest global gradient norm
-    stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
-    seed           random seed of the initial weights, dropout and batches
-    dtype          data type of the computation
-    sums           when gradients are all-reduced; None: after the backward, or in buckets with zero
-    sum_dtype      data type of gradient reductions; None: dtype, or float32 if that is bfloat16
-    master_dtype   data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
-    offload        keep the optimizer and its state in host memory
-    zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
-    owners         with zero: number of ranks in each sharding group; None: all replicas
-    attend         with cp: how keys and values reach the queries
-    ulysses        with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
-                   these groups; if not given, usp takes 2
-    zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
-                   attention
-    zigzag_over    with zigzag: distribute the parts of each packed document, or of the full row
-    dispatch       with ep: how tokens are sent to their experts
-    fold           with tp or cp: distribute whole experts over these ranks too, as over ep
-    sequence       with tp: shard norms and residuals along the sequence
-    overlap        with sequence: send in pieces, each during the matmul of another piece
-    scatter        with tp: send only a shard of each activation between stages
-    recompute      what to recompute in each layer during the backward
-    device_memory  memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
-                   size
-    make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon           with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
-                   'gram' matrices
+    mesh            ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    microbatches    microbatches of one pipeline in one run of the schedule
+    batch           rows (sequences or images) in the global batch; None: `rows` per microbatch
+    ahead           number of receives posted in advance
+    active          with zero=3: stages whose gathered weights a rank holds at the same time
+    model           your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                    'FILE.py:name'; None: the transformer of `shape`
+    loss            loss(output, target), the sum over a microbatch; for your own module
+    weights         initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data            data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT,
+                    a text file
+    shape           sizes of the transformer to train when no model is given
+    skips           skip connections, {layer: earlier layer whose output it also takes}
+    takes           branches and joins, {layer: earlier layers whose outputs it takes}
+    dims            names of the dimensions of parameters, {parameter: 'F D'}
+    sizes           lengths of joined dimensions, {letter: length}
+    terms           loss terms in one row (default 1)
+    enters          names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets         names of the dimensions of targets (default 'B')
+    steps           optimizer steps
+    rows            rows in one microbatch, if no batch is given
+    accumulate      runs of the schedule for one optimizer step (gradient accumulation)
+    optimizer       the optimizer
+    rate            the learning rate, or a function of the step that returns it
+    warmup          steps in which the learning rate grows linearly to its full size
+    anneal          the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas           decay rates of AdamW's two running averages
+    decay           weight decay; not applied to norms and biases
+    clip            gradient clipping: the largest global gradient norm
+    stash           weight stashing; False: an asynchronous schedule keeps only one version of its weights
+    seed            random seed of the initial weights, dropout and batches
+    dtype           data type of the computation
+    sums            when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                    never, copies step alone and seldom exchange their moves
+    sum_dtype       data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype    data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload         keep the optimizer and its state in host memory
+    sync_every      with sums=local: steps between two exchanges of a weight
+    fragments       with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay      with sums=local: steps after which an exchange is used, so that they hide it
+    mix             with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate      with sums=local: learning rate of the outer step
+    outer_momentum  with sums=local: Nesterov momentum of the outer step
+    zero            ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
+    owners          with zero: number of ranks in each sharding group; None: all replicas
+    attend          with cp: how keys and values reach the queries
+    ulysses         with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                    these groups; if not given, usp takes 2
+    zigzag          with cp: each rank has one part from the front and one from the back, which balances causal
+                    attention
+    zigzag_over     with zigzag: distribute the parts of each packed document, or of the full row
+    dispatch        with ep: how tokens are sent to their experts
+    fold            with tp or cp: distribute whole experts over these ranks too, as over ep
+    sequence        with tp: shard norms and residuals along the sequence
+    overlap         with sequence: send in pieces, each during the matmul of another piece
+    scatter         with tp: send only a shard of each activation between stages
+    recompute       what to recompute in each layer during the backward
+    device_memory   memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                    size
+    make_room       with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time       with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon            with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                    'gram' matrices
     rank  the rank, of all ranks of the mesh
 
     The layer is in the middle of the model, and is a stage alone. So there is no order of actions and no division into
