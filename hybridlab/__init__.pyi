@@ -162,10 +162,16 @@ def run(
     predict_weights: bool = False,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
     sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     offload: bool = False,
+    sync_every: int = 2,
+    fragments: int = 1,
+    sync_delay: int = 0,
+    mix: float = 0.0,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     zero: int = 0,
     owners: int | None = None,
     two_levels: bool = False,
@@ -240,10 +246,17 @@ def run(
                      last update is repeated as often as updates are missing
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
-    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                     never, copies step alone and seldom exchange their moves
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
+    sync_every       with sums=local: steps between two exchanges of a weight
+    fragments        with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
+    mix              with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate       with sums=local: learning rate of the outer step
+    outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
                      weights)
     owners           with zero: number of ranks in each sharding group; None: all replicas
@@ -323,10 +336,16 @@ def check(
     predict_weights: bool = False,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'float64',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
     sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     offload: bool = False,
+    sync_every: int = 2,
+    fragments: int = 1,
+    sync_delay: int = 0,
+    mix: float = 0.0,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     zero: int = 0,
     owners: int | None = None,
     two_levels: bool = False,
@@ -397,10 +416,17 @@ def check(
                      last update is repeated as often as updates are missing
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
-    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                     never, copies step alone and seldom exchange their moves
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
+    sync_every       with sums=local: steps between two exchanges of a weight
+    fragments        with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
+    mix              with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate       with sums=local: learning rate of the outer step
+    outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
                      weights)
     owners           with zero: number of ranks in each sharding group; None: all replicas
@@ -484,10 +510,16 @@ def train(
     predict_weights: bool = False,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
     sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     offload: bool = False,
+    sync_every: int = 2,
+    fragments: int = 1,
+    sync_delay: int = 0,
+    mix: float = 0.0,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     zero: int = 0,
     owners: int | None = None,
     two_levels: bool = False,
@@ -555,10 +587,17 @@ def train(
                      last update is repeated as often as updates are missing
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
-    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                     never, copies step alone and seldom exchange their moves
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
+    sync_every       with sums=local: steps between two exchanges of a weight
+    fragments        with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
+    mix              with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate       with sums=local: learning rate of the outer step
+    outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
                      weights)
     owners           with zero: number of ranks in each sharding group; None: all replicas
@@ -649,10 +688,16 @@ def reshard(
     predict_weights: bool = False,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
     sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     offload: bool = False,
+    sync_every: int = 2,
+    fragments: int = 1,
+    sync_delay: int = 0,
+    mix: float = 0.0,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     zero: int = 0,
     owners: int | None = None,
     two_levels: bool = False,
@@ -725,10 +770,17 @@ def reshard(
                      last update is repeated as often as updates are missing
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
-    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                     never, copies step alone and seldom exchange their moves
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
+    sync_every       with sums=local: steps between two exchanges of a weight
+    fragments        with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
+    mix              with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate       with sums=local: learning rate of the outer step
+    outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
                      weights)
     owners           with zero: number of ranks in each sharding group; None: all replicas
@@ -809,10 +861,16 @@ def dry_run(
     predict_weights: bool = False,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'bfloat16',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
     sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     offload: bool = False,
+    sync_every: int = 2,
+    fragments: int = 1,
+    sync_delay: int = 0,
+    mix: float = 0.0,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     zero: int = 0,
     owners: int | None = None,
     two_levels: bool = False,
@@ -883,10 +941,17 @@ def dry_run(
                      last update is repeated as often as updates are missing
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
-    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                     never, copies step alone and seldom exchange their moves
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
+    sync_every       with sums=local: steps between two exchanges of a weight
+    fragments        with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
+    mix              with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate       with sums=local: learning rate of the outer step
+    outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
                      weights)
     owners           with zero: number of ranks in each sharding group; None: all replicas
@@ -959,10 +1024,16 @@ def dry_layer(
     predict_weights: bool = False,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'bfloat16',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
     sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
     offload: bool = False,
+    sync_every: int = 2,
+    fragments: int = 1,
+    sync_delay: int = 0,
+    mix: float = 0.0,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     zero: int = 0,
     owners: int | None = None,
     two_levels: bool = False,
@@ -1020,10 +1091,17 @@ def dry_layer(
                      last update is repeated as often as updates are missing
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
-    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                     never, copies step alone and seldom exchange their moves
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
+    sync_every       with sums=local: steps between two exchanges of a weight
+    fragments        with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
+    mix              with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate       with sums=local: learning rate of the outer step
+    outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
                      weights)
     owners           with zero: number of ranks in each sharding group; None: all replicas

@@ -18,6 +18,7 @@ import hybridlab
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.modes.data_parallel import LOCAL
 from hybridlab.modes.registry import modes
 from hybridlab.scheduling.gpipe import gpipe
 from hybridlab.scheduling.registry import schedule
@@ -417,6 +418,8 @@ class Bench:
         text, a file or a function may have changed."""
         about = [job.model, job.microbatches, job.tokens]
         about += [] if job.flushes else [job.bounds, job.schedule.rows.tolist()]
+        if job["sums"] == LOCAL:
+            about += [job.schedule.dp, *(job[name] for name in job.keeper.options)]
         fields = ("rows", "steps", "optimizer", "rate", "warmup", "anneal", "betas", "seed", "dtype", "clip", "decay")
         fields += ("predict_weights",)
         about += [getattr(job, name) for name in fields] + [job["sum_dtype"], job["master_dtype"]]

@@ -397,6 +397,12 @@ def least_held():
     return f"It needs {roomy.bytes(last.strategy) / 1e6:.2f} MB"
 
 
+def exchange_of_llama() -> str:
+    """The bytes that each of two copies sends for 8 billion weights of 2 bytes, and the time at 0.125 GB/s."""
+    size = hl.bytes.sent_per_step(8e9, copies=2, every=1, width=2)
+    return f"{size / 1e9:.0f} GB in an all-reduce: {size / 0.125e9:.0f} s"
+
+
 COMPUTED = [
     ("README", "33 units", lambda: f"{units('1f1b', 4, 8)} units"),
     ("README", "3/11", lambda: f"{bubbles(4, 8)[1]}"),
@@ -569,6 +575,9 @@ COMPUTED = [
     ("22_zero_fsdp", "as high as 200 GB/s", lambda: f"as high as {8 * machine('a100').across / 1e9:g} GB/s"),
     ("21_data_parallel", "14 times", lambda: f"{cost('all_reduce', 8, 1, 'ring').messages} times"),
     ("21_data_parallel", "needs 8000 tokens", lambda: f"needs {tokens_that_hide():.0f} tokens"),
+    ("21_data_parallel", "16 GB in an all-reduce: 128 s", lambda: exchange_of_llama()),
+    ("21_data_parallel", "2 exchanges in 5 steps", lambda: f"{hl.bytes.Rounds(2).number(0, 5)} exchanges in 5 steps"),
+    ("21_data_parallel", "0.7 / (1 − 0.9) = 7", lambda: f"0.7 / (1 − 0.9) = {0.7 / (1 - 0.9):.0f}"),
     ("21_data_parallel", "50 GB/s needs 0.64 s", lambda: f"50 GB/s needs {2 * 16 / 50:g} s"),
     ("21_data_parallel", "13.10 s: 1.5 % more", lambda: f"13.10 s: {share(13.10 / 12.91 - 1)} more"),
     ("21_data_parallel", "0.64 s of 13.10 s, 4.9 %", lambda: f"0.64 s of 13.10 s, {share(0.64 / 13.10)}"),
@@ -787,6 +796,14 @@ TOLD = [
     ("43_search", "adds 1 ms to the cost for each MB", "flexflow/FlexFlow, src/runtime/simulator.cc, simulate_runtime"),
     ("43_search", "more than 20 %", "bench/strategies.py: APART"),
     ("21_data_parallel", "0.19 s", "13.10 s less 12.91 s"),
+    ("21_data_parallel", "with 8 copies", "the abstract of arXiv:2311.08105"),
+    ("21_data_parallel", "communicating 500 times less", "the abstract of arXiv:2311.08105"),
+    ("21_data_parallel", "step takes 12.91 s, as in", "the first paragraph"),
+    ("21_data_parallel", "0.125 GB/s (1 Gbit/s)", "an example"),
+    ("21_data_parallel", "Gradients have 2 bytes", "half precision"),
+    ("21_data_parallel", "η = 0.7 and μ = 0.9", "arXiv:2311.08105, and its reproduction arXiv:2407.07852"),
+    ("21_data_parallel", "With η = 1 and μ = 0", "a special case"),
+    ("21_data_parallel", "than with *H* = 1", "an end of the list in the cell"),
     ("README", "0.3 GB", "a download"),
     ("README", "1.3 GB", "a folder on disk"),
     ("README", "3 GB", "a download"),

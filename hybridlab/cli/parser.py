@@ -27,7 +27,8 @@ FURTHER = {  # the same, shown by --help-all
     "sizes of a transformer": "kv_heads per_head vocabulary inner dropout tied skips latent query_latent rotary",
     "experts of a transformer": "experts chosen shared scores balance pace capacity",
     "the optimizer's step": "warmup anneal betas clip validated accumulate decay sums sum_dtype master_dtype owners "
-    "offload muon",
+    "two_levels secondary offload muon",
+    "local steps": "sync_every fragments sync_delay mix outer_rate outer_momentum",
     "memory of a device": "device_memory make_room copy_time",
     "order of the actions": "cut slices slicing ahead driven lost",
 }

@@ -4,6 +4,7 @@ to experts, parallel matmuls.
 
 from hybridlab.modes.data_parallel import Replicated
 from hybridlab.modes.parts import dispatch, token_order
+from hybridlab.modes.parts.apart import Apart
 from hybridlab.modes.parts.ring_attention import Ring
 from hybridlab.modes.parts.sharded import Sharded
 from hybridlab.modes.parts.vocabulary_parallel import _CrossEntropy as CrossEntropy
@@ -13,6 +14,7 @@ from hybridlab.modes.products.grid_layer import GridChain, Product
 from hybridlab.modes.tensor_parallel import RowParallel
 
 __all__ = [
+    "Apart",
     "CrossEntropy",
     "GridChain",
     "Product",

@@ -11,9 +11,11 @@ The three forms of the lectures differ in the size of the messages and in their 
   each     one all-reduce for each weight as soon as its gradient is complete, overlapped with the rest of the backward
   buckets  the same, but gradients are sent in packs; the first pack is small, so that communication begins early
 
+In a fourth, *local*, they are not all-reduced at all: copies step alone, see `modes.local_steps`.
+
 Source: Li et al. 2020, arXiv:2006.15704 (PyTorch DDP). Relatives: `core.where.layout`, the record; `core.where.packs`;
-`modes.parts.replicated`, which reduces; `modes.zero`, which keeps a shard of each sum; `scheduling.sums`, which places
-the reductions in the program; notebook 21.
+`modes.parts.replicated`, which reduces; `modes.zero`, which keeps a shard of each sum; `modes.local_steps`;
+`scheduling.sums`, which places the reductions in the program; notebook 21.
 
 An all-reduce of n bytes over d ranks costs each rank's wire 2 n (d-1)/d bytes.
 """
@@ -29,7 +31,7 @@ from hybridlab.predict.bytes import sharing
 from hybridlab.predict.bytes.transfer import Transfer
 from hybridlab.runtime import tallies
 
-FORMS = ("after", "each", "buckets")
+FORMS, LOCAL = ("after", "each", "buckets"), "local"
 DTYPES = ("float32", "float64", "bfloat16")
 
 
@@ -39,7 +41,11 @@ class DataParallel(Mode):
     name, axis, purpose = "data parallelism", "dp", "sums"
     options = {
         "sums": Option(
-            None, "when gradients are all-reduced; None: after the backward, or in buckets with zero", str, FORMS
+            None,
+            "when gradients are all-reduced; None: after the backward, or in buckets with zero; local: never, copies "
+            "step alone and seldom exchange their moves",
+            str,
+            (*FORMS, LOCAL),
         ),
         "sum_dtype": Option(
             None, "data type of gradient reductions; None: dtype, or float32 if that is bfloat16", str, DTYPES
@@ -50,9 +56,10 @@ class DataParallel(Mode):
         "offload": Option(False, "keep the optimizer and its state in host memory"),
     }
     factors = {"sums": FORMS}
+    besides = 0  # numbers that it keeps for each weight, in addition to the optimizer's
 
     def takes_part(self, mesh, chosen):
-        return not chosen["zero"]
+        return not chosen["zero"] and chosen["sums"] != LOCAL
 
     def completed(self, mesh, chosen, dtype):
         wide = "float32" if dtype == "bfloat16" else dtype
@@ -63,9 +70,23 @@ class DataParallel(Mode):
 
     def kept(self, job, comm, stages: dict, named: dict, program) -> Replicated:
         """The weights of a rank, as this mode keeps them; the arguments are those of `Replicated`."""
+        return self.keeper(job)(comm, job.layout, stages, named, program, job["sums"] != "after", self.policy(job))
+
+    def policy(self, job) -> Policy:
+        """The dtypes of reductions and of the optimizer's weights, where they are others than the computation's."""
         other = lambda dtype: None if dtype == job.dtype else getattr(torch, dtype)
-        policy = Policy(other(job["sum_dtype"]), other(job["master_dtype"]), job["offload"])
-        return self.keeper(job)(comm, job.layout, stages, named, program, job["sums"] != "after", policy)
+        return Policy(other(job["sum_dtype"]), other(job["master_dtype"]), job["offload"])
+
+    def alone(self, job) -> int:
+        """The number of copies that update their own weights: one, the model, unless copies step alone."""
+        return 1
+
+    def busiest(self, job) -> int:
+        """The first step that sends as much as any."""
+        return 0
+
+    def one_model(self, job, rank: int) -> tuple[int, ...] | None:
+        """The ranks that hold one model together with a rank; None: all."""
 
     def keeper(self, job) -> type[Replicated]:
         """The object that holds a rank's weights."""

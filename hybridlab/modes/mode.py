@@ -31,7 +31,8 @@ class Option(NamedTuple):
     usual   its default;  help  one line
     kind    the type of the value: bool is a flag without a value; a function converts the given text or value
     choices  the only legal values, if they can be listed;  least  the minimum of a number, which then must be finite
-    `beside`  the option, or the axis with several ranks, without which it has no effect; "tp or cp": either will do
+    `beside`  the option, or the axis with several ranks, without which it has no effect; "tp or cp": either will do;
+            "sums=local": the option with this value
     """
 
     usual: Any
@@ -179,6 +180,10 @@ class Mode:
         """The transfers of this mode in the forwards that are repeated if a norm clips after all."""
         once = job.with_(schedule=repeated(job.schedule), accumulate=1)
         return (one for one in self.transfers(once) if one.what == "activations")
+
+    def seldom(self, job) -> Iterator[Transfer]:
+        """The transfers of all steps of a job for this mode that are not in every step."""
+        return iter(())
 
     def together(self, job, op: str, group: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The ranks that do an operation of `sends` together, of a group along the mode's axes: all of them, or for a

@@ -12,7 +12,7 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.signatures import renew
 
-FILES = ("pipeline", "data_parallel", "zero", "on_host")  # stages, copies
+FILES = ("pipeline", "data_parallel", "local_steps", "zero", "on_host")  # stages, copies
 FILES += ("grid_parallel", "context_parallel", "expert_parallel", "tensor_parallel", "spatial_parallel")
 FILES += ("recomputation", "out_of_core")  # saved activations
 FILES += ("full_matrices",)  # for the optimizer
@@ -84,9 +84,18 @@ def missing(name: str, mesh: Mesh, said: dict) -> str:
     ('tp', '', 'zero')
     >>> missing("fold", Mesh(ep=2), {}), missing("fold", Mesh(cp=2), {})
     ('tp or cp', '')
+    >>> missing("mix", Mesh(dp=2), {"sums": "each"}), missing("mix", Mesh(dp=2), {"sums": "local"})
+    ('sums=local', '')
     """
     every = options()
-    there = lambda one: said.get(one, every[one].usual) != every[one].usual if one in every else mesh[one] > 1
+
+    def there(one):
+        name, _, value = one.partition("=")
+        if name not in every:
+            return mesh[name] > 1
+        has = said.get(name, every[name].usual)
+        return has == value if value else has != every[name].usual
+
     return "" if any(there(one) for one in every[name].beside.split(" or ") if one) else every[name].beside
 
 

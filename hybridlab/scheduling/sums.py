@@ -7,7 +7,7 @@ from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.schedule import Schedule, actions
 
 
-def with_sums(schedule: Schedule, everywhere: bool = False) -> Schedule:
+def with_sums(schedule: Schedule, everywhere: bool = False, alone: bool = False) -> Schedule:
     """The same schedule with a REDUCE_GRAD after each rank's last action for every stage with copies on other ranks.
 
     Copies are replicas of a stage (data parallelism, the two directions of Chimera and DualPipe) and tied stages. All
@@ -15,6 +15,7 @@ def with_sums(schedule: Schedule, everywhere: bool = False) -> Schedule:
     left alone.
 
     everywhere  for every stage: the ranks that hold one stage between them (tp) may have separate reductions
+    alone  whether copies along dp step alone: only copies inside one of them have a joint sum
 
     >>> from hybridlab.scheduling.chimera import chimera
     >>> print(with_sums(chimera(ranks=2, microbatches=2)))
@@ -25,9 +26,10 @@ def with_sums(schedule: Schedule, everywhere: bool = False) -> Schedule:
     every = [action for program in schedule.program for action in program]
     summed = {(action.stage, schedule.place[action.stage, action.replica]) for action in every
               if action.kind == "REDUCE_GRAD"}  # fmt: skip
-    added = [[] for _ in range(schedule.ranks)]
+    added, each = [[] for _ in range(schedule.ranks)], schedule.replicas // schedule.dp
     for (stage, replica), rank in sorted(schedule.place.items()):
-        elsewhere = {schedule.place[copy] for copy in flow.copies(stage)} - {rank}
+        copies = [copy for copy in flow.copies(stage) if not alone or copy[1] // each == replica // each]
+        elsewhere = {schedule.place[copy] for copy in copies} - {rank}
         if (elsewhere or everywhere) and (stage, rank) not in summed:
             summed.add((stage, rank))
             added[rank].append(actions("REDUCE_GRAD", stage, replica=replica))

@@ -20,6 +20,8 @@ import torch
 
 from hybridlab.core.afford import DAY
 from hybridlab.core.operations import RECEIVES
+from hybridlab.modes.data_parallel import LOCAL
+from hybridlab.modes.local_steps import rounds_of
 from hybridlab.predict.bytes.transfer import by_axis
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, loop
@@ -31,6 +33,7 @@ from hybridlab.training.models.trees import flat
 from hybridlab.training.out_of_core import copied
 from hybridlab.training.reference import alone_on_rank, owner_on_rank
 from hybridlab.training.replay import replayed_on_rank
+from hybridlab.training.replay_copies import copies_on_rank
 from hybridlab.training.report import Report
 from hybridlab.world.processes.launch import foresee, ranks
 
@@ -75,7 +78,6 @@ def compared(jobs: dict[Job, int], on_rank: Callable, *args, between: Claims = M
         parts = pool.run(on_rank, *args)
     alone = _reference(job)
     losses, untouched = tuple(parts[0]["losses"]), _untouched(alone["touched"], job)
-    reference = "one device" if job.flushes else "a replay of its weight versions on one device"
     gaps, adam, hidden = _compared(parts, alone, job, last)
     return Report(
         "; then ".join(map(_describe, jobs)),
@@ -83,7 +85,7 @@ def compared(jobs: dict[Job, int], on_rank: Callable, *args, between: Claims = M
         *_bytes(jobs, parts, between),
         gaps.tolerance,
         losses,
-        reference,
+        _origin(job)[0],
         adam,
         gaps.allowed,
         gaps.unproved | hidden,
@@ -104,8 +106,17 @@ def _refused(job: Job) -> str:
 def _reference(job: Job) -> dict:
     """The results of a job on one device."""
     with ranks(1) as pool:
-        (alone,) = pool.run(alone_on_rank if job.flushes else replayed_on_rank, job)
+        (alone,) = pool.run(_origin(job)[1], job)
     return alone
+
+
+def _origin(job: Job) -> tuple[str, Callable]:
+    """(the reference in words, the function that computes it)."""
+    if not job.flushes:
+        return "a replay of its weight versions on one device", replayed_on_rank
+    if job["sums"] == LOCAL:
+        return "a replay of its copies on one device", copies_on_rank
+    return "one device", alone_on_rank
 
 
 def _blind(job: Job) -> tuple[str, ...]:
@@ -119,6 +130,8 @@ def _blind(job: Job) -> tuple[str, ...]:
     told = ("which rank reads which rows: all rows of these batches are alike",) * alike
     if mixes_by_design(job.whole) and strange(job.whole):
         told += ("the whole batch at once: layers count, or give places, among the rows of one microbatch",)
+    if job["sums"] == LOCAL and not any(rounds_of(job).used(step) for step in range(job.steps - 1)):
+        told += (f"the outer step: no step follows one, of these {job.steps}",)
     return told
 
 
@@ -172,16 +185,21 @@ def sent(rows) -> Counter:
 def _compared(parts, alone, job, last) -> tuple[Gaps, dict[str, float], dict[str, float]]:
     """(all gaps; {"weight <name>" after Adam: the largest difference over its bound}; the weights without proof)."""
     gaps, noise = Gaps(tolerance_of(job)), alone["noise"]
-    numbers = {"losses": "loss"} | ({"norm": "norm"} if job.flushes else {})
+    numbers = {"losses": "loss"} | ({"norm": "norm"} if "norm" in alone else {})
     for kind, name in numbers.items():
         its, *each = (torch.tensor(one[kind], dtype=torch.float64) for one in (alone, *parts))
         off = worst(difference(mine, its) for mine in each)
         gaps.add(name, off, largest(its), noise[kind], largest(its))
     if job.flushes:  # otherwise every update has a separate gradient
         _add(gaps, "gradient", parts, alone, job, "gradient")
-    _add_buffers(gaps, parts, alone)
+    _add_buffers(gaps, parts, alone, job)
     _add(gaps, "weight", parts, alone, last, "moves")
     return gaps, *_adam_shares(parts, alone, last)
+
+
+def _copy(rank: int, job: Job) -> tuple[int, ...]:
+    """The index of a rank's copy in a tensor of the reference: if copies step alone, they are its first dim."""
+    return (job.mesh.place(rank, "dp"),) if job["sums"] == LOCAL else ()
 
 
 def _held(kind, name, parts, reference, job):
@@ -189,7 +207,7 @@ def _held(kind, name, parts, reference, job):
     for rank, part in enumerate(parts):
         if name in part[kind]:
             whole = job.layout[name].owners == 1
-            box = reference[job.layout.box(name, rank)]
+            box = reference[(*_copy(rank, job), *job.layout.box(name, rank))]
             yield part[kind][name], box if whole else box.flatten()[job.layout.share(name, rank)]
 
 
@@ -209,10 +227,11 @@ def _pulled(name, alone) -> bool:
     return its is not None and largest(its) > FACTOR * alone["noise"]["gradient"][name]
 
 
-def _add_buffers(gaps: Gaps, parts, alone):
+def _add_buffers(gaps: Gaps, parts, alone, job):
     """Add a gap for every buffer of layers, which every rank with these layers has in full."""
     for name, its in alone["buffer"].items():
-        off = worst(difference(part["buffer"][name], its) for part in parts if name in part["buffer"])
+        holders = (rank for rank, part in enumerate(parts) if name in part["buffer"])
+        off = worst(difference(parts[rank]["buffer"][name], its[_copy(rank, job)]) for rank in holders)
         gaps.add(f"buffer {name}", off, largest(its), alone["noise"]["buffer"][name], largest(its))
 
 
@@ -249,6 +268,7 @@ def _bytes(jobs: dict[Job, int], parts, between: Claims) -> tuple[dict, dict]:
     for job, steps in jobs.items():
         for mode in job.modes:
             formula.update({(mode.purpose, *key): steps * size for key, size in by_axis(mode.transfers(job)).items()})
+            formula.update({(mode.purpose, *key): size for key, size in by_axis(mode.seldom(job)).items()})
             if times := parts[0]["repeated"]:
                 formula.update({(mode.purpose, *key): times * size for key, size in by_axis(mode.again(job)).items()})
     formula.update({key[1:]: size for key, size in between.items()})

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import torch
 
-from hybridlab.core.what.seams import Attends, Routes
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.layout import Layout, Param
@@ -15,15 +14,12 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.rules import arranged, joined, part, sizes_of, spans
 from hybridlab.modes.data_parallel import DataParallel
 from hybridlab.modes.mode import Mode
-from hybridlab.predict.bytes.activations import RECOMPUTE
-from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.bytes.memory import Widths
 from hybridlab.predict.plans.divisions import Division
 from hybridlab.training import optimizers, placing, stages
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.one_row import Passed, one_row, passed
 from hybridlab.training.models.trees import as_computed, flat, mapped
-from hybridlab.training.models.vocabulary_pieces import Pieced
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,31 +205,7 @@ class Job:
     @property
     def division(self) -> Division:
         """The division of the model, in the form that rules and plans use."""
-        mesh, modules = self.mesh, list(self.whole.modules())
-        routing = [module.routing for module in modules if isinstance(module, Routes)]
-        return Division(
-            mesh["tp"],
-            mesh["x"],
-            mesh["cp"],
-            self.copies,
-            self["zero"],
-            self["owners"] or 0,
-            self["sequence"],
-            self["scatter"],
-            ATTEND.index(self["attend"]),
-            self["ulysses"],
-            self["zigzag"],
-            RECOMPUTE.index(self["recompute"]),
-            any(isinstance(module, Attends) for module in modules),
-            bool(routing),
-            any(one.capacity is not None for one in routing),
-            self["fold"],
-            self["dispatch"] == "all_gather",
-            isinstance(self.model, Pieced) and self.model.shape.tied,
-            self["two_levels"],
-            self["secondary"],
-            self.schedule.slices,
-        )
+        return placing.division_of(self)
 
     def rooms(self, rank: int) -> dict[int, list]:
         """For every edge, numbered as in `Schedule.edges`, examples without memory of the tensors sent there."""
@@ -298,7 +270,8 @@ class Job:
     def widths(self) -> Widths:
         """Bytes of one number, by its use."""
         sizes = (getattr(torch, name).itemsize for name in (self.dtype, self["sum_dtype"], self["master_dtype"]))
-        return Widths(*sizes, states=optimizers.STATES[self.optimizer])
+        more = self.keeper.besides
+        return Widths(*sizes, states=optimizers.STATES[self.optimizer] + more, matrix=1 + more)
 
     @property
     def microbatches(self) -> int:
@@ -307,8 +280,10 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        """The number of loss terms of one update (for text, tokens): of the batch or of an asynchronous window."""
-        return (self.schedule.window or self.microbatches) * self.rows * self.model.terms
+        """The number of loss terms of one update (for text, tokens): of the batch, of the part of it that a copy has
+        which steps alone, or of an asynchronous window."""
+        every = (self.schedule.window or self.microbatches) * self.rows * self.model.terms
+        return every // self.keeper.alone(self)
 
     def updates(self, stage: int) -> int:
         """The number of updates of a stage in one step: one, or more with an asynchronous schedule."""

@@ -3,6 +3,7 @@
 import math
 import time
 from collections import deque
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from hybridlab.scheduling.lower import lower
 from hybridlab.scheduling.sums import forward_only, without_sums
 from hybridlab.training import stages
 from hybridlab.training.first_weights import part_of
-from hybridlab.training.held import memory
+from hybridlab.training.held import memory, squares
 from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat, mapped
@@ -54,8 +55,9 @@ class Trainer:
         refuse_others(self.report, batch, "data", "has other")
         self.trained = set(job.layout.named) - job.frozen
         self.line, self.watchers = comm.mesh.line(comm.rank), self._watchers(comm.rank)
-        every = range(comm.size)
-        comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
+        one_model = partial(job.keeper.one_model, job)
+        self.one_model, meet = one_model(comm.rank), (comm.mesh.line, self._watchers, one_model)
+        comm.open(*sorted({ranks for rank in range(comm.size) for one in meet if (ranks := one(rank))}))
         self._make_weights(module)
         rows, ends = (job.rows, job.first_row(comm.rank)), stages.ends_of(job.model, module, job.bounds)
         about = self.weights, ends, self._loss(), job.rooms(comm.rank), draws_of(module), rows, comm.device
@@ -188,7 +190,7 @@ class Trainer:
 
     def _read(self, losses: list[torch.Tensor]) -> tuple[list[float], torch.Tensor]:
         """The losses and the times of a step: here the host waits for the device."""
-        losses = self._everywhere(torch.cat(losses))
+        losses = self._everywhere(torch.cat(losses) / self.job.keeper.alone(self.job))
         updates = np.split(np.array(losses), len(losses) // (self.job.schedule.window or len(losses)))
         return [math.fsum(update) for update in updates], self.player.read()
 
@@ -223,21 +225,12 @@ class Trainer:
         return x.tolist()
 
     def gradient_norm(self) -> float:
-        """The norm of the full model's gradient: every element counts once.
+        """The norm of the full model's gradient, or of its copy that steps alone: every element counts once.
 
         Each parameter's sum of squares is sent separately and `fsum` rounds once, so that the norm does not depend on
         the cut into stages.
         """
-        return math.sqrt(math.fsum(self._numbers(self.report.all_reduce(self.squares()))))
-
-    def squares(self) -> torch.Tensor:
-        """The sum of squares of each parameter's gradient, where this rank counts it: every element counts once."""
-        where = torch.device("cpu") if self.job["offload"] else self.comm.device
-        nothing, parameters = torch.zeros((), dtype=torch.float64, device=where), self.parameters
-        counted = {name for name in self.layout.named if self.layout.counts(name, self.comm.rank)}
-        squares = [parameters[name].grad.double().square().sum() if name in counted else nothing
-                   for name in self.layout.named]  # fmt: skip
-        return torch.stack(squares)
+        return math.sqrt(math.fsum(self._numbers(self.report.all_reduce(squares(self), self.one_model))))
 
     def settle(self):
         """Let the last optimizer step learn its norm, if it was taken without: from now on, the weights are final."""
@@ -261,6 +254,7 @@ class Trainer:
         else:
             self.job.clipped([weight.grad for weight in self.parameters.values()], self.gradient_norm)
             self.optimizer.step()
+            self.weights.stepped(self.work.draws.step)
             self.weights.publish()
         self._decide("{} after the update", lambda weight: weight)
 
@@ -291,6 +285,7 @@ def train_on_rank(
     watched(trainer)
     saver, first = (Saver(trainer, saving), resumed(trainer, saving)) if saving else (None, 0)
     home = {"losses": [], "end": first} | {name: deque(maxlen=kept) for name in ("times", "programs", "held")}
+    tokens = job.tokens * job.keeper.alone(job)
     begins = deque(maxlen=kept)  # the number of the first operation of each of these steps
     for step in range(first, job.steps):
         comm.barrier()  # all ranks start to measure together
@@ -308,7 +303,7 @@ def train_on_rank(
         home["programs"].extend([[str(action) for action in trainer.player.program]] * job.driven)
         home["end"] = step + 1
         if comm.rank == 0:
-            comm.emit(step=step, loss=losses[-1], tokens_per_second=job.tokens / (time.perf_counter() - begin))
+            comm.emit(step=step, loss=losses[-1], tokens_per_second=tokens / (time.perf_counter() - begin))
         if saver and saver.after(step + 1):
             break
     trainer.settle()

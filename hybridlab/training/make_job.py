@@ -23,7 +23,7 @@ from hybridlab.scheduling.norms import posted_before_valid, with_norm
 from hybridlab.scheduling.registry import schedule as named
 from hybridlab.scheduling.replicate import replicate
 from hybridlab.scheduling.sharded import without_gathers
-from hybridlab.scheduling.sums import with_sums
+from hybridlab.scheduling.sums import with_sums, without_sums
 from hybridlab.scheduling.validate import validate
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, placing, stages
@@ -223,7 +223,10 @@ def _fitted(job: Job, of: dict) -> Schedule:
         )
     if schedule.lowered:
         return validate(schedule)
-    summed = with_sums(replace(schedule, skips=skips, breaks=breaks, tied=tied), placing.sums_inside(job))
+    if alone := job.keeper.alone(job) > 1:
+        schedule = without_sums(schedule)
+    schedule = replace(schedule, skips=skips, breaks=breaks, tied=tied)
+    summed = with_sums(schedule, placing.sums_inside(job), alone)
     for mode in job.modes:
         summed = mode.scheduled(summed, job.chosen, of["active"])
     if of["validated"]:

@@ -10,10 +10,15 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from hybridlab.core.what.seams import Attends, Routes
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import PLAYED
 from hybridlab.core.where.packs import packed
 from hybridlab.core.where.rules import placed
+from hybridlab.predict.bytes.activations import RECOMPUTE
+from hybridlab.predict.bytes.context import ATTEND
+from hybridlab.predict.plans.divisions import Division
+from hybridlab.training.models.vocabulary_pieces import Pieced
 from hybridlab.training.stages import names_of, stages_of
 
 
@@ -89,3 +94,32 @@ def seats_of(job, stages: tuple[int, ...]) -> tuple[int, ...]:
     line = job.mesh.line(0)
     ranks = [line[rank] for (stage, _), rank in job.schedule.place.items() if stage in stages]
     return tuple(sorted({job.mesh.place(rank, "pp") for rank in ranks}))
+
+
+def division_of(job) -> Division:
+    """The division of a job's model, in the form that rules and plans use."""
+    mesh, modules = job.mesh, list(job.whole.modules())
+    routing = [module.routing for module in modules if isinstance(module, Routes)]
+    return Division(
+        mesh["tp"],
+        mesh["x"],
+        mesh["cp"],
+        job.copies,
+        job["zero"],
+        job["owners"] or 0,
+        job["sequence"],
+        job["scatter"],
+        ATTEND.index(job["attend"]),
+        job["ulysses"],
+        job["zigzag"],
+        RECOMPUTE.index(job["recompute"]),
+        any(isinstance(module, Attends) for module in modules),
+        bool(routing),
+        any(one.capacity is not None for one in routing),
+        job["fold"],
+        job["dispatch"] == "all_gather",
+        isinstance(job.model, Pieced) and job.model.shape.tied,
+        job["two_levels"],
+        job["secondary"],
+        job.schedule.slices,
+    )

@@ -27,12 +27,15 @@ class OneDevice:
     """A full model on one process, with the dtypes of reductions and master weights that a job requires.
 
     moved    0, or the number of a shadow
+    copy     the number of the copy whose microbatches it reads, if copies step alone; None: it reads all
     named    its weights by name;  masters  the tensors of its optimizer: the weights, or copies in another dtype
     first    the initial numbers of the masters
     """
 
-    def __init__(self, job: Job, moved: int = 0):
+    def __init__(self, job: Job, moved: int = 0, copy: int | None = None):
         self.job, self.module = job, whole_of(job)
+        each = job.schedule.replicas // job.schedule.dp
+        self.reads = [copy in (None, replica // each) for replica in job.schedule.replica_of] * job.accumulate
         if moved:
             move(self.module, moved)
         self.named, dtype = dict(self.module.named_parameters()), getattr(torch, job["master_dtype"])
@@ -51,6 +54,8 @@ class OneDevice:
         draws.step = step
         set_rate(job, [self.optimizer], step)
         for number, (inputs, targets) in enumerate(zip(*job.batch(step))):
+            if not self.reads[number]:
+                continue
             draws.row = number * job.rows
             self.module.zero_grad()
             loss = job.model.loss(job.model.through(self.module, inputs), targets) / job.tokens

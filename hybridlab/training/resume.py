@@ -2,6 +2,9 @@
 
 A checkpoint contains a rank's shards, the optimizer's state of them, and the number of the next step. The data of a
 step and its random draws follow from the seed and that number (`Job.batch`, `Draws`), so no other state is needed.
+
+If copies step alone, it contains every copy's state and that of the outer step. Its weights are those of the first
+copy.
 """
 
 import hashlib
@@ -13,15 +16,17 @@ import torch
 
 from hybridlab.core.files import is_folder
 from hybridlab.core.where.layout import Layout, Param
+from hybridlab.modes.data_parallel import LOCAL
 from hybridlab.training import placing
 from hybridlab.training.checkpoints import checkpoint, index
 from hybridlab.training.checkpoints import folder as runs
+from hybridlab.training.checkpoints.stored import of_copy
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat
 from hybridlab.training.models.vocabulary_pieces import pieces_in
 from hybridlab.training.stopping import STOP
 
-PURPOSE = "checkpoint"
+PURPOSE, LOCAL_STEPS = "checkpoint", "local steps"
 TAKEN = ("warmup", "decay", "clip", "stash", "predict_weights")  # may differ in the resumed run, which reports it
 
 
@@ -69,6 +74,7 @@ class Saving:
         if newest := self.newest:
             record = checkpoint.record_of(newest)
             layout = stored_layout(job)
+            _refuse_other_copies(newest, record["notes"].get(LOCAL_STEPS, {}), _local_steps(job))
             refuse_other_pieces(_saved(newest), pieces_in(record["shapes"]), pieces_in(layout.named))
             index.refuse_another_model(newest, record, layout)
             refuse_other_notes(_saved(newest), record["notes"], job)
@@ -93,7 +99,16 @@ def stored_layout(job) -> Layout:
     for name, buffer in buffers_of(job.whole).items():
         at = {"pp": placing.seats_of(job, homes[name])}
         kept.append(Param(name, tuple(buffer.shape), at=at, pack=len(job.records) + len(kept)))
-    return replace(job.layout, params=(*job.layout.params, *kept))
+    params = (*job.layout.params, *kept)
+    if (copies := job.keeper.alone(job)) > 1:
+        params = tuple(_of_copy(copy, param, len(params)) for copy in range(copies) for param in params)
+    return replace(job.layout, params=params)
+
+
+def _of_copy(copy: int, param: Param, packs: int) -> Param:
+    """The record of a parameter, or of a buffer, of a copy that steps alone, which has this number of packs."""
+    at = param.at | {"dp": (copy,)}
+    return replace(param, name=of_copy(copy, param.name), at=at, pack=param.pack + copy * packs)
 
 
 def resumed(trainer, saving: Saving) -> int:
@@ -136,6 +151,17 @@ def refuse_other_pieces(had: str, there: int, here: int):
 
 def _saved(newest: Path) -> str:
     return f"{newest} was saved with"
+
+
+def _refuse_other_copies(newest: Path, there: dict, here: dict):
+    """Raise ValueError if copies stepped alone in another way."""
+    if there != here:
+        differ = [name for name in there | here if there.get(name) != here.get(name)]
+        there, here = (_in_words("", {name: one[name] for name in differ if name in one}) for one in (there, here))
+        raise ValueError(
+            f"{newest} was saved with {there or 'sums of gradients'}, but this run has {here or 'sums of gradients'}: "
+            "make them equal"
+        )
 
 
 def _in_words(name: str, value) -> str:
@@ -187,32 +213,48 @@ class Saver:
 
 def pieces(trainer) -> checkpoint.Pieces:
     """For every parameter, this rank's flat shard and the optimizer's state of this shard; also its layers' buffers."""
-    kept = {name: {"value": buffer.flatten()} for name, buffer in trainer.buffers.items()}
-    shares = trainer.parameters
+    shares, copy = trainer.parameters, _copy(trainer)
+    kept = {of_copy(copy, name): {"value": buffer.flatten()} for name, buffer in trainer.buffers.items()}
     for name, (updated, states) in trainer.optimized().items():
         state = {kind: x for kind, x in states.get(updated, {}).items() if torch.is_tensor(x)}
-        kept[name] = {"value": shares[name].detach().flatten()}
-        kept[name] |= {kind: x.flatten() if x.dim() else x for kind, x in state.items()}
+        state |= trainer.weights.states(name) if trainer.job.flushes else {}
+        its = kept[of_copy(copy, name)] = {"value": shares[name].detach().flatten()}
+        its |= {kind: x.flatten() if x.dim() else x for kind, x in state.items()}
     return kept
 
 
 @torch.no_grad()
 def restore(trainer, found: checkpoint.Pieces):
     """Give a trainer these pieces, in the form of `pieces`; the weights that it computes with are published later."""
-    shares = trainer.parameters
+    shares, copy = trainer.parameters, _copy(trainer)
     for name, (updated, states) in trainer.optimized().items():
-        share = shares[name]
-        kinds = {kind: x.to(share.device).view_as(share) if x.dim() else x for kind, x in found[name].items()}
+        share, its = shares[name], found[of_copy(copy, name)]
+        kinds = {kind: x.to(share.device).view_as(share) if x.dim() else x for kind, x in its.items()}
         share.copy_(kinds.pop("value"))
+        if trainer.job.flushes:
+            trainer.weights.restore(name, kinds)
         if kinds:
             states[updated] = kinds
     for name, buffer in trainer.buffers.items():
-        buffer.copy_(found[name]["value"].view_as(buffer))
+        buffer.copy_(found[of_copy(copy, name)]["value"].view_as(buffer))
+
+
+def _copy(trainer) -> int:
+    """The copy of a rank, if copies step alone; else 0."""
+    return trainer.comm.mesh.place(trainer.comm.rank, "dp") if trainer.job.keeper.alone(trainer.job) > 1 else 0
 
 
 def _notes(job, step: int) -> dict:
     """The notes of a checkpoint about its run that may change, and those that must not."""
-    return {"step": step} | _taken(job) | same(job)
+    local = _local_steps(job)
+    return {"step": step} | _taken(job) | same(job) | ({LOCAL_STEPS: local} if local else {})
+
+
+def _local_steps(job) -> dict:
+    """The number of copies that step alone, and how they exchange their moves; {} if they do not step alone."""
+    if job["sums"] != LOCAL:
+        return {}
+    return {"sums": LOCAL, "dp": job.mesh["dp"]} | {name: job[name] for name in job.keeper.options}
 
 
 def _taken(job) -> dict:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from hybridlab.training.checkpoints.stored import OTHERS
 from hybridlab.training.first_weights import whole_of
 from hybridlab.training.resume import pieces, stored_layout
 
@@ -57,7 +58,8 @@ def _bytes(job) -> int:
 def shares_of(trainer) -> dict[str, torch.Tensor]:
     """The flat shards of weights and buffers that this rank counts, on the CPU: every element comes from one rank."""
     layout, rank = stored_layout(trainer.job), trainer.comm.rank
-    return {name: kinds["value"].cpu() for name, kinds in pieces(trainer).items() if layout.counts(name, rank)}
+    mine = {name: kinds["value"] for name, kinds in pieces(trainer).items() if layout.counts(name, rank)}
+    return {name: value.cpu() for name, value in mine.items() if not name.startswith(OTHERS)}
 
 
 def joined(layout, shares: list[dict]) -> dict[str, torch.Tensor]:

@@ -17,6 +17,7 @@ import math
 import torch
 
 from hybridlab.scheduling.norms import repeated
+from hybridlab.training.held import squares
 
 
 def refuse_other_norms(job, validated: str | None):
@@ -31,6 +32,7 @@ def refuse_other_norms(job, validated: str | None):
     if job.schedule.window:
         raise ValueError(f"{job.schedule.name} has several steps: give one step from hl.orders.with_norm")
     never = {"driven": job.driven, "offload": job["offload"], "device_memory": job["device_memory"] is not None}
+    never["sums='local'"] = job["sums"] == "local"
     undone = {
         "zero": job["zero"] > 0,
         "slices": job.schedule.slices > 1,
@@ -65,7 +67,7 @@ class Validated:
     def squares(self, before: torch.Tensor | None) -> torch.Tensor:
         """The squares of this rank's gradients, added to those of the ranks before. Ranks that share this stage add
         theirs up first, so every element counts once."""
-        here = self.trainer.squares().sum()
+        here = squares(self.trainer).sum()
         if len(self.beside) > 1:
             here = self.trainer.report.all_reduce(here, self.beside)
         self.summed = here if before is None else here + before

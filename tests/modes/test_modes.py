@@ -191,7 +191,7 @@ def test_every_mode_of_the_package_says_who_it_is():
     every = registry.modes()
     axes = [
         *("pp",),
-        *("dp", "dp", "dp"),
+        *("dp", "dp", "dp", "dp"),
         *("x", "cp", "ep", "tp", "h"),
         *("", ""),
         "",

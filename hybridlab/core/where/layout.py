@@ -15,7 +15,7 @@ Read next: `core.where.rules` (writes the records), `core.where.peers` (the rank
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -208,9 +208,14 @@ class Layout:
         found = set().union(*(peers.groups for peers in self._peers.values()))
         return sorted(group for group in found if len(group) > 1)
 
-    def counts(self, name: str, rank: int) -> bool:
-        """Whether this rank counts its share in the norm and in a checkpoint, so that every element counts once."""
-        return self.box(name, rank) is not None and self.copies(name, rank)[0] == rank
+    def counts(self, name: str, rank: int, among: Collection[int] | None = None) -> bool:
+        """Whether this rank counts its share in the norm and in a checkpoint, so that every element counts once.
+
+        among  the ranks that count together; None: all
+        """
+        if self.box(name, rank) is None:
+            return False
+        return next(one for one in self.copies(name, rank) if among is None or one in among) == rank
 
     # packs: what is sent as one buffer, and where the shares of its parameters lie in it
 

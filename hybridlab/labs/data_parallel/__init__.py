@@ -1,7 +1,7 @@
 """Notebook 21, data parallelism: gradients and all-reduces of real ranks on one clock (`on_ranks`); its `pictures`.
 
 Students build DDP with buckets. `trial` has the cases in which it is run, and judges it; `rank` is the program of one
-rank. `clinic` has a program to be fixed, its symptoms and its cause.
+rank. `clinic` has a program to be fixed, its symptoms and its cause; `far_apart` has copies that seldom exchange moves.
 
 Its exercises are in `tasks` and `build_tasks`, their solutions in `solutions` and `build_solutions`.
 """
@@ -15,6 +15,7 @@ __getattr__, __all__ = room(
         "on_ranks": "RATE SMALL beside counted gradients in_groups job launched_inside mean_for_sum "
         "measured one_use_forgotten sent sweep train",
         "clinic": "symptoms",
+        "far_apart": "train_apart",
         "tasks": "best_exposed tied_part",
     },
     "pictures",

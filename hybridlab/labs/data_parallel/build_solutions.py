@@ -77,6 +77,13 @@ def mended(comm):
 labs.answer("data_parallel.mended", mended)""")
 BEFORE = "    weights = ["
 MENDED = PATIENT.but(BEFORE, "    comm.broadcast(layer.weight.data)\n    weights = [")
+OUTER = Cell("""\
+def my_outer_step(comm, old, now, speed, rate, momentum):
+    move = comm.all_reduce(old - now) / comm.size
+    speed = momentum * speed + move
+    return old - rate * (move + momentum * speed), speed
+
+labs.answer("data_parallel.outer", my_outer_step)""")
 SEEDS = PATIENT.but("manual_seed(comm.rank)", "manual_seed(0)")
 
 SOLUTIONS: dict[str, Solution] = {
@@ -155,5 +162,26 @@ SOLUTIONS: dict[str, Solution] = {
             ("broadcast", "your function itself"),
         ),
         also=(SEEDS.but("    x, targets", "    torch.manual_seed(7 + comm.rank)\n    x, targets"),),
+    ),
+    "data_parallel.outer": Solution(
+        OUTER,
+        "The mean of the moves is used like a gradient; since all copies use the same one, they stay equal.",
+        (
+            (OUTER.but("comm.all_reduce(old - now) / comm.size", "old - now"), "used its own move"),
+            (OUTER.but(" / comm.size", ""), "the sum of the moves"),
+            (OUTER.but("old - now", "now - old"), "the weights went back"),
+            (OUTER.but("    speed = momentum * speed + move", "    speed = move"), "the momentum was forgotten"),
+            (OUTER.but("(move + momentum * speed)", "speed"), "without Nesterov"),
+            (
+                OUTER.but("momentum * speed), speed", "momentum * speed), momentum * speed"),
+                "momentum that you return",
+            ),
+            (OUTER.but(" / comm.size", " / 2"), "On 3 ranks"),
+            (OUTER.but("rate * (", "0.7 * ("), "rate = 1, momentum = 0"),
+            (OUTER.but(", speed\n\nlabs", "\n\nlabs"), "return the new weights and the new momentum"),
+            (OUTER.but("    speed =", "    comm.all_reduce(speed.clone())\n    speed ="), "one for each weight"),
+            ("old - now", "your function itself"),
+        ),
+        also=(OUTER.but("comm.all_reduce(old - now) / comm.size", "old - comm.all_reduce(now.clone()) / comm.size"),),
     ),
 }

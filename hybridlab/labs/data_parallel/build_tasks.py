@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from hybridlab.labs.data_parallel import clinic, trial
+from hybridlab.labs.data_parallel import clinic, far_apart, trial
 from hybridlab.labs.exercises.task import Number, Task
 from hybridlab.labs.trials.cases import OnCases
 
@@ -120,5 +120,27 @@ TASKS: dict[str, Task] = {
         objective="Fix a program whose ranks begin with different weights.",
         difficulty=1,
         minutes=4,
+    ),
+    "data_parallel.outer": task(
+        "Write my_outer_step(comm, old, now, speed, rate, momentum). old are the weights after the last outer step, "
+        "equal on all ranks; now are the weights of this copy; speed is the momentum of the outer step, zeros at "
+        "first. Return the new weights and the new momentum. Tried for three rounds on 2 ranks, then on 3, and as "
+        "local SGD (rate 1, momentum 0).",
+        OnCases(
+            far_apart.play,
+            far_apart.judge,
+            far_apart.CASES,
+            "The weights of one process that knows the moves of all copies, after every round, with one all-reduce in "
+            "each.",
+        ),
+        (
+            "Which difference of old and now points like a gradient? All copies must use the same one.",
+            "move = the mean over the ranks of old - now. A gradient's momentum is speed = momentum * speed + move.",
+            "move = comm.all_reduce(old - now) / comm.size; speed = momentum * speed + move; return old - rate * (move "
+            "+ momentum * speed), speed.",
+        ),
+        objective="Write the outer step of DiLoCo.",
+        difficulty=2,
+        minutes=8,
     ),
 }

@@ -112,6 +112,21 @@ class Replicated:
         self.moved["down"] += gradient.nbytes if self.policy.host else 0
         share.grad = self._brought(gradient, share.dtype) if self.policy.host else gradient.to(share.dtype)
 
+    def stepped(self, step: int):
+        """Called after the optimizer's step, before `publish`."""
+
+    def states(self, name: str) -> dict[str, torch.Tensor]:
+        """{kind: tensor} of a weight that a checkpoint stores, in addition to its value and its optimizer's state."""
+        return {}
+
+    def restore(self, name: str, kinds: dict):
+        """Take these tensors of a weight out of `kinds`, as a checkpoint has them."""
+
+    @property
+    def besides(self) -> list[torch.Tensor]:
+        """All tensors of `states` that are there in every step."""
+        return []
+
     # for a step
 
     def begin(self):

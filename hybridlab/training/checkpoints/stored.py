@@ -25,6 +25,7 @@ from hybridlab.signatures import typed
 from hybridlab.training.checkpoints import checkpoint, index
 from hybridlab.training.checkpoints.folder import newest
 
+OTHERS = "copy."  # begins the names of other copies than the first, where copies step alone
 ONE, SHARDS, DCP = "model.safetensors", "model.safetensors.index.json", ".metadata"
 
 
@@ -61,6 +62,15 @@ def weights(folder: str | Path) -> dict[str, torch.Tensor]:
     """
     found = stored(folder, whole=True)
     return {name: found.read(name) for name in found.shapes}
+
+
+def of_copy(copy: int, name: str) -> str:
+    """The name of a weight of a copy that steps alone.
+
+    >>> of_copy(0, "head.weight"), of_copy(1, "head.weight")
+    ('head.weight', 'copy.1.head.weight')
+    """
+    return f"{OTHERS}{copy}.{name}" if copy else name
 
 
 def stored(where: str | Path | Mapping[str, torch.Tensor], whole: bool = False) -> Stored:
@@ -105,7 +115,7 @@ def _ours(path: Path, whole: bool) -> Stored:
     record = checkpoint.record_of(path)
     if whole:
         checkpoint.refuse_damage(path, record)
-    shapes = {name: tuple(shape) for name, shape in record["shapes"].items()}
+    shapes = {name: tuple(shape) for name, shape in record["shapes"].items() if not name.startswith(OTHERS)}
     return Stored(str(path), shapes, lambda name: checkpoint.read(path, record, name))
 
 

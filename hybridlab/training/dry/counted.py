@@ -112,6 +112,7 @@ class Counted(loop.Trainer):
         before = self.alive.operations
         self.gradients(0)
         if self.job.flushes:
+            self.work.draws.step = self.job.keeper.busiest(self.job)
             self.update()
             self.work.mark("update")
         self._name_what_stays()
@@ -125,6 +126,8 @@ class Counted(loop.Trainer):
         for share in self.parameters.values():
             share.grad = torch.zeros_like(share)
         self.optimizer.step()
+        for step in range(self.job.keeper.busiest(self.job)):
+            self.weights.stepped(step)
 
     def gradients(self, step):
         found = super().gradients(step)
@@ -142,5 +145,6 @@ class Counted(loop.Trainer):
         modules, shares = self.weights.stages.values(), list(self.parameters.values())
         computing = [x for module in modules for x in (*module.parameters(), *module.buffers())]
         state = [x for one in self.optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
+        state += self.weights.besides if self.job.flushes else []
         self.alive.name("optimizer", self.alive.of([*state, *shares]))
         self.alive.name("weights", self.alive.of([*computing, *self.alone]))

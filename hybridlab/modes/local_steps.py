@@ -1,0 +1,134 @@
+"""Local steps: copies step alone, each on its own data, and seldom exchange how far they have moved.
+
+Plain data parallelism all-reduces every gradient. Here a copy divides its loss by its own tokens and updates its own
+weights. After every H steps, Δ = mean(θ_old - θ_copy) over the copies is used like a gradient in an outer step, SGD
+with Nesterov momentum; then all copies continue from the same weights. This is DiLoCo. With the outer rate 1 and no
+outer momentum the copies take the mean of their weights: local SGD. With H = 1 and SGD inside as well, it is plain data
+parallelism.
+
+Streaming DiLoCo divides the layers into P fragments: layer l belongs to fragment l mod P. One fragment is exchanged
+every H/P steps; its all-reduce may take τ further steps, and its result is mixed into the weights that the copy has by
+then. The peak of the link is divided by P, and the exchange is hidden.
+
+Only weights are exchanged: the inner optimizer's state and a layer's averages, as of a batch norm, are a copy's own.
+
+Bytes on each rank's wire in H steps: 2Ψ(d-1)/d numbers, as in one step of plain data parallelism.
+
+Source: Douillard et al. 2023, arXiv:2311.08105, with outer rate 0.7 and momentum 0.9, also in the reproduction of
+Jaghouar et al. 2024, arXiv:2407.07852; streaming: Douillard et al. 2025, arXiv:2501.18512; local SGD: Stich 2018,
+arXiv:1805.09767. The names of the options follow torchft (`sync_every`). Relatives: `modes.parts.apart`,
+`predict.bytes.local_steps`, `training.replay_copies`, notebook 21.
+"""
+
+from collections.abc import Iterator
+
+from hybridlab.core.where.layout import Layout
+from hybridlab.modes.data_parallel import LOCAL, DataParallel
+from hybridlab.modes.mode import Option
+from hybridlab.modes.parts.apart import Apart, OuterStep
+from hybridlab.predict.bytes.local_steps import Rounds
+from hybridlab.predict.bytes.transfer import Transfer, transfer
+
+WITH = f"sums={LOCAL}"
+
+
+class LocalSteps(DataParallel):
+    """The runtime part of this mode: its differences from plain data parallelism."""
+
+    name, purpose = "local steps", "moves"
+    options = {
+        "sync_every": Option(2, "with sums=local: steps between two exchanges of a weight", int, least=1, beside=WITH),
+        "fragments": Option(
+            1, "with sums=local: parts of the layers that are exchanged at different steps", int, least=1, beside=WITH
+        ),
+        "sync_delay": Option(
+            0, "with sums=local: steps after which an exchange is used, so that they hide it", int, least=0, beside=WITH
+        ),
+        "mix": Option(
+            0.0,
+            "with sums=local: part of its weights that a copy keeps at an exchange",
+            float,
+            least=0,
+            beside=WITH,
+        ),
+        "outer_rate": Option(0.7, "with sums=local: learning rate of the outer step", float, least=0, beside=WITH),
+        "outer_momentum": Option(
+            0.9, "with sums=local: Nesterov momentum of the outer step", float, least=0, beside=WITH
+        ),
+    }
+    factors = {}
+    besides = 2  # the weight after the last outer step, and its momentum
+
+    def takes_part(self, mesh, chosen):
+        return chosen["sums"] == LOCAL
+
+    def completed(self, mesh, chosen, dtype):
+        return {}
+
+    def title(self, job):
+        return "all-reduces of moves"
+
+    def said(self, job):
+        streaming = f" in {job['fragments']} fragments" * (job["fragments"] > 1)
+        return f"local steps, sums every {job['sync_every']}{streaming}"
+
+    def refuse(self, job):
+        if job["zero"]:
+            raise ValueError(f"{WITH} keeps all weights in every copy: leave zero out, or choose other sums")
+        if job["offload"]:
+            raise ValueError(f"{WITH} exchanges the optimizer's weights: leave offload out")
+        if not job.flushes:
+            raise ValueError(f"{job.schedule.name} updates every stage independently: leave {WITH} out")
+        if job["sync_delay"] >= job["sync_every"]:
+            raise ValueError(f"sync_delay={job['sync_delay']} is too long: give less than sync_every")
+        if job["fragments"] > min(job["sync_every"], len(job.layers)):
+            raise ValueError(
+                f"fragments={job['fragments']} is too many: give at most sync_every={job['sync_every']} and the "
+                f"{len(job.layers)} layers"
+            )
+        for name in ("mix", "outer_momentum"):
+            if job[name] >= 1:
+                raise ValueError(f"{name}={job[name]} is not possible: give a number of at least 0, less than 1")
+
+    def placed(self, layout: Layout, job) -> Layout:
+        """Copies do not add up their gradients: no gradient is a partial sum along dp."""
+        return layout.with_params(lambda param: {"partial": tuple(axis for axis in param.partial if axis != "dp")})
+
+    def kept(self, job, comm, stages, named, program):
+        fragment_of = {name: layer % job["fragments"] for name, layer in job.once(layer_of).items()}
+        about = job.steps - 1, job["outer_rate"], job["outer_momentum"], job["mix"]
+        outer = OuterStep(rounds_of(job), fragment_of, *about)
+        return Apart(comm, job.layout, stages, named, program, False, self.policy(job), outer)
+
+    def alone(self, job) -> int:
+        return job.mesh["dp"]
+
+    def busiest(self, job):
+        return job["sync_every"] - 1
+
+    def one_model(self, job, rank):
+        return job.mesh.group(rank, tuple(axis for axis in job.mesh.axes if axis != "dp"))
+
+    def seldom(self, job) -> Iterator[Transfer]:
+        rounds, layout, fragment_of = rounds_of(job), job.layout, job.once(layer_of)
+        for ranks in job.mesh.groups("dp"):
+            for fragment in range(rounds.fragments) if len(ranks) > 1 else ():
+                names = [name for name in layout.held(ranks[0]) if fragment_of[name] % rounds.fragments == fragment]
+                size = sum(layout.size(name, ranks[0]) for name in names) * job.widths.gradient
+                times = rounds.number(fragment, job.steps)
+                yield transfer(job.mesh, "moves", "all_reduce", ranks, size * times)
+
+
+def rounds_of(job) -> Rounds:
+    """The steps after which a job's fragments are exchanged."""
+    return Rounds(job["sync_every"], job["fragments"], job["sync_delay"])
+
+
+def layer_of(job) -> dict[str, int]:
+    """{parameter: the number of the first layer that uses it}."""
+    name = {id(weight): name for name, weight in job.whole.named_parameters()}
+    found = [(name[id(weight)], number) for number, layer in enumerate(job.layers) for weight in layer.parameters()]
+    return dict(reversed(found))
+
+
+MODE = LocalSteps()

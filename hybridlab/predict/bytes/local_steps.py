@@ -1,0 +1,90 @@
+"""Compute when copies that step alone exchange their moves, how many bytes they send, and the link that this needs.
+
+Copies train apart for H steps; then the mean of their moves is all-reduced. With P fragments, a part of the layers is
+exchanged every H/P steps, and its all-reduce may take τ further steps, during which the copies train on.
+
+Source: Douillard et al. 2023, arXiv:2311.08105 (DiLoCo), and 2025, arXiv:2501.18512 (streaming DiLoCo). Relatives:
+`modes.local_steps`, notebook 21.
+"""
+
+from typing import NamedTuple
+
+from hybridlab.core.added import added
+from hybridlab.predict.bytes.collectives import cost
+
+
+class Rounds(NamedTuple):
+    """The steps after which each fragment is exchanged; steps count from 0.
+
+    every      H, the number of steps between two exchanges of a fragment
+    fragments  P, the number of fragments
+    delay      τ, the number of steps that an all-reduce may take
+
+    >>> rounds = Rounds(every=4, fragments=2, delay=1)
+    >>> [rounds.begun(step) for step in range(8)]
+    [[], [0], [], [1], [], [0], [], [1]]
+    >>> [rounds.used(step) for step in range(8)]
+    [[], [], [0], [], [1], [], [0], []]
+    """
+
+    every: int
+    fragments: int = 1
+    delay: int = 0
+
+    def begun(self, step: int) -> list[int]:
+        """The fragments whose all-reduce begins after a step."""
+        ends = [(number + 1) * self.every // self.fragments for number in range(self.fragments)]
+        return [number for number, end in enumerate(ends) if step >= 0 and (step + 1 - end) % self.every == 0]
+
+    def used(self, step: int) -> list[int]:
+        """The fragments whose mean is used after a step."""
+        return self.begun(step - self.delay)
+
+    def number(self, fragment: int, steps: int) -> int:
+        """How often the all-reduce of a fragment begins in this number of steps."""
+        return added(fragment in self.begun(step) for step in range(steps))
+
+
+def sent_per_step(parameters: float, copies: int, every: int, width: int = 4) -> float:
+    """Bytes that each copy sends per step, on average: 2Ψg(d-1)/(d·H).
+
+    parameters  Ψ, in one copy
+    copies      d
+    every       H, the number of steps between two exchanges; 1: as often as plain data parallelism
+    width       g, bytes of a number on the wire
+
+    >>> sent_per_step(1e9, copies=4, every=1) / 1e9, sent_per_step(1e9, copies=4, every=100) / 1e9
+    (6.0, 0.06)
+    """
+    return cost("all_reduce", copies, parameters * width).bytes / every
+
+
+def link_needed(
+    parameters: float,
+    copies: int,
+    every: int,
+    seconds: float,
+    fragments: int = 1,
+    delay: int | None = None,
+    width: int = 4,
+) -> float:
+    """The bandwidth of a link, in bytes per second, with which the exchanges are hidden by the steps.
+
+    parameters  Ψ, in one copy
+    copies      d
+    every       H, the number of steps between two exchanges of a fragment
+    seconds     of one step
+    fragments   P: each exchange sends Ψ/P numbers
+    delay       τ, the number of steps that may hide an exchange; None: as long as possible, H/P
+    width       g, bytes of a number on the wire
+
+    As long as possible, it is the average, 2Ψg(d-1)/(d·H·seconds); with a shorter delay it is the peak, and P divides
+    it.
+
+    >>> link_needed(1e9, copies=2, every=100, seconds=1.0), link_needed(1e9, copies=2, every=100, seconds=1.0, delay=5)
+    (40000000.0, 800000000.0)
+    >>> link_needed(1e9, copies=2, every=100, seconds=1.0, fragments=10, delay=5)
+    80000000.0
+    """
+    steps = every / fragments if delay is None else min(delay, every / fragments)
+    return sent_per_step(parameters, copies, every, width) * every / fragments / (steps * seconds)
