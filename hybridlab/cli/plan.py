@@ -263,9 +263,7 @@ def _add_fixed(one):
     one.flag("--attend", metavar="NAME", help=told)
     told = "set the number of ranks that exchange heads with usp (inside a node)"
     one.flag("--ulysses", type=int, metavar="N", help=told)
-    one.flag(
-        "--zigzag", action="store_true", default=None, help="balance causal attention across cp ranks (zigzag order)"
-    )
+    one.flag("--zigzag", action="store_true", default=None, help="balance causal attention along cp (zigzag order)")
     one.flag("--dispatch", metavar="NAME", help="set how tokens are sent to experts along ep: all_to_all or all_gather")
     one.flag("--fold", action="store_true", default=None, help="distribute whole experts over the tp and cp ranks too")
     one.flag("--skew", type=float, metavar="X", help="Zipf exponent of the load of experts (default 0: equal load)")

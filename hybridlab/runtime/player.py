@@ -31,13 +31,13 @@ from functools import partial
 import torch
 
 from hybridlab.core.when.action import COLLECTIVES, MESSAGES, SWAPS
-from hybridlab.core.when.along import ALONG
-from hybridlab.core.when.law import makes, takes
+from hybridlab.core.when.law import takes
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.runtime.copies import copies_before
 from hybridlab.runtime.loans import Loan, carry_on, until_over
 from hybridlab.runtime.norms import KINDS as NORMS
 from hybridlab.runtime.norms import NormLine
+from hybridlab.runtime.wiring import Wiring
 
 
 class Player:
@@ -59,7 +59,7 @@ class Player:
         self.program, self.played = schedule.program[self.line.index(comm.rank)], 0
         self.clock = comm.clock(work.device)
         self.brought = copies_before(schedule, self.line.index(comm.rank), room)
-        self._numbers = {}
+        self._wiring = Wiring(schedule, self.line, comm.rank, work.widest)
         self.norms = NormLine(comm, schedule, work)
         self.calls = [self._bound(index, action) for index, action in enumerate(self.program)]
         self.until = len(self.calls)
@@ -77,7 +77,7 @@ class Player:
     def play(self):
         """Run the program once; on a GPU it is then queued."""
         self.times = [[0, 0, 0, 0] for _ in self.calls]
-        self.slots, self.gathering = [None] * len(self._numbers), {}
+        self.slots, self.gathering = [None] * len(self._wiring.numbers), {}
         self.outgoing, self.sums, self.exchanging, self.copies, self.loans = [], {}, {}, {}, []
         self._run(0, self.until)
         self.played += 1
@@ -136,7 +136,7 @@ class Player:
         if action.kind in COLLECTIVES:
             return partial(getattr(self, f"_{action.kind.lower()}"), index, action)
         if action.lent:
-            return partial(self._lend, index, action, *self._move(action))
+            return partial(self._lend, index, action, *self._wiring.move(action))
         if action.kind in SWAPS:
             return partial(self._swap, index, action)
         if action.kind in NORMS:
@@ -147,48 +147,10 @@ class Player:
                 do = self._exchange if sends else self._exchanged
             else:
                 do = self._send if sends else self._receive
-            return partial(do, index, *self._message(action))
-        bound = [(self.work.bind(action, part), *self._slots(part)) for part in action.each]
+            return partial(do, index, *self._wiring.message(action))
+        bound = [(self.work.bind(action, part), *self._wiring.slots(part)) for part in action.each]
         taken = [(part.stage, part.version) for part in action.each if "summed" in takes(part.kind)]
         return partial(self._compute, index, {part.stage for part in action.each}, taken, bound)
-
-    def _slots(self, part) -> tuple[list[int], list[int]]:
-        """The slots of an action's inputs and of its outputs, edge by edge."""
-        taken, made = takes(part.kind), makes(part.kind)
-        # An activation leaves its slot once, for the action that takes it; the work keeps it for the other actions.
-        taken = [value for value in taken if value != "activation<" or "activation>" in made]
-        return self._slots_of(taken, part), self._slots_of(made, part)
-
-    def _slots_of(self, values, part) -> list[int]:
-        """The slots of the values that travel on edges."""
-        on_edges = [(value[:-1], value[-1]) for value in values if value[-1] in "<>" and value[:-1] not in ALONG]
-        return [self._slot(name, edge, part.microbatch) for name, mark in on_edges for edge in self._edges(part, mark)]
-
-    def _edges(self, part, mark) -> list[int]:
-        """The numbers of the edges into a stage (<) or out of it (>), without the edge after the model."""
-        at = "><".index(mark)
-        return [number for number, edge in self.schedule.inside.items() if edge[at] == part.stage]
-
-    def _slot(self, *value) -> int:
-        return self._numbers.setdefault(value, len(self._numbers))
-
-    def _message(self, action) -> tuple:
-        """(slot, edge, value name, other rank, tag) of a SEND or RECV; a tag is used once in a step."""
-        name = "activation" if action.kind.endswith("F") else "gradient"
-        (other,) = {*action.edge} - {action.stage}
-        edge = self.schedule.edges.index(action.edge)
-        number = 2 * (edge * len(self.schedule.replica_of) + action.microbatch) + (name == "activation")
-        slot = self._slot(name, edge, action.microbatch)
-        return slot, edge, name, self.line[self.schedule.place[other, action.replica]], number * self.work.widest
-
-    def _move(self, action) -> tuple[int, int]:
-        """(other rank, tag) of one half of a move of a loan; a tag is used once in a step."""
-        one, other = (self.schedule.place[stage, action.replica] for stage in (action.stage, action.peer))
-        home = self.line[one] == self.comm.rank
-        returns = home == (action.kind == "SWAP_IN")
-        each = len(self.schedule.replica_of)
-        number = 2 * ((len(self.schedule.edges) + action.stage) * each + action.microbatch) + returns
-        return self.line[other if home else one], number * self.work.widest
 
     # execution, every step
 
@@ -235,7 +197,7 @@ class Player:
             for message in value.messages:
                 message.wait()
         self._all_over()
-        self.slots = [None] * len(self._numbers)
+        self.slots = [None] * len(self._wiring.numbers)
 
     def _arrived(self, slot):
         """The tensors in a slot; if they are still in transit, wait for them."""

@@ -42,6 +42,7 @@ class Predicted(Versions):
 def later(before: dict, weights: dict, updates: int) -> dict:
     """The weights after some more updates, if each is as the last one.
 
+    >>> import torch
     >>> one, two = ({"w": torch.nn.Parameter(torch.tensor([x]))} for x in (1.0, 1.5))
     >>> later(one, two, updates=3)["w"].tolist()
     [3.0]

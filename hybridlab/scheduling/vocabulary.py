@@ -32,7 +32,7 @@ def vocabulary_1f1b(ranks: int, microbatches: int, halves: bool = False, chunks:
     """1F1B with the head in pieces, one on each rank, between a forward and a backward of blocks.
 
     Placement:   stage s of the blocks on rank s, piece i of the head (stage p+i) on rank i, the join (stage 2p) on the
-                 last rank; with v chunks stage k·p+r on rank r, the pieces from stage v·p on, the join behind them
+                 last rank; with v chunks stage k·p+r on rank r, the pieces from stage v·p on, and the join after them
     Order:       F × (p+1-r), then slots: in slot j F of microbatch j+p+1-r, F of the piece of j+b+1, B of the piece of
                  j+b, B of j, those that exist, with b = ⌈⅔(p-1-r)⌉; the join follows F of its rank's piece; with halves
                  b = ⌈½(p-1-r)⌉, I for B, and a block's W r slots later, as in ZB-H1; with v chunks as in interleaved,

@@ -37,7 +37,7 @@ WRONG = {
     "plan takes gpus as int, not '8', a str": lambda: hl.plan("gpt3-175b", "a100", "8", 64),
     "memory takes batch as int, not 'x', a str": lambda: hl.memory("gpt3-175b", "x"),
     "schedule takes ranks as int, not '2', a str": lambda: hl.schedule("1f1b", ranks="2", microbatches=2),
-    "draw takes timelines as Timeline | Layout | DryRun | Layer | str, not 3, an int": lambda: hl.draw(3),
+    "draw takes timelines as Timeline | Layout | DryRun | Layer | Passage | str, not 3, an int": lambda: hl.draw(3),
     "lower takes schedule as Schedule, not 3, an int": lambda: hl.lower(3),
     "validate takes schedule as Schedule, not 'x', a str": lambda: hl.validate("x"),
     "traffic takes schedule as Schedule, not 'x', a str": lambda: hl.traffic("x"),

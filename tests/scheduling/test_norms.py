@@ -39,10 +39,11 @@ def test_the_barrier_costs_the_fill_and_post_validation_nothing(name, p, more):
     st.sampled_from(["gpipe", "1f1b", "zb_h1", "interleaved", "zb_interleaved"]), st.integers(1, 4), st.integers(0, 3)
 )
 def test_with_idle_time_inside_the_span_the_barrier_costs_nothing_more(name, p, more):
-    """These have their fill inside every rank's span: no rank could begin the next step sooner. With m < 2p-1, a rank
-    may wait in VALID for the forwards of the next one."""
+    """These have their fill inside every rank's span: no rank could begin the next step sooner. With few microbatches,
+    a rank may wait in VALID for a forward of the next one."""
     one = hl.schedule(name, ranks=p, microbatches=2 * p - 1 + more)
-    assert period(one, None) == period(one, "before") == period(one, "after") == hl.simulate(one).length
+    assert period(one, None) == period(one, "before") == hl.simulate(one).length
+    assert 0 <= period(one, "after") - period(one, "before") <= (more < p)
 
 
 @settings(max_examples=12, deadline=None)

@@ -37,7 +37,7 @@ def as_a_rank(alone) -> dict:
 
 
 def judged(job, alone, part) -> Report:
-    gaps, adam, hidden = proof._compared([part], alone, job)
+    gaps, adam, hidden = proof._compared([part], alone, job, job)
     return Report(
         "x", gaps.found, {}, {}, gaps.tolerance, adam=adam, noisy=gaps.allowed, unproved=gaps.unproved | hidden
     )

@@ -312,7 +312,7 @@ def test_a_message_of_a_slice_has_a_whole_latency():
     assert post[0] > post[1] > post[2] >= latency > post[0] / 2
 
 
-def test_the_predicted_times_of_the_slices_add_up_to_those_of_rows():
+def test_the_predicted_times_of_the_slices_add_up_to_a_little_more_than_those_of_rows():
     """Of equal cost, they halve the idle time; of equal lengths, less than that."""
     shape = Shape(layers=4, width=4096, heads=32, context=8192)
     asked = {"shape": shape, "dtype": "bfloat16", "microbatches": 4}
@@ -321,7 +321,8 @@ def test_the_predicted_times_of_the_slices_add_up_to_those_of_rows():
     whole, cost, equal = (costs_of(job, machine("a100")) for job in jobs)
     for sliced in (cost, equal):
         for stage in (0, 1):
-            assert sum(sliced.F[2 * stage : 2 * stage + 2]) == pytest.approx(whole.F[stage], rel=1e-6)
+            # each slice starts its kernels, and its matmuls have fewer rows
+            assert 1 < sum(sliced.F[2 * stage : 2 * stage + 2]) / whole.F[stage] < 1.02
     assert cost.F[0] == pytest.approx(cost.F[1], rel=1e-3) and equal.F[1] > 1.1 * equal.F[0]
     idle = [hl.simulate(job.schedule, costs).bubble_overhead for job, costs in zip(jobs, (whole, cost, equal))]
     assert idle[1] == pytest.approx(idle[0] / 2, rel=0.03) and idle[1] < idle[2] < idle[0]

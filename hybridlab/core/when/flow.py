@@ -34,8 +34,7 @@ class Flow(Values):
     takes, makes    `Lists` of value numbers, one list per action (a fused pair is one action)
     rank            the rank of each action;  program: each rank's first action (ranks + 1)
     given           flags: values that need no maker (the initial weights)
-    meeting         the meeting that each action must attend, or -1
-    attendance      how many actions each meeting waits for: one for each rank that holds a copy of the stage
+    meeting         the meeting that each action must attend, or -1;  attendance  how many actions each one waits for
     room            memory capacity of a device: an action that would not fit also takes `room`, made by the SWAP_OUT
                     that it must wait for (see `core.when.room`);  waits_for  that SWAP_OUT of each action, or -1
     lacks           how much memory each action lacks even after it has waited, or 0

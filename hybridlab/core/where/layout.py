@@ -1,15 +1,14 @@
 """The layout: the placement of all parameters on the ranks, one record for each parameter.
 
 Slicing, gradient reduction, the global norm, clipping, the optimizer's shards, checkpoints, counted bytes and pictures
-all read the same record. It separates two placements. While computing, a rank holds a *box*: the slice of the parameter
-at its coordinates, or nothing. Between steps, the ranks that hold the same box may shard it: each owns a *share*.
+all read the same record. It separates two placements. While computing, a rank holds a *box*: the parameter's slice at
+its coordinates, or nothing. Between steps, the ranks that hold the same box may shard it: each owns a *share*.
 
 Along an axis a parameter's gradient has one of three types (see `world.talk.typed`): V where boxes differ, the axis
 *shards* it; R where copies see different data, so that their gradients are *partial* sums; I where copies do the same
 work.
 
-Read next: `core.where.rules` (writes the records), `core.where.peers` (the ranks with the same part),
-`modes.data_parallel` (reduction), `modes.zero` (shares), `modes.tensor_parallel` (boxes).
+Read next: `core.where.rules` (writes the records), `core.where.peers` (the ranks with the same part), `modes.zero`.
 """
 
 import hashlib
@@ -65,8 +64,7 @@ class Param:
     over     the axes along which they are neighbours; the last axis varies fastest
     rest     what is sharded, as in ZeRO's stages: 1 the optimizer's state, 2 also the gradient, 3 also the value
     whole    whether a box has one owner between steps, because its optimizer needs full matrices
-    groups   of owners; each keeps the full value, and shards it inside. So a value has owners/groups pieces, each for
-             as many shares as there are groups. 1: one level
+    groups   of owners; each shards the full value inside: into owners/groups pieces, each for one share of every group
     secondary  the number of neighbours that shard a second copy of the value, from which they gather it; 0: none
     """
 

@@ -70,7 +70,7 @@ class Passage(ABC):
     def _sum(self, part: str, stays: bool) -> int:
         return sum(its[part] for (one, other), its in self.pairs.items() if (one == other) == stays)
 
-    def __str__(self):
+    def __str__(self) -> str:
         before, after = (layout.mesh for layout in self.layouts)
         parts = (f"{part}: {self.bytes[part]:,} bytes sent, {self.there[part]:,} there already" for part in PARTS)
         head = f"{before} → {after}: {len(self.sent)} messages, {self.total:,} bytes"

@@ -187,8 +187,8 @@ def _block(
     tokens, full = plan.b * shape.context / plan.cp, (plan.recompute == FULL) * plan.redone
     uneven = imbalance(shape.experts, shape.chosen, plan.expert_ways, plan.skew)
     busiest = shape.multiplied + (uneven - 1) * shape.chosen * weights_of_one(shape)
-    rows = np.maximum(tokens, (plan.n > 1) * plan.n * rates.products / rates.memory)  # or weights are read for longer
-    matrices = 2 * rows * _here(shape, plan, busiest) / rates.products
+    read = (plan.n > 1) * plan.n / rates.memory  # of the weights, once for each slice: longer than a short matmul
+    matrices = 2 * np.maximum(tokens / rates.products, read) * _here(shape, plan, busiest)
     left = kept_on(shape, plan)
     between = 2 * software.traffic * left.apart / rates.memory
     core, scores = _attention(shape, plan, rates, software)

@@ -54,11 +54,13 @@ def _among(plan: Plan, copies, near, sharers, rates: Rates, weights, layers, sof
     half = lambda bytes, ways: parts * rates.sum(ways, near.first(ways), bytes * weights / parts) / 2
     gather = half(VALUE, sharers)
     reduce = gather if software.gradient == VALUE else half(software.gradient, sharers)
-    again = half(VALUE, plan.secondary) if plan.secondary else gather
+    again = gather
+    if np.any(plan.secondary):
+        again = np.where(plan.secondary > 0, half(VALUE, np.maximum(plan.secondary, 1)), gather)
     if not np.any(plan.z):
         return gather, reduce, 0.0, again
     rest = copies // sharers
-    width = (software.gradient + VALUE) / 2 if plan.two_levels else software.gradient
+    width = np.where(plan.two_levels, (software.gradient + VALUE) / 2, software.gradient)
     others = rates.sum(rest, near.every(sharers, rest), width * weights / sharers)
     return gather, reduce, np.where(plan.z, others, 0.0), again
 

@@ -57,7 +57,7 @@ def page(**axes) -> str:
 
 
 def grid(names: list[str], axes: dict[str, Sequence[int]], first: list[int], pictures: list[str], **more) -> str:
-    """What grid.js shows, as JSON: a picture (JSON too) for every name and every point of the axes, in their order.
+    """The data of grid.js, as JSON: a picture (JSON too) for every name and every point of the axes, in their order.
 
     axes   values by label;  first  the place of the first choice in each list, the names' before the axes'
     more   machine: open the machine view;  play: play once when visible
