@@ -814,6 +814,9 @@ def reshard(
     >>> import hybridlab as hl
     >>> plan = hl.reshard(hl.Mesh(pp=2), to=hl.Mesh(tp=2), shape=hl.Shape(layers=2, width=8, heads=2))
     >>> print(plan)
+    Mesh(pp=2) → Mesh(tp=2): 2 messages, 38,880 bytes
+      weights: 12,960 bytes sent, 12,960 there already
+      state: 25,920 bytes sent, 25,920 there already
     """
 
 
@@ -1224,7 +1227,7 @@ def plan(
     offload      the fraction of the layers whose saved activations are stored on the host
     spread_head  the head is sharded over the stages: vocabulary parallelism, without v and sequence
     two_levels   with z: all copies shard the optimizer's state
-    secondary    neighbours that have a second copy of the weights in ZeRO's stage 3; 0: none
+    secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
 
     raises  ValueError for an unknown name, or if no plan is legal or none fits; it says what is missing
 
@@ -1303,7 +1306,7 @@ def memory(
     offload      the fraction of the layers whose saved activations are stored on the host
     spread_head  the head is sharded over the stages: vocabulary parallelism, without v and sequence
     two_levels   with z: all copies shard the optimizer's state
-    secondary    neighbours that have a second copy of the weights in ZeRO's stage 3; 0: none
+    secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
 
     This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
     tensors need additional memory.

@@ -122,9 +122,8 @@ def in_a_row(schedule: Schedule, steps: int) -> Schedule:
     every, programs = len(schedule.replica_of), []
     for program in schedule.program:
         kinds = [action.kind for action in program]
-        late = "VALID" in kinds and kinds.index("VALID") < kinds.index("NORM")
         moved = [_moved(action, step, every) for step in range(steps) for action in program]
-        if late:
+        if _is_late(kinds):
             moved.append(moved.pop(kinds.index("VALID")))
         programs.append(moved)
     more = {"replica_of": steps * schedule.replica_of, "window": every // len(schedule.holders[0])}
@@ -132,10 +131,11 @@ def in_a_row(schedule: Schedule, steps: int) -> Schedule:
 
 
 def posted_before_valid(schedule: Schedule) -> Schedule:
-    """A lowered schedule in which every message sent before the sender's VALID is awaited before the receiver's VALID.
+    """A lowered schedule in which a message is received before the receiver's VALID if, and only if, it was sent before
+    the sender's.
 
     If VALID undoes an optimizer step, the forwards before it are repeated, and their messages come again: a rank must
-    know which messages to drop.
+    know which messages to drop. It must not wait for others there: their sender waits for the norm.
 
     >>> from hybridlab.scheduling.gpipe import gpipe
     >>> from hybridlab.scheduling.lower import lower
@@ -149,16 +149,20 @@ def posted_before_valid(schedule: Schedule) -> Schedule:
     sent, programs = set(), []
     for program in schedule.program:
         sent |= {(action.edge, action.microbatch) for action in _before_valid(program) if action.kind == "SEND_F"}
+    dropped = lambda action: action.kind == "RECV_F" and (action.edge, action.microbatch) in sent
     for program in schedule.program:
         head = _before_valid(program)
         rest = program[len(head) :]
-        early = [action for action in rest if action.kind == "RECV_F" and (action.edge, action.microbatch) in sent]
-        programs.append([*head, *early, *(action for action in rest if action not in early)])
+        late = [action for action in head if action.kind.startswith("RECV") and not dropped(action)]
+        early = [action for action in rest if dropped(action)]
+        stay = [action for action in rest if not dropped(action)]
+        programs.append([*(action for action in head if action not in late), *early, *stay[:1], *late, *stay[1:]])
     return schedule.with_programs(programs)
 
 
 def repeated(schedule: Schedule) -> Schedule:
-    """The part of a schedule that is repeated if VALID undoes an optimizer step: the actions before VALID.
+    """The part of a schedule that is repeated if VALID undoes an optimizer step: the actions before VALID; nothing if
+    VALID comes before the step.
 
     >>> from hybridlab.scheduling.gpipe import gpipe
     >>> print(repeated(with_norm(gpipe(ranks=3, microbatches=4))))
@@ -170,8 +174,14 @@ def repeated(schedule: Schedule) -> Schedule:
 
 
 def _before_valid(program: tuple[Action, ...]) -> tuple[Action, ...]:
-    """The actions before VALID; none if there is no VALID."""
-    return next((program[:number] for number, action in enumerate(program) if action.kind == "VALID"), ())
+    """The actions before a VALID that belongs to the step before; none if there is no such VALID."""
+    kinds = [action.kind for action in program]
+    return program[: kinds.index("VALID")] if _is_late(kinds) else ()
+
+
+def _is_late(kinds: list[str]) -> bool:
+    """Whether the VALID of a rank's list belongs to the step before."""
+    return "VALID" in kinds and kinds.index("VALID") < kinds.index("NORM")
 
 
 def _moved(action: Action, step: int, microbatches: int) -> Action:

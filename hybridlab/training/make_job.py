@@ -79,7 +79,7 @@ def job_of(**given) -> Job:
     _refuse_misfits(job)
     for mode in modes:
         mode.refuse(job)
-    job = job.with_(schedule=posted_ahead(_fitted(job, of), of["ahead"]))
+    job = job.with_(schedule=posted_before_valid(posted_ahead(_fitted(job, of), of["ahead"])))
     refuse_other_norms(job, of["validated"])
     job.layout.validate()
     refuse_other_shards(job)
@@ -231,7 +231,7 @@ def _fitted(job: Job, of: dict) -> Schedule:
         summed = mode.scheduled(summed, job.chosen, of["active"])
     if of["validated"]:
         summed = with_norm(summed, of["validated"])
-    return validate(posted_before_valid(lower(summed)))
+    return validate(lower(summed))
 
 
 def _tied(homes: Collection[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:

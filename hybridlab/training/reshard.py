@@ -22,6 +22,7 @@ from hybridlab.core.where.passage import PARTS, Passage
 from hybridlab.modes import full_matrices
 from hybridlab.predict.bytes import sharing
 from hybridlab.predict.bytes.transfer import Transfer, by_axis, transfer
+from hybridlab.scheduling.norms import repeated
 from hybridlab.signatures import nearest, spelled
 from hybridlab.training import asked
 from hybridlab.training.affordable import affordable
@@ -175,8 +176,12 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
     before = affordable(DAY, **given)
     batch = {} if {"rows", "batch"} & more.keys() else {"rows": None, "batch": before.microbatches * before.rows}
     after = affordable(DAY, **given | batch | more)
+    if any(any(repeated(job.schedule).program) for job in (before, after)):
+        raise ValueError("validated='after' ends a step in the next one: give validated='before' to reshard")
+    if any(job["two_levels"] or job["secondary"] for job in (before, after)):
+        raise ValueError("two_levels and secondary have parts that no other layout has: go through a checkpoint")
     if "local" in (before["sums"], after["sums"]):
-        raise ValueError("sums='local' has another model in every copy: reshard after a step that sums gradients")
+        raise ValueError("sums='local' has another model in every copy: leave sums out to reshard")
     if after.mesh.size != before.mesh.size:
         raise ValueError(
             f"{before.mesh} has {before.mesh.size} ranks, {after.mesh} has {after.mesh.size}: give two meshes of the "

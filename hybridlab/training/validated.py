@@ -14,8 +14,10 @@ Source: the zero-bubble repository, `megatron/core/optimizer/optimizer.py`; it k
 
 import math
 
+import numpy as np
 import torch
 
+from hybridlab.core.when.action import CODE, SWAPS
 from hybridlab.scheduling.norms import repeated
 from hybridlab.training.held import squares
 
@@ -36,6 +38,7 @@ def refuse_other_norms(job, validated: str | None):
     undone = {
         "zero": job["zero"] > 0,
         "slices": job.schedule.slices > 1,
+        "activations that move": bool(np.isin(job.schedule.rows[:, 0], [CODE[kind] for kind in SWAPS]).any()),
         "optimizer='muon' inside stages": job.optimizer == "muon" and bool(job.mesh.inside),
     }
     late = any(repeated(job.schedule).program)

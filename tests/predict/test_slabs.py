@@ -73,3 +73,15 @@ def test_few_cells_of_a_slab_are_not_legal():
     """All switches at once: before, formulas ran for twenty cells for each legal plan."""
     _, slabs = grid(hl.catalog.model("mixtral-8x7b").shape, 64, 64, **dict.fromkeys(SWITCHES, True), fused=True)
     assert sum(one.legal.size for one in slabs) < 1.1 * sum(one.legal.sum() for one in slabs)
+
+
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        ({"secondary": 3}, "secondary=3 excludes every plan of 64 devices: leave secondary out"),
+        ({"n": 4, "cp": 2, "contexts": True}, "n=4 excludes every plan of 64 devices with cp=2: leave n out"),
+    ],
+)
+def test_the_field_that_excludes_every_plan_is_named(given, says):
+    with pytest.raises(ValueError, match=says):
+        hl.plan("gpt3-175b", "h100", gpus=64, batch=64, **given)

@@ -219,6 +219,19 @@ def test_a_job_that_cannot_continue_the_first_is_refused(to, says):
         hl.reshard(M(dp=4), to=to, **TRY)
 
 
+@pytest.mark.parametrize(
+    "mesh, more, says",
+    [
+        (M(dp=2), {"sums": "local"}, "sums='local' has another model in every copy"),
+        (M(dp=4), {"zero": 3, "owners": 2, "two_levels": True}, "go through a checkpoint"),
+        (M(pp=2), {"clip": 0.1, "validated": "after"}, "ends a step in the next one: give validated='before'"),
+    ],
+)
+def test_what_is_not_over_at_the_end_of_a_step_is_refused(mesh, more, says):
+    with pytest.raises(ValueError, match=says):
+        hl.reshard(mesh, to=M(tp=mesh.size), **TRY | more)
+
+
 @pytest.mark.parametrize("at", [0, 3])
 def test_ranks_go_over_between_two_steps(at):
     plan = hl.reshard(M(pp=2), to=M(tp=2), **TRY)

@@ -7,7 +7,6 @@ from few import first
 import hybridlab as hl
 from hybridlab.runtime.player import Player
 from hybridlab.training import validated
-from hybridlab.training.loop import Trainer
 from hybridlab.training.make_job import job_of
 from hybridlab.training.validated import Validated
 
@@ -31,6 +30,24 @@ def test_equal_whether_steps_are_undone_or_not(bench, clip, undone):
     again = sum(min(2 * (p - 1 - r), m - 1) for r in range(p - 1))
     assert report.ok and report.largest_gap < 1e-10
     assert sent(report) == 4 * (2 * m * (p - 1) * ACTIVATION + 16 * (p - 1)) + undone * again * ACTIVATION
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    "more",
+    first(
+        1,
+        [{"schedule": "interleaved"}, {"schedule": "zb_h1", "ahead": 3}, {"schedule": "vocabulary_1f1b"}],
+    ),
+    ids=str,
+)
+def test_no_rank_waits_for_a_message_that_comes_after_the_norm(bench, more):
+    """Receives of such messages stood before VALID: a rank whose step was undone waited there for a rank that waited
+    for the norm."""
+    shape = hl.Shape(layers=4, width=8, heads=2, context=4)
+    about = ABOUT | {"shape": shape} | more
+    report = bench.asked(hl.Mesh(pp=2), validated="after", clip=1e-6, **about)
+    assert report.ok and report.largest_gap < 1e-10
 
 
 @pytest.mark.ranks
@@ -110,7 +127,7 @@ def tied_counted_twice(patch):
             [held[name].grad.square().sum() if name in held else nothing for name in trainer.layout.named]
         )
 
-    patch.setattr(Trainer, "squares", squares)
+    patch.setattr(validated, "squares", squares)
 
 
 def a_rank_left_out(patch):

@@ -78,6 +78,8 @@ def link_needed(
     delay       τ, the number of steps that may hide an exchange; None: as long as possible, H/P
     width       g, bytes of a number on the wire
 
+    raises  ValueError if no step may hide an exchange
+
     As long as possible, it is the average, 2Ψg(d-1)/(d·H·seconds); with a shorter delay it is the peak, and P divides
     it.
 
@@ -86,5 +88,7 @@ def link_needed(
     >>> link_needed(1e9, copies=2, every=100, seconds=1.0, fragments=10, delay=5)
     80000000.0
     """
+    if delay is not None and delay < 1:
+        raise ValueError(f"delay={delay} hides no part of an exchange: give 1 or more, or leave it out")
     steps = every / fragments if delay is None else min(delay, every / fragments)
     return sent_per_step(parameters, copies, every, width) * every / fragments / (steps * seconds)

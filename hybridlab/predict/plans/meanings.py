@@ -30,5 +30,5 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `pl
     "offload": "the fraction of the layers whose saved activations are stored on the host",
     "spread_head": "the head is sharded over the stages: vocabulary parallelism, without v and sequence",
     "two_levels": "with z: all copies shard the optimizer's state",
-    "secondary": "neighbours that have a second copy of the weights in ZeRO's stage 3; 0: none",
+    "secondary": "neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none",
 }

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from hybridlab.predict.plans.planner import Planned
 
 
+SIZES = {"p", "t", "d", "b", "v", "x", "z", "cp", "ep"}  # what a number of devices must be the product of, and b and v
 NEAR = 16  # devices more or fewer, among which a legal number is looked for
 
 
 def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, given: dict) -> str:
     """The sentence that says which number each size must divide, and names the nearest legal numbers of devices."""
     fixed = ", ".join(f"{name}={value}" for name, value in given.items())
+    if blamed := _blamed(shape, gpus, batch, wanted, found, given):
+        others = ", ".join(f"{name}={value}" for name, value in given.items() if name != blamed)
+        with_them = f" with {others}" if others else ""
+        return f"{blamed}={given[blamed]} excludes every plan of {gpus} devices{with_them}: leave {blamed} out"
     asked = {name for switch, on in wanted.items() if on for name in ASKED[switch]}
     width, context, experts = f"a width of {shape.width}", f"{shape.context} positions", f"{shape.experts} experts"
     others = {"x": (width, shape.width), "cp": (context, shape.context), "ep": (experts, shape.experts)}
@@ -39,6 +44,15 @@ def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, give
         f"t must divide {shape.heads} heads, {layers}{more}{', z d' if 'z' in given else ''}; choose a "
         f"number of gpus that is such a product (at most {most}){_nearest(shape, gpus, batch, wanted, found, given)}"
     )
+
+
+def _blamed(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, given: dict) -> str:
+    """The given field, no number of ranks, without which there are plans; "" if there is none."""
+    for name in given.keys() - SIZES:
+        rest, other = ({one: its for one, its in of.items() if one != name} for of in (given, found))
+        if any(len(one.places) for one in grid(shape, gpus, batch, given=rest, **wanted, **other)[1]):
+            return name
+    return ""
 
 
 def _nearest(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, given: dict) -> str:

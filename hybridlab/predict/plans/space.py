@@ -114,17 +114,17 @@ def _parts(every: Plan, shape: Shape) -> Iterator[tuple[Plan, np.ndarray]]:
 
 def _taken(every: Plan, chosen: list[np.ndarray]) -> Plan:
     """The plans of a grid at these indices along each axis."""
-    return Plan(*(
-        field if np.ndim(field) == 0 else field[np.ix_(*(
-            index if length > 1 else [0] for index, length in zip(chosen, field.shape)))]
-        for field in every
-    ))  # fmt: skip
+    return Plan(*(field if np.ndim(field) == 0 else _of(np.asarray(field), chosen) for field in every))  # type: ignore
+
+
+def _of(field: np.ndarray, chosen: list[np.ndarray]) -> np.ndarray:
+    return field[np.ix_(*(index if length > 1 else [0] for index, length in zip(chosen, field.shape)))]
 
 
 def _flat(chosen: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     """Their flat indices in the full grid."""
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    return added(stride * index for stride, index in zip(strides, np.ix_(*chosen)))
+    return np.asarray(added(stride * index for stride, index in zip(strides, np.ix_(*chosen))))
 
 
 def _only(axis: int, shape: tuple[int, ...]) -> list[int]:
