@@ -1022,9 +1022,6 @@ def dry_layer(
     betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
-    validated: Literal['before', 'after'] | None = None,
-    stash: bool = True,
-    predict_weights: bool = False,
     seed: int = 0,
     dtype: Literal['float32', 'float64', 'bfloat16'] = 'bfloat16',
     sums: Literal['after', 'each', 'buckets', 'local'] | None = None,
@@ -1058,77 +1055,71 @@ def dry_layer(
 ) -> Layer:
     """One transformer layer of a job on one rank, and its messages, from the ledger of a dry run.
 
-    mesh             ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    microbatches     microbatches of one pipeline in one run of the schedule
-    batch            rows (sequences or images) in the global batch; None: `rows` per microbatch
-    ahead            number of receives posted in advance
-    active           with zero=3: stages whose gathered weights a rank holds at the same time
-    model            your own module (with loss and data), a Model, a Shape, the name of a reference model, or
-                     'FILE.py:name'; None: the transformer of `shape`
-    loss             loss(output, target), the sum over a microbatch; for your own module
-    weights          initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data             data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT,
-                     a text file
-    shape            sizes of the transformer to train when no model is given
-    skips            skip connections, {layer: earlier layer whose output it also takes}
-    takes            branches and joins, {layer: earlier layers whose outputs it takes}
-    dims             names of the dimensions of parameters, {parameter: 'F D'}
-    sizes            lengths of joined dimensions, {letter: length}
-    terms            loss terms in one row (default 1)
-    enters           names of the dimensions of inputs (default 'B'); for images 'B C Y X'
-    targets          names of the dimensions of targets (default 'B')
-    steps            optimizer steps
-    rows             rows in one microbatch, if no batch is given
-    accumulate       runs of the schedule for one optimizer step (gradient accumulation)
-    optimizer        the optimizer
-    rate             the learning rate, or a function of the step that returns it
-    warmup           steps in which the learning rate grows linearly to its full size
-    anneal           the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
-    betas            decay rates of AdamW's two running averages
-    decay            weight decay; not applied to norms and biases
-    clip             gradient clipping: the largest global gradient norm
-    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
-                     that clips
-    stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
-    predict_weights  an asynchronous schedule uses the weights that it predicts for the time of its update: the
-                     last update is repeated as often as updates are missing
-    seed             random seed of the initial weights, dropout and batches
-    dtype            data type of the computation
-    sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies step alone and seldom exchange their moves
-    sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
-    master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
-    offload          keep the optimizer and its state in host memory
-    sync_every       with sums=local: steps between two exchanges of a weight
-    fragments        with sums=local: parts of the layers that are exchanged at different steps
-    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
-    mix              with sums=local: part of its weights that a copy keeps at an exchange
-    outer_rate       with sums=local: learning rate of the outer step
-    outer_momentum   with sums=local: Nesterov momentum of the outer step
-    zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
-                     weights)
-    owners           with zero: number of ranks in each sharding group; None: all replicas
-    two_levels       with owners: all replicas shard the optimizer's state, owners the weights
-    secondary        with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step
-                     but the first
-    attend           with cp: how keys and values reach the queries
-    ulysses          with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
-                     these groups; if not given, usp takes 2
-    zigzag           with cp: each rank has one part from the front and one from the back, which balances causal
-                     attention
-    zigzag_over      with zigzag: distribute the parts of each packed document, or of the full row
-    dispatch         with ep: how tokens are sent to their experts
-    fold             with tp or cp: distribute whole experts over these ranks too, as over ep
-    sequence         with tp: shard norms and residuals along the sequence
-    overlap          with sequence: send in pieces, each during the matmul of another piece
-    scatter          with tp: send only a shard of each activation between stages
-    recompute        what to recompute in each layer during the backward
-    device_memory    memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
-                     size
-    make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
-    copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon             with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
-                     'gram' matrices
+    mesh            ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    microbatches    microbatches of one pipeline in one run of the schedule
+    batch           rows (sequences or images) in the global batch; None: `rows` per microbatch
+    ahead           number of receives posted in advance
+    active          with zero=3: stages whose gathered weights a rank holds at the same time
+    model           your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                    'FILE.py:name'; None: the transformer of `shape`
+    loss            loss(output, target), the sum over a microbatch; for your own module
+    weights         initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data            data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a GPT,
+                    a text file
+    shape           sizes of the transformer to train when no model is given
+    skips           skip connections, {layer: earlier layer whose output it also takes}
+    takes           branches and joins, {layer: earlier layers whose outputs it takes}
+    dims            names of the dimensions of parameters, {parameter: 'F D'}
+    sizes           lengths of joined dimensions, {letter: length}
+    terms           loss terms in one row (default 1)
+    enters          names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets         names of the dimensions of targets (default 'B')
+    steps           optimizer steps
+    rows            rows in one microbatch, if no batch is given
+    accumulate      runs of the schedule for one optimizer step (gradient accumulation)
+    optimizer       the optimizer
+    rate            the learning rate, or a function of the step that returns it
+    warmup          steps in which the learning rate grows linearly to its full size
+    anneal          the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas           decay rates of AdamW's two running averages
+    decay           weight decay; not applied to norms and biases
+    clip            gradient clipping: the largest global gradient norm
+    seed            random seed of the initial weights, dropout and batches
+    dtype           data type of the computation
+    sums            when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
+                    never, copies step alone and seldom exchange their moves
+    sum_dtype       data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype    data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload         keep the optimizer and its state in host memory
+    sync_every      with sums=local: steps between two exchanges of a weight
+    fragments       with sums=local: parts of the layers that are exchanged at different steps
+    sync_delay      with sums=local: steps after which an exchange is used, so that they hide it
+    mix             with sums=local: part of its weights that a copy keeps at an exchange
+    outer_rate      with sums=local: learning rate of the outer step
+    outer_momentum  with sums=local: Nesterov momentum of the outer step
+    zero            ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
+    owners          with zero: number of ranks in each sharding group; None: all replicas
+    two_levels      with owners: all replicas shard the optimizer's state, owners the weights
+    secondary       with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step
+                    but the first
+    attend          with cp: how keys and values reach the queries
+    ulysses         with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
+                    these groups; if not given, usp takes 2
+    zigzag          with cp: each rank has one part from the front and one from the back, which balances causal
+                    attention
+    zigzag_over     with zigzag: distribute the parts of each packed document, or of the full row
+    dispatch        with ep: how tokens are sent to their experts
+    fold            with tp or cp: distribute whole experts over these ranks too, as over ep
+    sequence        with tp: shard norms and residuals along the sequence
+    overlap         with sequence: send in pieces, each during the matmul of another piece
+    scatter         with tp: send only a shard of each activation between stages
+    recompute       what to recompute in each layer during the backward
+    device_memory   memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
+                    size
+    make_room       with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time       with device_memory: time to copy one stage's activations one way, in units of one forward
+    muon            with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+                    'gram' matrices
     rank  the rank, of all ranks of the mesh
 
     The layer is in the middle of the model, and is a stage alone. So there is no order of actions and no division into

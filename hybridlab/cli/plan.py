@@ -249,7 +249,7 @@ def _add_search(one):
     )
     one.flag("--with-cp", action="store_true", dest="contexts", help="also consider context parallelism")
     one.flag("--with-ep", action="store_true", dest="experts", help="also consider expert parallelism")
-    one.flag("--slices", type=int, nargs="?", const=0, metavar="N", help="consider token slices, or fix their number")
+    one.flag("--slices", type=int, nargs="?", const=0, metavar="N", help="search token slices, or set their number")
     one.flag("--uneven", action="store_true", dest="stages", help="also consider stages of unequal length")
 
 
@@ -269,7 +269,7 @@ def _add_fixed(one):
     one.flag("--skew", type=float, metavar="X", help="Zipf exponent of the load of experts (default 0: equal load)")
     one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
     one.flag("--spread-head", action="store_true", default=None, help="shard the head over the stages")
-    one.flag("--two-levels", action="store_true", default=None, help="with --owners: all shard the optimizer state")
+    one.flag("--two-levels", action="store_true", default=None, help="with --owners: all replicas shard Adam's state")
     one.flag("--secondary", type=int, metavar="N", help="with ZeRO 3: neighbours with a second copy of the weights")
     one.flag("--unfused", action="store_false", dest="fused", help="assume attention that stores its scores")
 

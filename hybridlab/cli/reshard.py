@@ -70,6 +70,5 @@ def _read(name: str, text: str, kind) -> Any:
     try:
         return kind(text)
     except (ValueError, KeyError):
-        raise ValueError(
-            f"--to has {name}={text}, which is not valid: give {name} as in --help, or yes or no"
-        ) from None
+        form = {int: "a whole number", float: "a number"}.get(kind, "yes or no")
+        raise ValueError(f"--to has {name}={text}, which is not valid: give {name}={form}") from None

@@ -1,5 +1,5 @@
 """The cost of one plan of a training run: its step, its days, its parts; and the commands that start it elsewhere
-(`lines`); lengths and costs of token slices (`slicing`); stages on submeshes (`two_levels`).
+(`lines`); lengths and costs of token slices (`slicing`); stages on submeshes (`on_submeshes`).
 """
 
 from hybridlab.predict.launch import lines
@@ -8,12 +8,12 @@ from hybridlab.predict.plans import slicing
 from hybridlab.predict.plans.arithmetic import DAY, flops, training_seconds, training_seconds_exact
 from hybridlab.predict.plans.by_schedule import by_schedule
 from hybridlab.predict.plans.measured import by_step
+from hybridlab.predict.plans.on_submeshes import Submesh, on_submeshes, pipeline_length, submeshes
 from hybridlab.predict.plans.partition import partition
 from hybridlab.predict.plans.performance import FITTED, Step, step
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.planner import days
 from hybridlab.predict.plans.replicated import replicated
-from hybridlab.predict.plans.two_levels import Submesh, pipeline_length, submeshes, two_levels
 
 __all__ = [
     "DAY",
@@ -35,5 +35,5 @@ __all__ = [
     "submeshes",
     "training_seconds",
     "training_seconds_exact",
-    "two_levels",
+    "on_submeshes",
 ]

@@ -130,7 +130,9 @@ TRAINING = {
     "dtype": Argument(one_of(DTYPES), "float32", "data type of the computation"),
 }
 OWN = LAYOUT | MODEL | TRAINING
-NOT_OF_A_LAYER = ("schedule", "chunks", "copies", "slices", "slicing", "cut", "driven")
+NOT_OF_A_LAYER = (
+    "schedule", "chunks", "copies", "slices", "slicing", "cut", "driven", "validated", "stash", "predict_weights",
+)  # fmt: skip
 OF_A_MODULE = ("skips", "takes", "dims", "sizes", "terms", "enters", "targets")  # only for a module without a Model
 
 

@@ -179,7 +179,7 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
     if any(any(repeated(job.schedule).program) for job in (before, after)):
         raise ValueError("validated='after' ends a step in the next one: give validated='before' to reshard")
     if any(job["two_levels"] or job["secondary"] for job in (before, after)):
-        raise ValueError("two_levels and secondary have parts that no other layout has: go through a checkpoint")
+        raise ValueError("two_levels and secondary have parts that no other layout has: use a checkpoint")
     if "local" in (before["sums"], after["sums"]):
         raise ValueError("sums='local' has another model in every copy: leave sums out to reshard")
     if after.mesh.size != before.mesh.size:

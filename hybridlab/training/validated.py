@@ -28,6 +28,13 @@ def refuse_other_norms(job, validated: str | None):
     validated  as given, see `training.asked`
     """
     if not job.norms:
+        if validated:
+            raise ValueError(
+                f"validated={validated!r} has no effect on {job.schedule.name}, which has its messages already: give "
+                "it without messages"
+            )
+        if any(action.kind == "OPT" for program in job.schedule.program for action in program) and job.flushes:
+            raise ValueError(f"{job.schedule.name} has optimizer steps, but no norm: give it without optimizer steps")
         return
     if job.clip is None:
         raise ValueError(f"{job.schedule.name} sums a norm, but nothing is clipped: give clip, or leave validated out")
@@ -45,7 +52,8 @@ def refuse_other_norms(job, validated: str | None):
     for name, asked in (never | (undone if late else {})).items():
         if asked:
             instead = ", or give validated='before'" * (name in undone)
-            raise ValueError(f"validated={validated!r} cannot be combined with {name}: leave one of them out{instead}")
+            what = f"validated={validated!r}" if validated else f"the norm of {job.schedule.name}"
+            raise ValueError(f"{what} cannot be combined with {name}: leave one of them out{instead}")
 
 
 class Validated:

@@ -7,8 +7,8 @@ import random
 import pytest
 
 import hybridlab as hl
-from hybridlab.predict.plans import two_levels as module
-from hybridlab.predict.plans.two_levels import Submesh, pipeline_length, submeshes, two_levels
+from hybridlab.predict.plans import on_submeshes as module
+from hybridlab.predict.plans.on_submeshes import Submesh, on_submeshes, pipeline_length, submeshes
 
 
 def simulated(name: str, seconds: list[int], microbatches: int, backward: float) -> float:
@@ -79,25 +79,25 @@ def test_no_other_stages_are_shorter(seed):
     for spans, shapes in every_way(layers, cluster):
         times = [price(span, shape, len(spans) - 1 - at) for at, (span, shape) in enumerate(zip(spans, shapes))]
         best = min(best, pipeline_length(times, microbatches))
-    found = two_levels(price, layers, cluster, microbatches)
+    found = on_submeshes(price, layers, cluster, microbatches)
     assert found.seconds == pytest.approx(best, rel=1e-12)
     assert [layer for stage in found.stages for layer in stage.layers] == list(range(layers))
     assert sum(stage.submesh.devices for stage in found.stages) == cluster.devices
 
 
 def test_a_longest_stage_is_not_missed_and_other_mutants(monkeypatch):
-    price, right = price_of(3, 5), two_levels(price_of(3, 5), 5, Submesh(1, 4), 8)
+    price, right = price_of(3, 5), on_submeshes(price_of(3, 5), 5, Submesh(1, 4), 8)
     monkeypatch.setattr(
         module, "pipeline_length", lambda seconds, microbatches: sum(seconds) + microbatches * max(seconds)
     )
-    assert two_levels(price, 5, Submesh(1, 4), 8).seconds > right.seconds
+    assert on_submeshes(price, 5, Submesh(1, 4), 8).seconds > right.seconds
 
 
 def test_submeshes_are_alike_or_there_is_no_job():
     price = lambda wide: lambda span, one, later: sum(wide[i] for i in span) / one.devices**0.7
-    alike = two_levels(price([1, 1, 6, 6]), 4, Submesh(1, 4), 16)
+    alike = on_submeshes(price([1, 1, 6, 6]), 4, Submesh(1, 4), 16)
     assert alike.job() == {"mesh": hl.Mesh(pp=2, tp=2), "cut": [3, 1]}
-    mixed = two_levels(price([5, 5, 8]), 3, Submesh(1, 4), 16)
+    mixed = on_submeshes(price([5, 5, 8]), 3, Submesh(1, 4), 16)
     assert [tuple(one.submesh) for one in mixed.stages] == [(1, 1), (1, 1), (1, 2)]
     with pytest.raises(ValueError, match="submeshes of 1×1 and 1×2 devices.*give a model of equal layers"):
         mixed.job()
@@ -105,6 +105,6 @@ def test_submeshes_are_alike_or_there_is_no_job():
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="give more devices, or fewer layers"):
-        two_levels(lambda *_: math.inf, 3, Submesh(1, 2), 4)
+        on_submeshes(lambda *_: math.inf, 3, Submesh(1, 2), 4)
     with pytest.raises(ValueError, match="give 1, 2, 4, 8 or more"):
         submeshes(Submesh(1, 3))

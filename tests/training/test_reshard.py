@@ -223,7 +223,7 @@ def test_a_job_that_cannot_continue_the_first_is_refused(to, says):
     "mesh, more, says",
     [
         (M(dp=2), {"sums": "local"}, "sums='local' has another model in every copy"),
-        (M(dp=4), {"zero": 3, "owners": 2, "two_levels": True}, "go through a checkpoint"),
+        (M(dp=4), {"zero": 3, "owners": 2, "two_levels": True}, "use a checkpoint"),
         (M(pp=2), {"clip": 0.1, "validated": "after"}, "ends a step in the next one: give validated='before'"),
     ],
 )

@@ -205,3 +205,23 @@ def test_autograd_notices_forwards_that_are_kept(bench):
 def test_what_cannot_be_validated_is_refused(mesh, more, words):
     with pytest.raises(ValueError, match=words):
         job_of(mesh, **{"schedule": "zb_h2", "validated": "after", "clip": 1.0} | more)
+
+
+@pytest.mark.parametrize(
+    "make, more, words",
+    [
+        (lambda one: hl.orders.with_norm(one, None), {}, "has optimizer steps, but no norm: give it without"),
+        (hl.lower, {"validated": "after"}, "validated='after' has no effect on zb_h1, which has its messages already"),
+        (lambda one: hl.orders.with_norm(one), {"offload": True, "clip": 1.0}, "the norm of zb_h1 cannot be combined"),
+    ],
+    ids=["no norm", "lowered", "unnamed"],
+)
+def test_a_schedule_of_ones_own_is_refused_by_its_name(make, more, words):
+    one = make(hl.schedule("zb_h1", ranks=2, microbatches=4))
+    with pytest.raises(ValueError, match=words):
+        job_of(hl.Mesh(pp=2), schedule=one, **more)
+
+
+def test_validation_before_the_step_goes_with_shards_and_slices():
+    for mesh, more in ((hl.Mesh(pp=2, dp=2), {"zero": 1}), (hl.Mesh(pp=2), {"schedule": "seq1f1b", "slices": 2})):
+        assert job_of(mesh, **{"schedule": "zb_h1", "validated": "before", "clip": 1.0, "microbatches": 4} | more).norms

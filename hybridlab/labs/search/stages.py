@@ -9,7 +9,7 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Task, Verdict
 from hybridlab.labs.search.sizes import NODE
 from hybridlab.labs.trials.trial import Function, Gave
-from hybridlab.predict.plans.two_levels import Submesh
+from hybridlab.predict.plans.on_submeshes import Submesh
 from hybridlab.predict.search.chain import chain
 from hybridlab.predict.search.problem import Problem
 
@@ -35,7 +35,7 @@ def alone(width: int, devices: int) -> float:
 
 
 def inside(layers: range, submesh: Submesh, later: int, widths: tuple[int, ...] = WIDTHS) -> float:
-    """The seconds of a stage of these layers on a submesh, as `hl.plans.two_levels` asks for them.
+    """The seconds of a stage of these layers on a submesh, as `hl.plans.on_submeshes` asks for them.
 
     layers   of the model;  submesh  within one node
     later    stages after it: memory does not limit the stage here

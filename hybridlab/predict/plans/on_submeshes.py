@@ -57,7 +57,7 @@ class Stage(NamedTuple):
     seconds: float
 
 
-class TwoLevels(NamedTuple):
+class OnSubmeshes(NamedTuple):
     """The stages of a pipeline on submeshes, and their predicted time.
 
     stages   in their order
@@ -75,7 +75,7 @@ class TwoLevels(NamedTuple):
 
         raises  ValueError if stages have different submeshes: the ranks of a mesh all have as many
 
-        >>> two_levels(lambda layers, submesh, later: len(layers) / submesh.devices, 4, Submesh(1, 2), 1).job()
+        >>> on_submeshes(lambda layers, submesh, later: len(layers) / submesh.devices, 4, Submesh(1, 2), 1).job()
         {'mesh': Mesh(pp=1, tp=2), 'cut': [4]}
         """
         shapes = dict.fromkeys(stage.submesh for stage in self.stages)
@@ -119,9 +119,9 @@ def pipeline_length(seconds: Sequence[float], microbatches: int) -> float:
     return added(seconds) + (microbatches - 1) * max(seconds)
 
 
-def two_levels(
+def on_submeshes(
     seconds: Callable[[range, Submesh, int], float], layers: int, cluster: Submesh, microbatches: int
-) -> TwoLevels:
+) -> OnSubmeshes:
     """The stages and submeshes with the smallest time by the formula, exactly.
 
     seconds       seconds(layers, submesh, later): the time of a microbatch in a stage, with its best plan inside; later
@@ -135,7 +135,7 @@ def two_levels(
 
     >>> wide = [1, 1, 6, 6]  # seconds of each layer on one device
     >>> price = lambda layers, submesh, later: sum(wide[layer] for layer in layers) / submesh.devices**0.7
-    >>> found = two_levels(price, 4, Submesh(1, 4), microbatches=16)
+    >>> found = on_submeshes(price, 4, Submesh(1, 4), microbatches=16)
     >>> [(len(one.layers), *one.submesh) for one in found.stages]
     [(3, 1, 2), (1, 1, 2)]
     """
@@ -144,7 +144,7 @@ def two_levels(
     prices = {
         (span, shape, later): seconds(span, shape, later) for span in spans for shape in shapes for later in range(most)
     }
-    best, limit, asked = TwoLevels((), math.inf, 0), math.inf, 0
+    best, limit, asked = OnSubmeshes((), math.inf, 0), math.inf, 0
     while True:
         stages, tried = _shortest(prices, shapes, layers, cluster.devices, most, limit)
         asked += tried
@@ -152,7 +152,7 @@ def two_levels(
             break
         times = [one.seconds for one in stages]
         if (total := pipeline_length(times, microbatches)) < best.seconds:
-            best = TwoLevels(stages, total, 0)
+            best = OnSubmeshes(stages, total, 0)
         limit = max(times)  # between it and the last limit, these stages are the best
     if not best.stages:
         raise ValueError("no stages fit on these submeshes: give more devices, or fewer layers")
