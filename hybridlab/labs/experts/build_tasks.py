@@ -65,7 +65,7 @@ def _fold(ways: int) -> Task:
         ),
         objective="Predict the bytes of folded experts.",
         difficulty=2,
-        minutes=4,
+        minutes=6,
     )
 
 
@@ -124,6 +124,6 @@ TASKS: dict[str, Task] = {
         ),
         objective="Balance ranks with copies of popular experts.",
         difficulty=2,
-        minutes=8,
+        minutes=12,
     ),
 }

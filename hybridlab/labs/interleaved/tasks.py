@@ -303,6 +303,6 @@ TASKS: dict[str, Task] = {
         ),
         objective="Compute the loss of a head whose scores no rank has in full.",
         difficulty=2,
-        minutes=8,
+        minutes=12,
     ),
 }
