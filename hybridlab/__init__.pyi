@@ -252,9 +252,9 @@ def run(
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
     sync_every       with sums=local: steps between two exchanges of a weight
-    fragments        with sums=local: parts of the layers that are exchanged at different steps
-    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
-    mix              with sums=local: part of its weights that a copy keeps at an exchange
+    fragments        with sums=local: groups of layers that are exchanged at different steps
+    sync_delay       with sums=local: steps that hide an exchange, before its result is used
+    mix              with sums=local: fraction of its own weights in the mix after an exchange
     outer_rate       with sums=local: learning rate of the outer step
     outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
@@ -422,9 +422,9 @@ def check(
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
     sync_every       with sums=local: steps between two exchanges of a weight
-    fragments        with sums=local: parts of the layers that are exchanged at different steps
-    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
-    mix              with sums=local: part of its weights that a copy keeps at an exchange
+    fragments        with sums=local: groups of layers that are exchanged at different steps
+    sync_delay       with sums=local: steps that hide an exchange, before its result is used
+    mix              with sums=local: fraction of its own weights in the mix after an exchange
     outer_rate       with sums=local: learning rate of the outer step
     outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
@@ -593,9 +593,9 @@ def train(
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
     sync_every       with sums=local: steps between two exchanges of a weight
-    fragments        with sums=local: parts of the layers that are exchanged at different steps
-    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
-    mix              with sums=local: part of its weights that a copy keeps at an exchange
+    fragments        with sums=local: groups of layers that are exchanged at different steps
+    sync_delay       with sums=local: steps that hide an exchange, before its result is used
+    mix              with sums=local: fraction of its own weights in the mix after an exchange
     outer_rate       with sums=local: learning rate of the outer step
     outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
@@ -776,9 +776,9 @@ def reshard(
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
     sync_every       with sums=local: steps between two exchanges of a weight
-    fragments        with sums=local: parts of the layers that are exchanged at different steps
-    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
-    mix              with sums=local: part of its weights that a copy keeps at an exchange
+    fragments        with sums=local: groups of layers that are exchanged at different steps
+    sync_delay       with sums=local: steps that hide an exchange, before its result is used
+    mix              with sums=local: fraction of its own weights in the mix after an exchange
     outer_rate       with sums=local: learning rate of the outer step
     outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
@@ -950,9 +950,9 @@ def dry_run(
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
     sync_every       with sums=local: steps between two exchanges of a weight
-    fragments        with sums=local: parts of the layers that are exchanged at different steps
-    sync_delay       with sums=local: steps after which an exchange is used, so that they hide it
-    mix              with sums=local: part of its weights that a copy keeps at an exchange
+    fragments        with sums=local: groups of layers that are exchanged at different steps
+    sync_delay       with sums=local: steps that hide an exchange, before its result is used
+    mix              with sums=local: fraction of its own weights in the mix after an exchange
     outer_rate       with sums=local: learning rate of the outer step
     outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
@@ -1092,9 +1092,9 @@ def dry_layer(
     master_dtype    data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload         keep the optimizer and its state in host memory
     sync_every      with sums=local: steps between two exchanges of a weight
-    fragments       with sums=local: parts of the layers that are exchanged at different steps
-    sync_delay      with sums=local: steps after which an exchange is used, so that they hide it
-    mix             with sums=local: part of its weights that a copy keeps at an exchange
+    fragments       with sums=local: groups of layers that are exchanged at different steps
+    sync_delay      with sums=local: steps that hide an exchange, before its result is used
+    mix             with sums=local: fraction of its own weights in the mix after an exchange
     outer_rate      with sums=local: learning rate of the outer step
     outer_momentum  with sums=local: Nesterov momentum of the outer step
     zero            ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)

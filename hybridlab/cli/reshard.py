@@ -31,7 +31,7 @@ def reshard(chosen) -> dict:
 
 def add_flags(one):
     one.flag("--to", type=_settings, required=True, metavar="A=N,…", help=f"the second layout, {EXAMPLE}")
-    one.flag("--check", action="store_true", help="train on ranks, go over, and compare with one device")
+    one.flag("--check", action="store_true", help="train on ranks in both layouts, and compare with one device")
     told = "with --check: steps under the first layout (default 1)"
     one.flag("--at", type=int, metavar="N", default=1, help=told)
     one.flag("--svg", metavar="FILE", help="write the matrix of senders and receivers")

@@ -39,14 +39,14 @@ class LocalSteps(DataParallel):
     options = {
         "sync_every": Option(2, "with sums=local: steps between two exchanges of a weight", int, least=1, beside=WITH),
         "fragments": Option(
-            1, "with sums=local: parts of the layers that are exchanged at different steps", int, least=1, beside=WITH
+            1, "with sums=local: groups of layers that are exchanged at different steps", int, least=1, beside=WITH
         ),
         "sync_delay": Option(
-            0, "with sums=local: steps after which an exchange is used, so that they hide it", int, least=0, beside=WITH
+            0, "with sums=local: steps that hide an exchange, before its result is used", int, least=0, beside=WITH
         ),
         "mix": Option(
             0.0,
-            "with sums=local: part of its weights that a copy keeps at an exchange",
+            "with sums=local: fraction of its own weights in the mix after an exchange",
             float,
             least=0,
             beside=WITH,

@@ -195,7 +195,7 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
 def _refuse_step(at: int, most: int):
     """Raise ValueError unless ranks can go over to the second layout after this number of steps."""
     if not 1 <= at <= most:
-        raise ValueError(f"at={at} is not a step after which ranks can go over: give 1 to {most}, or more steps")
+        raise ValueError(f"at={at} is not a step after which the layout can change: give 1 to {most}, or more steps")
 
 
 def _train_on_rank(comm, plan: Resharding, at: int, evaluate: bool, bring: bool) -> dict:

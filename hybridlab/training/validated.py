@@ -30,7 +30,7 @@ def refuse_other_norms(job, validated: str | None):
     if not job.norms:
         if validated:
             raise ValueError(
-                f"validated={validated!r} has no effect on {job.schedule.name}, which has its messages already: give "
+                f"validated={validated!r} has no effect on {job.schedule.name}, which already has its messages: give "
                 "it without messages"
             )
         if any(action.kind == "OPT" for program in job.schedule.program for action in program) and job.flushes:

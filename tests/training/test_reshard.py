@@ -235,7 +235,7 @@ def test_what_is_not_over_at_the_end_of_a_step_is_refused(mesh, more, says):
 @pytest.mark.parametrize("at", [0, 3])
 def test_ranks_go_over_between_two_steps(at):
     plan = hl.reshard(M(pp=2), to=M(tp=2), **TRY)
-    with pytest.raises(ValueError, match=f"at={at} is not a step after which ranks can go over: give 1 to 2"):
+    with pytest.raises(ValueError, match=f"at={at} is not a step after which the layout can change: give 1 to 2"):
         plan.check(at=at)
     pipe = hl.reshard(M(pp=2), to={"schedule": "1f1b"}, schedule="pipedream", **TRY)
     with pytest.raises(ValueError, match="give a synchronous schedule"):

@@ -211,7 +211,7 @@ def test_what_cannot_be_validated_is_refused(mesh, more, words):
     "make, more, words",
     [
         (lambda one: hl.orders.with_norm(one, None), {}, "has optimizer steps, but no norm: give it without"),
-        (hl.lower, {"validated": "after"}, "validated='after' has no effect on zb_h1, which has its messages already"),
+        (hl.lower, {"validated": "after"}, "validated='after' has no effect on zb_h1, which already has its messages"),
         (lambda one: hl.orders.with_norm(one), {"offload": True, "clip": 1.0}, "the norm of zb_h1 cannot be combined"),
     ],
     ids=["no norm", "lowered", "unnamed"],

@@ -122,8 +122,8 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "data_parallel.outer": task(
-        "Write my_outer_step(comm, old, now, speed, rate, momentum). old are the weights after the last outer step, "
-        "equal on all ranks; now are the weights of this copy; speed is the momentum of the outer step, zeros at "
+        "Write my_outer_step(comm, old, now, speed, rate, momentum). old has the weights after the last outer step, "
+        "equal on all ranks; now has the weights of this copy; speed is the momentum of the outer step, zeros at "
         "first. Return the new weights and the new momentum. Tried for three rounds on 2 ranks, then on 3, and as "
         "local SGD (rate 1, momentum 0).",
         OnCases(
