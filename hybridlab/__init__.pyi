@@ -254,7 +254,7 @@ def run(
     sync_every       with sums=local: steps between two exchanges of a weight
     fragments        with sums=local: groups of layers that are exchanged at different steps
     sync_delay       with sums=local: steps that hide an exchange, before its result is used
-    mix              with sums=local: fraction of its own weights in the mix after an exchange
+    mix              with sums=local: fraction of a copy's weights in the mix after an exchange
     outer_rate       with sums=local: learning rate of the outer step
     outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
@@ -424,7 +424,7 @@ def check(
     sync_every       with sums=local: steps between two exchanges of a weight
     fragments        with sums=local: groups of layers that are exchanged at different steps
     sync_delay       with sums=local: steps that hide an exchange, before its result is used
-    mix              with sums=local: fraction of its own weights in the mix after an exchange
+    mix              with sums=local: fraction of a copy's weights in the mix after an exchange
     outer_rate       with sums=local: learning rate of the outer step
     outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
@@ -595,7 +595,7 @@ def train(
     sync_every       with sums=local: steps between two exchanges of a weight
     fragments        with sums=local: groups of layers that are exchanged at different steps
     sync_delay       with sums=local: steps that hide an exchange, before its result is used
-    mix              with sums=local: fraction of its own weights in the mix after an exchange
+    mix              with sums=local: fraction of a copy's weights in the mix after an exchange
     outer_rate       with sums=local: learning rate of the outer step
     outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
@@ -778,7 +778,7 @@ def reshard(
     sync_every       with sums=local: steps between two exchanges of a weight
     fragments        with sums=local: groups of layers that are exchanged at different steps
     sync_delay       with sums=local: steps that hide an exchange, before its result is used
-    mix              with sums=local: fraction of its own weights in the mix after an exchange
+    mix              with sums=local: fraction of a copy's weights in the mix after an exchange
     outer_rate       with sums=local: learning rate of the outer step
     outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
@@ -952,7 +952,7 @@ def dry_run(
     sync_every       with sums=local: steps between two exchanges of a weight
     fragments        with sums=local: groups of layers that are exchanged at different steps
     sync_delay       with sums=local: steps that hide an exchange, before its result is used
-    mix              with sums=local: fraction of its own weights in the mix after an exchange
+    mix              with sums=local: fraction of a copy's weights in the mix after an exchange
     outer_rate       with sums=local: learning rate of the outer step
     outer_momentum   with sums=local: Nesterov momentum of the outer step
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
@@ -1094,7 +1094,7 @@ def dry_layer(
     sync_every      with sums=local: steps between two exchanges of a weight
     fragments       with sums=local: groups of layers that are exchanged at different steps
     sync_delay      with sums=local: steps that hide an exchange, before its result is used
-    mix             with sums=local: fraction of its own weights in the mix after an exchange
+    mix             with sums=local: fraction of a copy's weights in the mix after an exchange
     outer_rate      with sums=local: learning rate of the outer step
     outer_momentum  with sums=local: Nesterov momentum of the outer step
     zero            ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)

@@ -46,7 +46,7 @@ class LocalSteps(DataParallel):
         ),
         "mix": Option(
             0.0,
-            "with sums=local: fraction of its own weights in the mix after an exchange",
+            "with sums=local: fraction of a copy's weights in the mix after an exchange",
             float,
             least=0,
             beside=WITH,
