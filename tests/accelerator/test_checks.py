@@ -98,6 +98,22 @@ def test_a_rank_that_waits_in_vain_says_for_what(eight):
         pool.run(lonely)
 
 
+def test_a_message_on_its_way_while_the_host_reads_a_number_still_ends(eight):
+    """The host's look ends all messages that were waited for; the others end at their own wait, or at a later look."""
+
+    def beside(comm):
+        message = comm.isend(torch.ones(3, device=comm.device), 1) if comm.rank == 0 else comm.irecv(
+            torch.zeros(3, device=comm.device), 0
+        )  # fmt: skip
+        comm.settle()
+        message.wait()
+        comm.settle()
+        return [row["end_ns"] > 0 for row in comm.ledger.rows()]
+
+    with hl.ranks(2, timeout=PATIENCE) as pool:
+        assert pool.run(beside) == [[True], [True]]
+
+
 def test_ranks_that_take_their_device_one_after_the_other_do_not_hang(shared):
     """As contexts on one GPU are made, in the first run. Who is late afterwards keeps the others waiting in vain."""
 

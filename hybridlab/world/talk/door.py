@@ -134,11 +134,13 @@ class Door:
         Call it before numbers are read from the device: a rank in a deadlock has then announced its operation.
         """
         with self._turn:
-            messages = list(self._streaming)
+            ended, going_on = [], []
+            for message in self._streaming:
+                (ended if message.waited else going_on).append(message)
             self._streaming.clear()  # the same one in every communicator of this rank
-        for message in messages:
-            if message.waited:
-                message.over()
+            self._streaming.extend(going_on)
+        for message in ended:
+            message.over()
 
     def clock(self, device: torch.device):
         """The clock for times on a device: this rank's device, or the CPU."""
