@@ -94,6 +94,7 @@ class Player:
         self._all_over()
 
     def _run(self, index: int, end: int):
+        """Make the calls up to an index, and wait for all sends; after a VALID that undid a step, begin again."""
         first = index
         while index < end:
             again = self.calls[index]()
