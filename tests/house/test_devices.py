@@ -16,6 +16,10 @@ MAKE = {
 # How many calls of a file make a tensor on the CPU, as it should be: what the host counts or draws, what travels by
 # gloo, weights that move later, labs that have no device. Who mends one lowers the number; nobody raises it lightly.
 ON_THE_CPU = {
+    "labs/interleaved/spmd.py": 7,
+    "labs/data_parallel/far_apart.py": 4,
+    "labs/zero_bubble/stepping.py": 1,
+    "training/resharded.py": 1,
     "labs/collectives/on_ranks.py": 2,
     "labs/collectives/trial.py": 1,
     "labs/context/clinic.py": 3,
@@ -55,7 +59,7 @@ ON_THE_CPU = {
     "modes/recomputation.py": 1,
     "runtime/arena.py": 1,
     "runtime/clocks.py": 2,
-    "runtime/emulated.py": 5,
+    "runtime/emulated.py": 8,
     "runtime/message_driven.py": 3,
     "runtime/player.py": 1,
     "training/check.py": 1,

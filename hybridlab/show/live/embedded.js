@@ -1,5 +1,5 @@
-// Pictures of the explorer inside a page or a slide come to life when they are first visible: until then, when printed, and
-// without JavaScript, the stored picture is there.
+// Pictures of the explorer inside a page or a slide come to life when they are first visible. Until then, when printed,
+// and without JavaScript, the stored picture is there.
 
 const sleeping = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {

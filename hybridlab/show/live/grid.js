@@ -30,14 +30,16 @@ async function renderGrid(el, { names, axes, first, style, pictures: packed, mac
   if (address) row.prepend(schedule.root);
   else keepKeys(root);
   root.append(...(address ? [row] : []), problem);
-  const fold = (...nodes) => element("details", { class: "hl-more" }, element("summary", {}, "More controls"), ...nodes);
+  const more = () => element("summary", {}, "More controls");
+  const fold = (...nodes) => element("details", { class: "hl-more" }, more(), ...nodes);
   const shown = view(root, style, address ? {} : { head: [row], brief: true, fold, machine });
 
   function show() {
     const line = at.reduce((sum, i, k) => sum * lists[k].length + i, 0), picture = JSON.parse(pictures[line]);
     problem.textContent = picture.problem ?? "";
     root.toggleAttribute("data-stale", "problem" in picture);
-    if (address) history.replaceState(null, "", `#${lists.map((list, k) => encodeURIComponent(list[at[k]])).join("/")}`);
+    const chosen = lists.map((list, k) => encodeURIComponent(list[at[k]]));
+    if (address) history.replaceState(null, "", `#${chosen.join("/")}`);
     if (!("problem" in picture)) shown.show(picture);
   }
 
