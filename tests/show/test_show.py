@@ -22,6 +22,7 @@ from hybridlab.show.live.report import report
 from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.boxes import boxes
 from hybridlab.show.timelines.draw import draw
+from hybridlab.show.paper.figure import Figure
 from hybridlab.show.timelines.drawn import SECOND_COPY
 from hybridlab.show.timelines.grid import MANY, grid, png
 from hybridlab.show.timelines.notebook import register
@@ -377,3 +378,14 @@ def test_a_report_without_figures_carries_no_program(tmp_path):
 def test_a_report_says_what_it_cannot_show(tmp_path):
     with pytest.raises(ValueError, match="cannot show a set"):
         report(tmp_path / "x.html", "x", [("x", "", [{1, 2}])])
+
+
+def test_a_stored_chart_does_not_hold_the_last_bits_of_a_coordinate():
+    """log2 and division differ in them between processors, and a stored output is compared as it stands."""
+    lowest, highest = 147.94925818103943, 147.94925818103948
+    charts = [
+        Figure.of([{"type": "scatter", "x": [1], "y": [value]}], {}, "", "")._repr_mimebundle_()[PLOTLY]
+        for value in (lowest, highest)
+    ]
+    assert lowest != highest and charts[0] == charts[1]
+    assert charts[0]["data"][0]["x"] == [1] and charts[0]["data"][0]["y"] == [147.949258181]

@@ -4,6 +4,8 @@ import json
 
 import plotly.graph_objects as go
 
+DIGITS = 12  # of a coordinate in a stored chart: the last four of sixteen differ between processors
+
 
 class Figure(go.Figure):
     """A plotly figure with a static twin (SVG) and a summary (text); a notebook stores all three.
@@ -34,8 +36,13 @@ class Figure(go.Figure):
         return self._summary
 
     def _repr_mimebundle_(self, include=None, exclude=None, **more) -> dict:
-        bundle = {"application/vnd.plotly.v1+json": json.loads(self.to_json()), "text/plain": self.summary}
+        chart = json.loads(self.to_json(), parse_float=_rounded)
+        bundle = {"application/vnd.plotly.v1+json": chart, "text/plain": self.summary}
         return bundle | ({"image/svg+xml": self.twin} if self.twin else {})
 
     def __repr__(self):
         return f"<figure {self.summary}>"
+
+
+def _rounded(number: str) -> float:
+    return float(f"{float(number):.{DIGITS}g}")
