@@ -19,10 +19,10 @@ from hybridlab.predict.bytes.live import live
 from hybridlab.show import __main__ as gallery
 from hybridlab.show.charts.curves import curves
 from hybridlab.show.live.report import report
+from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.boxes import boxes
 from hybridlab.show.timelines.draw import draw
-from hybridlab.show.paper.figure import Figure
 from hybridlab.show.timelines.drawn import SECOND_COPY
 from hybridlab.show.timelines.grid import MANY, grid, png
 from hybridlab.show.timelines.notebook import register
