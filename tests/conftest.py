@@ -12,6 +12,7 @@ import sys
 import time
 
 import pytest
+from hypothesis import settings
 
 ASKED_FOR = ("slow", "long", "soak")
 NAMED = ("browser", "peers")
@@ -58,6 +59,8 @@ def pytest_configure(config):
     """No file changes while tests run: before each of 600 doctests a debugger asks that of every file ever read."""
     checked = linecache.checkcache
     linecache.checkcache = lambda filename=None: filename and checked(filename)
+    settings.register_profile("house", deadline=None)  # on a busy machine, any example may take longer than 200 ms
+    settings.load_profile("house")
 
 
 def pytest_collection(session):

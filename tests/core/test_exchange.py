@@ -66,7 +66,7 @@ def skipping():
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(SIZES, st.booleans())
 def test_text_and_print_and_json_come_back_equal(size, lowered):
     schedule = made(*size)
@@ -470,7 +470,7 @@ def test_broken_json(text, tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(alphabet="0123FBIW@#>;(), \t\n:rank", max_size=60))
 def test_any_text_is_read_or_refused(text):
     try:

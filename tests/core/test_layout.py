@@ -12,7 +12,7 @@ from hybridlab.core.where.layout import Cut, Layout, Param, even
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.packs import packed
 
-quick = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=15, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

@@ -41,7 +41,7 @@ def random_program(seed):
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @pytest.mark.long
 def test_random_programs_play_through_under_every_convention(seed):
     lowered = hl.lower(hl.validate(random_program(seed)))

@@ -26,7 +26,7 @@ def with_rules(param, rules, mesh=CUBE, **more):
 
 @pytest.mark.slow
 @given(st.permutations("xyz"), st.sampled_from([("F", "D"), ("D", "F")]), st.integers(0, 3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_boxes_tile_the_parameter_whatever_the_rules(axes, letters, number):
     """Each letter gets an axis or a product; every element lives in one box, and equal boxes are copies."""
     one, other = letters

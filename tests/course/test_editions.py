@@ -196,7 +196,7 @@ def test_an_untouched_copy_follows_the_course_and_a_changed_one_stays(tmp_path):
 
 
 @given(moves=st.lists(st.sampled_from(["course", "own", "take"]), max_size=12))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_its_owner_has_written_is_never_lost(moves, tmp_path_factory):
     folder = tmp_path_factory.mktemp("mine")
     source, own = folder / "course", folder / "own"

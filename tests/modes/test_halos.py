@@ -231,7 +231,7 @@ def sees(sight, output, length):
 
 @pytest.mark.slow
 @given(looks())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_ranks_want_is_what_their_outputs_read(look):
     sight, length, ranks = look
     have = even(length, ranks)
@@ -250,7 +250,7 @@ def test_what_ranks_want_is_what_their_outputs_read(look):
 
 @pytest.mark.slow
 @given(looks(), looks())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_ranks_receive_the_pixels_that_they_see_and_do_not_have_corners_too(rows, columns):
     sights = [rows[0], columns[0]]
     have = [even(*rows[1:]), even(*columns[1:])]

@@ -47,7 +47,7 @@ cases = st.sampled_from(MESHES).flatmap(lambda mesh: st.tuples(st.just(mesh), st
 
 @pytest.mark.slow
 @given(cases, st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_moves_of_a_way_lead_from_one_state_to_the_other(case, learns):
     mesh, before, after = case
     here, axes = list(before), list(mesh.axes)
@@ -65,7 +65,7 @@ def test_the_moves_of_a_way_lead_from_one_state_to_the_other(case, learns):
 
 @pytest.mark.slow
 @given(cases)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_way_to_oneself_is_empty_and_a_way_on_the_way_costs_no_less(case):
     mesh, before, after = case
     price = lambda *ends: sum(sent_by(move, mesh) for move in way(DIMS, LENGTHS, *ends, mesh))
@@ -76,7 +76,7 @@ def test_a_way_to_oneself_is_empty_and_a_way_on_the_way_costs_no_less(case):
 
 @pytest.mark.slow
 @given(st.sampled_from(MESHES), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_used_and_made_differ_where_a_cut_dim_is_missing(mesh, data):
     choice = data.draw(st.tuples(*[st.sampled_from(["", *"BTFD"])] * len(mesh.axes)))
     for dim, need, result, rest in zip(choice, used(DIMS, choice), made(DIMS, choice), at_rest(made(DIMS, choice))):

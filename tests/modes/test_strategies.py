@@ -115,7 +115,7 @@ def test_a_convolution_needs_its_strip_and_looks_on():
 
 @pytest.mark.slow
 @given(st.sampled_from(MESHES), sights, sights, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_a_rank_receives_is_what_it_sees_and_does_not_have(mesh, rows, columns, data):
     """Pixel by pixel: corners come by way of a neighbour, and are counted where they arrive."""
     choice = data.draw(st.tuples(*[st.sampled_from(["", *"BYX"])] * len(mesh.axes)))

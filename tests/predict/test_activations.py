@@ -49,7 +49,7 @@ SETTINGS = {  # Korthikanti et al. 2022, table 2: (ways, sequence, recompute) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 @given(shape=gpts, b=st.integers(1, 8), t=st.sampled_from([1, 2, 4, 8]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_rows_of_the_papers_table(name, shape, b, t):
     ways, formula = SETTINGS[name]
     ways, sequence, recompute = ways(t)
@@ -70,7 +70,7 @@ def test_gpt3_and_the_papers_own_example():
 
 
 @given(shape=gpts, b=st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_is_done_again_is_there_while_it_is_done(shape, b):
     whole = kept(shape, b).total
     for how in ("none", "selective"):
@@ -110,7 +110,7 @@ def test_our_formula_is_what_is_counted(name):
     sequences=st.integers(1, 3),
     layers=st.integers(1, 3),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_our_formula_is_what_is_counted_for_any_sizes(heads, head_width, context, sequences, layers):
     shape = hl.Shape(layers=layers, width=heads * head_width, heads=heads, context=context)
     assert left(shape, sequences)[0] == sum(saved.layers(shape, sequences))

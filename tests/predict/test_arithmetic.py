@@ -38,7 +38,7 @@ def test_selective_recomputation_does_attention_again_and_nothing_else():
     l=st.integers(1, 4), heads=st.sampled_from([0, 1, 2, 4]), h=st.sampled_from([8, 16, 64]), s=st.integers(1, 64),
     B=st.integers(1, 8),
 )  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_flops_are_those_of_the_products_one_by_one(l, heads, h, s, B):
     shape = hl.Shape(layers=l, width=h, heads=heads, context=s)
     forward = sum(2 * m * k * n * count for m, k, n, count in products(shape, B))

@@ -115,7 +115,7 @@ def test_a_ring_sends_the_least_and_a_tree_the_fewest(p):
 @pytest.mark.slow
 @pytest.mark.parametrize("op, algorithm", EVERY)
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_arrays_are_scalars_side_by_side(op, algorithm, data):
     pairs = st.tuples(st.integers(1, 5000), st.integers(0, 2**40))
     ranks, sizes = np.array(data.draw(st.lists(pairs, min_size=1, max_size=8))).T

@@ -72,7 +72,7 @@ def test_every_schedule_has_the_same_ticks(name):
     st.lists(st.one_of(st.integers(0, 5), st.decimals(0, 5, places=3).map(float)), min_size=6, max_size=6),
     st.sampled_from(MODES),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_random_costs_links_and_options(name, p, m, dp, costs, modes):
     if s := made(name, p, m, dp):
         f, i, w, latency, post, reduce = costs

@@ -149,7 +149,7 @@ def test_on_the_wire_groups_that_exchange_heads_send_less_than_a_ring_of_all():
 
 @pytest.mark.slow
 @given(ways=st.integers(1, 6), each=st.integers(1, 4), zigzag=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_share_of_the_busiest_rank_is_the_runtimes(ways, each, zigzag):
     """Pairs with a mask; the closed form leaves the half of the diagonal out. Whole chunks without a fused kernel."""
     positions = 2 * ways * each
@@ -178,7 +178,7 @@ def test_the_share_of_the_busiest_rank_is_the_runtimes(ways, each, zigzag):
 
 @pytest.mark.slow
 @given(ways=st.sampled_from((1, 2, 3, 4)), each=st.integers(1, 3), tokens=st.integers(0, 9), seed=st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_counts_say_who_sends_what_to_whom(ways, each, tokens, seed):
     """Token by token: who is not at home sends h numbers to the expert's rank, and gets as many back."""
     draw, number = np.random.default_rng(seed), ways * each
@@ -204,7 +204,7 @@ def test_even_counts_send_what_the_closed_formula_says():
 
 @pytest.mark.slow
 @given(number=st.integers(2, 64), skew=st.floats(0, 3), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_popularity_is_a_distribution_of_choices(number, skew, data):
     chosen = data.draw(st.integers(1, number))
     found = experts.popular(number, chosen, skew)

@@ -14,7 +14,7 @@ from hybridlab.training.stages import cut
 SIZES = some.lists(some.integers(1, 9), min_size=1, max_size=12)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(blocks=SIZES)
 def test_written_and_read_back_it_is_the_same_cut(blocks):
     found = stages_in(layout(blocks))
@@ -24,7 +24,7 @@ def test_written_and_read_back_it_is_the_same_cut(blocks):
     assert tuple(found) == cut(Shape(layers=sum(blocks)), stages=len(blocks), by=blocks)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(blocks=SIZES, data=some.data())
 def test_however_it_is_spelled_it_is_the_same(blocks, data):
     """Commas anywhere, letters repeated by a number, equal stages as a group."""

@@ -203,7 +203,7 @@ def test_every_algorithm_is_played():
 
 @pytest.mark.parametrize("algorithm, grid", CASES)
 @given(times=st.tuples(*[st.integers(1, 3)] * 3))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @pytest.mark.long
 def test_formulas_are_what_is_counted(algorithm, grid, times):
     sizes = tuple(lcm(*grid) * grid[2] * factor for factor in times)

@@ -21,7 +21,7 @@ def cuttings(first: int, last: int, stages: int):
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @pytest.mark.long
 def test_the_largest_stage_is_as_small_as_can_be(weights, data):
     def largest(stages):
@@ -84,7 +84,7 @@ a_level = st.tuples(st.integers(1, 4), st.sampled_from([0.5, 1, 4, 16]))
 
 
 @given(st.lists(profiles, min_size=1, max_size=6), a_level)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @pytest.mark.long
 def test_no_plan_on_equal_machines_is_faster(layers, level):
     found = replicated(layers, level)
@@ -96,7 +96,7 @@ def test_no_plan_on_equal_machines_is_faster(layers, level):
 
 @pytest.mark.long
 @given(st.lists(profiles, min_size=1, max_size=4), a_level, a_level)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_plan_on_two_levels_is_faster(layers, lower, upper):
     levels = [(min(lower[0], 3), lower[1]), (min(upper[0], 3), upper[1])]
     found = replicated(layers, *levels)
@@ -108,7 +108,7 @@ def test_no_plan_on_two_levels_is_faster(layers, lower, upper):
 
 @pytest.mark.long
 @given(st.lists(profiles, min_size=1, max_size=5), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_where_nothing_is_sent_one_stage_on_all_machines_is_best(layers, machines):
     """And it is the first that is looked at, so that no other of the same time takes its place."""
     free = [Layer(layer.seconds, 0, 0) for layer in layers]

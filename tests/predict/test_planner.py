@@ -93,7 +93,7 @@ conditions = st.builds(dict, skew=st.sampled_from((0.0, 0.8)), fused=st.booleans
 
 @given(shape=shapes, devices=st.integers(1, 8), batch=st.integers(1, 6), axes=asked_for, found=conditions)
 @example(hl.Shape(layers=1, width=24, context=8, heads=6), 6, 1, (False, True, False), {})
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @pytest.mark.long
 def test_the_space_is_every_plan_that_is_legal(shape, devices, batch, axes, found):
     the_space_is_what_is_legal(shape, devices, batch, *axes, **found)
@@ -131,7 +131,7 @@ def test_no_space_is_empty_arrays():
     axes=asked_for,
     found=conditions,
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_best_is_the_best_of_plans_tried_one_by_one(shape, devices, batch, memory, axes, found):
 
     kind, tried = replace(SMALL, memory=memory), []

@@ -67,7 +67,7 @@ def test_costs_per_stage_and_the_slowest_stage_rules():
 
 @pytest.mark.long
 @given(st.lists(st.decimals(0, 50, places=3), min_size=3, max_size=3), st.integers(1, 4), st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_critical_path_has_no_holes_and_its_length_is_the_length(costs, p, m):
     f, i, w = map(float, costs)
     t = hl.simulate(hl.lower(hl.schedule("1f1b", ranks=p, microbatches=m)), hl.Costs(F=f, I=i, W=w, latency=0.125))
@@ -100,7 +100,7 @@ def test_a_message_waits_for_those_on_its_own_link_only():
     st.integers(1, 5),
     st.integers(1, 5),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_two_actions_of_a_rank_overlap_and_idle_adds_up(p, m, name, f, b):
     t = hl.simulate(hl.schedule(name, ranks=p, microbatches=m), hl.Costs(F=f, B=b))
     for r in range(p):

@@ -42,7 +42,7 @@ def of_all(every: Plan, shape, wanted: dict) -> np.ndarray:
     switches=st.sets(st.sampled_from(SWITCHES)),
     wanted=st.sampled_from(({}, {"t": 2}, {"zero": 1}, {"n": 2})),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_slabs_have_every_legal_plan_once(shape, devices, batch, switches, wanted):
     if "n" in wanted:
         switches = {*switches, "slices"}

@@ -55,7 +55,7 @@ convs = st.builds(
 
 @pytest.mark.slow
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.sampled_from((1, 2)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_equal_channels_and_filters_send_what_the_closed_form_says(samples, c, f, stride):
     conv = Conv(samples, 12, 24, rows=8, columns=6, stride=stride)
     conv = conv._replace(channels=c * f * 2, filters=c * f * 3)
@@ -73,7 +73,7 @@ def test_strips_send_the_textbooks_halo(strips, kernel):
 
 @pytest.mark.slow
 @given(convs, st.sampled_from((Mesh(h=3), Mesh(w=2), Mesh(h=2, w=2), Mesh(dp=2, h=2), Mesh(h=2, c=2, f=2))))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_gradients_of_halos_go_home_all_of_them(conv, mesh):
     there, back = zip(*(sent(conv, mesh, rank)["halo"] for rank in range(mesh.size)))
     assert sum(there) == sum(back)
@@ -144,7 +144,7 @@ def test_what_is_convolved_on_all_ranks_is_what_is_gathered_and_summed():
 
 @pytest.mark.slow
 @given(convs, st.integers(1, 5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_interiors_and_borders_are_all_rows_once(conv, strips):
     outputs = conv.sight.outputs(conv.rows)
     parts = [strip(conv, strips, here, SPEED) for here in range(strips)]
@@ -159,7 +159,7 @@ def test_interiors_and_borders_are_all_rows_once(conv, strips):
 
 @pytest.mark.slow
 @given(*[st.builds(Strip, *[st.floats(0, 9)] * 4)] * 2)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_longer_of_interior_and_halo_counts_then_the_border(forward, backward):
     forward, backward = (one._replace(whole=one.interior + one.border) for one in (forward, backward))
     plain, under = (length(played(forward, backward, overlapped)) for overlapped in (False, True))

@@ -10,7 +10,7 @@ from hybridlab.scheduling.bpipe import bpipe
 from hybridlab.scheduling.validate import Invalid, validate
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(p=some.integers(1, 14), m=some.integers(1, 30), swap=some.sampled_from([0, 0.5, 1, 2]))
 def test_no_rank_holds_more_than_half_of_a_pair(p, m, swap):
     """⌈(p+2)/2⌉, moves in progress included; and the messages do not change it."""
@@ -20,7 +20,7 @@ def test_no_rank_holds_more_than_half_of_a_pair(p, m, swap):
         assert max(float(held.max()) for _, held in on_device(step)) <= room.capacity
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(p=some.integers(2, 14), rounds=some.integers(2, 4))
 def test_a_full_pipeline_reaches_the_bound_and_a_pair_has_its_sum(p, rounds):
     c, plain = -(-(p + 2) // 2), hl.simulate(hl.schedule("1f1b", p, rounds * p), hl.Costs(F=1, B=2))
@@ -31,7 +31,7 @@ def test_a_full_pipeline_reaches_the_bound_and_a_pair_has_its_sum(p, rounds):
         assert found[x] == p - x or max(p - x, x + 1) > c  # a pair without loans is as in 1F1B
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(p=some.integers(1, 14), m=some.integers(1, 30), swap=some.sampled_from([0, 1, 2]))
 def test_a_step_is_as_long_as_in_1f1b(p, m, swap):
     """With memory for c activations and moves of a forward; with more memory, moves of a backward."""

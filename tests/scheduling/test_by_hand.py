@@ -51,7 +51,7 @@ games = st.builds(
 
 
 @pytest.mark.long
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(hand=games, seed=st.integers(0, 10**6))
 def test_every_game_ends_in_a_valid_schedule_within_its_limit(hand, seed):
     done = played(hand, random.Random(seed).choice)
@@ -61,7 +61,7 @@ def test_every_game_ends_in_a_valid_schedule_within_its_limit(hand, seed):
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(hand=games, seed=st.integers(0, 10**6), moves=st.integers(0, 12))
 def test_a_choice_is_possible_exactly_where_play_could_go_on(hand, seed, moves):
     pick = random.Random(seed)

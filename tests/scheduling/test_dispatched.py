@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hybridlab as hl
@@ -76,7 +76,6 @@ def test_a_pair_hides_its_exchanges_exactly_where_the_condition_says_so(name, at
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(st.sampled_from(sorted(NAMES)), st.booleans())
 def test_files_keep_exchanges(name, overlapped):
     schedule = made(name, overlapped=overlapped)

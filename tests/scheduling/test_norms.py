@@ -24,7 +24,7 @@ def test_the_papers_figure():
     assert 79 / 72 - 1 == pytest.approx((8 - 1) / (3 * 24))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.sampled_from(sorted(SPAN_WITHOUT_BUBBLE)), st.integers(1, 6), st.integers(0, 7))
 def test_the_barrier_costs_the_fill_and_post_validation_nothing(name, p, more):
     """With m ≥ 2p-1 and F = I = W: 3m without norm and with post-validation; (p-1)F more with the barrier."""
@@ -34,7 +34,7 @@ def test_the_barrier_costs_the_fill_and_post_validation_nothing(name, p, more):
     assert period(one, "before") == 3 * v * m + p - 1
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     st.sampled_from(["gpipe", "1f1b", "zb_h1", "interleaved", "zb_interleaved"]), st.integers(1, 4), st.integers(0, 3)
 )
@@ -46,7 +46,7 @@ def test_with_idle_time_inside_the_span_the_barrier_costs_nothing_more(name, p, 
     assert 0 <= period(one, "after") - period(one, "before") <= (more < p)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(2, 6), st.integers(0, 7), st.integers(1, 4))
 def test_the_barrier_costs_a_forward_for_each_hop_at_other_costs_too(p, more, forward):
     one = hl.schedule("zb_h2", ranks=p, microbatches=2 * p - 1 + more)

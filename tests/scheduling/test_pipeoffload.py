@@ -20,7 +20,7 @@ def held(p, v, N, h, r):
     return max(2, (v - 1 - h) * N + min(p - r, N + 2))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(p=some.integers(1, 8), v=some.integers(1, 4), N=some.integers(1, 10), m=some.integers(1, 25), data=some.data())
 def test_the_law_accepts_turns_of_any_length(p, v, N, m, data):
     made = pipeoffload(p, m, v, N, data.draw(some.integers(0, v)))
@@ -28,7 +28,7 @@ def test_the_law_accepts_turns_of_any_length(p, v, N, m, data):
     validate(hl.lower(made))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(p=some.integers(2, 8), v=some.integers(2, 4), turns=some.integers(2, 4), data=some.data())
 def test_its_peaks_are_those_of_the_docstring(p, v, turns, data):
     N, h = data.draw(some.integers(1, p)), data.draw(some.integers(0, v - 1))

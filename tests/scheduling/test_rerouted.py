@@ -77,7 +77,7 @@ def cases(draw):
 
 
 @given(cases())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_microbatch_passes_every_stage_once_on_a_living_rank(case):
     name, dp, ranks, microbatches, lost = case
     one = hl.schedule(name, ranks=ranks, microbatches=microbatches)

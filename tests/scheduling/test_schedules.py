@@ -48,14 +48,14 @@ def test_nine_slots_become_five():
 
 @pytest.mark.long
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.sampled_from(["gpipe", "1f1b"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_equal_stages_have_the_closed_length_at_any_cost(p, m, f, b, name):
     t = hl.simulate(hl.schedule(name, ranks=p, microbatches=m), hl.Costs(F=f, B=b))
     assert t.length == (m + p - 1) * (f + b)
 
 
 @given(st.integers(1, 5), st.integers(1, 8), st.sampled_from(["naive", "gpipe", "1f1b"]), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @pytest.mark.long
 def test_lowering_changes_nothing_but_messages(p, m, name, dp):
     s = hl.schedule(name, ranks=p, microbatches=m, dp=dp)
@@ -71,7 +71,7 @@ def test_lowering_changes_nothing_but_messages(p, m, name, dp):
 
 @pytest.mark.slow
 @given(st.integers(2, 4), st.integers(1, 6), st.sampled_from(["gpipe", "1f1b"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_lowered_by_the_pair_rule_nobody_hangs_even_if_every_message_blocks(p, m, name):
     """Blocking sends and receives, matched in order: the earliest unfinished message is at the head of both lists."""
     lowered = hl.lower(hl.schedule(name, ranks=p, microbatches=m))

@@ -19,7 +19,7 @@ SIZES = {"p": st.integers(1, 6), "rows": st.integers(1, 6), "n": st.integers(1, 
 F, B = 1, 2
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(**SIZES)
 def test_idle_time_and_peak_are_those_of_the_closed_forms(p, rows, n):
     for make, peak in ((seq1f1b, lambda r: min(n + p - 1 - r, n * rows)), (terapipe, lambda r: n * rows)):
@@ -30,7 +30,7 @@ def test_idle_time_and_peak_are_those_of_the_closed_forms(p, rows, n):
         assert list(found.peak_live) == [peak(r) for r in range(p)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(**SIZES, v=st.integers(1, 3))
 def test_chunks_and_halves_shorten_the_idle_time_as_they_do_without_slices(p, rows, n, v):
     found = hl.simulate(hl.schedule("seq1f1b", p, rows, slices=n, chunks=v))
@@ -58,7 +58,7 @@ def first_in_first_out(schedule):
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(p=st.integers(1, 4), rows=st.integers(1, 4), n=st.integers(2, 4), halves=st.booleans())
 def test_the_law_refuses_backwards_from_the_first_slice_on(p, rows, n, halves):
     with pytest.raises(ValueError, match=r"0[BI]0 waits for the gradient of stage 1 for microbatch 0"):
@@ -77,7 +77,7 @@ def test_slices_typed_as_microbatches_hide_that_mistake():
         validate(on_slices(Schedule.from_csv(by_slices(wrong)), 2))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(p=st.integers(2, 5), rows=st.integers(2, 5), n=st.integers(2, 4))
 def test_the_law_refuses_a_warm_up_without_the_slices(p, rows, n):
     """The last rank needs the whole row before its first backward."""
@@ -144,7 +144,6 @@ def test_what_cannot_be_is_refused_in_a_sentence(make, words):
 LARGE = hl.Shape(layers=1, width=4096, heads=32, context=32768)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 8), st.sampled_from([64, 1024, 8192]), st.sampled_from([0, 4, 8]), st.booleans())
 def test_slices_of_equal_cost_cost_the_same_but_for_rounding(n, context, heads, long):
     shape = hl.Shape(width=64, heads=heads, context=context * (4 if long else 1))

@@ -46,7 +46,7 @@ def held(program, stage: int) -> int:
 
 
 @pytest.mark.parametrize("halves", [False, True])
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(p=some.integers(1, 9), m=some.integers(1, 24))
 def test_its_peaks_are_those_of_the_docstring(halves, p, m):
     schedule = vocabulary_1f1b(p, m, halves)
@@ -58,7 +58,7 @@ def test_its_peaks_are_those_of_the_docstring(halves, p, m):
 
 
 @pytest.mark.parametrize("halves", [False, True])
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(p=some.integers(2, 9), blocks=some.integers(1, 6), tenths=some.integers(1, 40))
 def test_a_microbatch_takes_the_mean_of_all_work(halves, p, blocks, tenths):
     """The period is 3(L + ρ)/p once the pipeline is full, for pieces of up to four times a stage's blocks."""
@@ -67,7 +67,7 @@ def test_a_microbatch_takes_the_mean_of_all_work(halves, p, blocks, tenths):
     assert (lengths[1] - lengths[0]) / 10 == pytest.approx(3 * (layers + head) / p)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(p=some.integers(2, 9), blocks=some.integers(1, 6), tenths=some.integers(0, 40))
 def test_1f1b_waits_for_its_last_stage(p, blocks, tenths):
     """The period of 1F1B is 3(L/p + ρ), (L + pρ)/(L + ρ) times as long."""

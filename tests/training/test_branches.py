@@ -174,7 +174,7 @@ def graphs(draw, most=7):
 
 @pytest.mark.slow
 @given(graphs(most=9), st.integers(1, 4), st.sampled_from((1, 2)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_graph_plays_under_every_convention(graph, microbatches, copies):
     takes, bounds, home = graph
     s = hl.validate(on_graph("any", home, list(Links.of(bounds, takes).crossing), microbatches))
@@ -233,7 +233,7 @@ def mixed(takes):
 @pytest.mark.long
 @pytest.mark.ranks
 @given(graphs(), st.integers(1, 3))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_any_graph_of_layers_cut_anywhere_is_one_device(bench, graph, microbatches):
     takes, bounds, home = graph
     schedule = on_graph("any", home, list(Links.of(bounds, takes).crossing), microbatches)

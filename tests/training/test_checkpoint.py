@@ -233,7 +233,7 @@ def pieces_of(draw, shape):
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @pytest.mark.long
 def test_pieces_meet_in_the_elements_that_both_have(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=0, max_size=3)))
@@ -245,7 +245,7 @@ def test_pieces_meet_in_the_elements_that_both_have(data):
 
 
 @given(layouts(), layouts())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @pytest.mark.long
 def test_every_element_of_any_layout_comes_from_one_place_of_any_other(before, after):
     of = lambda layout, name, rank: Piece(layout.box(name, rank), layout.share(name, rank))
@@ -259,7 +259,7 @@ def test_every_element_of_any_layout_comes_from_one_place_of_any_other(before, a
 
 
 @given(layouts(), layouts())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @pytest.mark.long
 def test_saved_under_any_layout_and_loaded_under_any_other(before, after):
     with tempfile.TemporaryDirectory() as folder:

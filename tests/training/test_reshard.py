@@ -38,7 +38,7 @@ def elements(layout, name, rank, used) -> np.ndarray:
 
 
 @given(layouts(), layouts(), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_each_rank_gets_what_it_needs_and_is_sent_what_it_lacks(before, after, used):
     found = moves(before, after, used)
     for name in after.named:

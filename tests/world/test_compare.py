@@ -187,7 +187,7 @@ def interleaved(says, seed) -> Ranks:
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(programs(), st.integers(0, 2**32))
 def test_a_healthy_program_fits_in_every_interleaving(says, seed):
     comparison = interleaved(says, seed).comparison
@@ -195,7 +195,7 @@ def test_a_healthy_program_fits_in_every_interleaving(says, seed):
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(programs(), st.integers(0, 2**32), st.data())
 def test_one_changed_or_missing_call_is_always_found(says, seed, data):
     rank = data.draw(st.sampled_from([rank for rank, some in enumerate(says) if some]))

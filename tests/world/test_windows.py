@@ -83,7 +83,7 @@ def test_value_gradient_and_bytes_are_those_of_the_dense_computation(pool):
     drawn = []
 
     @given(st.data())
-    @settings(max_examples=40, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=40, database=None, derandomize=True)
     def draw(data):
         drawn.append((data.draw(plans(size)), data.draw(st.integers(0, 1)), data.draw(st.booleans())))
 
