@@ -55,7 +55,7 @@ def run(chosen) -> dict:
     predicted = predicted_for(measured)
     print(predicted.summary)
     print(measured.summary)
-    print(f"one message takes {measured.origin['latency'] * 1e6:.0f} µs here")
+    print(output.of_messages(measured))
     if chosen.save:
         measured.save(chosen.save)
     return {

@@ -82,3 +82,17 @@ def _say_no_more():
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+def of_messages(measured) -> str:
+    """How long messages take, in words: the fastest edge, and the slowest one."""
+    from hybridlab.predict.time.costs import Costs, links_in
+
+    schedule, links = measured.schedule, Costs(**links_in(measured.origin))
+    taken = sorted((links.of_message(number), edge) for number, edge in schedule.inside.items())
+    taken = [(seconds, edge) for seconds, edge in taken if seconds]
+    if not taken:
+        return "no message leaves its rank"
+    (least, _), (most, (a, b)) = taken[0], taken[-1]
+    slowest = f", and {most * 1e6:.0f} µs between stages {a} and {b}" if len(taken) > 1 else ""
+    return f"one message takes {least * 1e6:.0f} µs here{slowest}"

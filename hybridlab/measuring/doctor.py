@@ -15,6 +15,7 @@ from hybridlab.world.processes import namespaces
 from hybridlab.world.processes.launch import RankError, ranks
 
 GIB = 2**30
+TOKEN = 1024  # bytes of the message that is timed
 LEAST_MEMORY, LEAST_SHARED, LEAST_FILES = 2 * GIB, 256 * 2**20, 256
 OWN = "ranks talk in a network of their own"
 CAN_BE_CLOSED = "every user here reaches the loopback of ranks; HYBRIDLAB_NETWORK=own closes it"
@@ -136,7 +137,7 @@ def _backends() -> str:
 def _measured(count: int) -> dict:
     from hybridlab.measuring.links import measured_link
     from hybridlab.measuring.startup import ANSWER
-    from hybridlab.runtime.clocks import link_latency
+    from hybridlab.runtime.links import edge_links
 
     found = {}
     for which in ("first", "next"):
@@ -145,7 +146,7 @@ def _measured(count: int) -> dict:
             pool.run(ANSWER)
             found[f"{which} {count} ranks ready, s"] = round(time.perf_counter() - begin, 2)
             if which == "next":
-                found["one message, µs"] = round(pool.run(link_latency)[0] * 1e6)
+                found["one message, µs"] = round(pool.run(edge_links, {0: [(0, 1)]}, [TOKEN])[0]["latency"][0] * 1e6)
                 link, _ = measured_link(pool)
     fitted = {"alpha, µs": round(link.alpha * 1e6), "beta, s per GB": round(link.beta * 1e9, 3)}
     return found | fitted | {"alpha and beta on": placement(count).kind}

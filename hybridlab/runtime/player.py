@@ -34,6 +34,7 @@ from hybridlab.core.when.action import COLLECTIVES, MESSAGES, SWAPS
 from hybridlab.core.when.law import takes
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.runtime.copies import copies_before
+from hybridlab.runtime.links import pairs_of
 from hybridlab.runtime.loans import Loan, carry_on, until_over
 from hybridlab.runtime.norms import KINDS as NORMS
 from hybridlab.runtime.norms import NormLine
@@ -63,7 +64,8 @@ class Player:
         self.norms = NormLine(comm, schedule, work)
         self.calls = [self._bound(index, action) for index, action in enumerate(self.program)]
         self.until = len(self.calls)
-        comm.greet(self._pairs(), work.device)
+        pairs = pairs_of(schedule, self.line)
+        comm.greet({pair for some in pairs.values() for pair in some} | self.norms.pairs, work.device)
 
     def step(self) -> torch.Tensor:
         """Run the program once, and read the times."""
@@ -124,14 +126,6 @@ class Player:
         return torch.tensor(times, dtype=torch.int64).reshape(-1, 4)
 
     # binding, once: the call of each action, and its slots
-
-    def _pairs(self) -> set[tuple[int, int]]:
-        """The pairs of ranks that communicate in this schedule, in this rank's group."""
-        place, replicas = self.schedule.place, {replica for _, replica in self.schedule.place}
-        both = (
-            (place.get((a, one)), place.get((b, one))) for a, b in self.schedule.inside.values() for one in replicas
-        )
-        return {(self.line[a], self.line[b]) for a, b in both if None not in (a, b) and a != b} | self.norms.pairs
 
     def _bound(self, index, action):
         if action.kind in COLLECTIVES:

@@ -19,8 +19,9 @@ from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.time.costs import Costs
-from hybridlab.runtime.clocks import link_latency, measured
+from hybridlab.runtime.clocks import measured
 from hybridlab.runtime.emulated import EmulatedWork
+from hybridlab.runtime.links import edge_links, pairs_of
 from hybridlab.runtime.message_driven import as_done, one_chain
 from hybridlab.scheduling.lower import lower, posted_ahead
 from hybridlab.scheduling.validate import validate
@@ -137,11 +138,11 @@ def _refuse_long(schedule: Schedule, costs: Costs, latency: float, steps: int):
 
 def _run_emulated(comm, schedule, work, driven, steps, live, room):
     report = comm.for_purpose("report")
-    latency = link_latency(report)
+    links = _links(report, schedule, lambda edge: work.room(edge, "activation"))
     watch = loop.watching(comm) if live else None
     work.meet(comm, schedule)
     player = loop.player(comm.for_purpose("messages"), schedule, work, driven, watch, room)
-    home = {"times": [], "programs": [], "losses": [], "held": [], "latency": latency, "offset": offset(report)}
+    home = {"times": [], "programs": [], "losses": [], "held": [], "links": links, "offset": offset(report)}
     work.offset = home["offset"] * 1e-9  # messages contain their time of departure
     for step in range(steps):
         work.pace = float(step > 0)  # the first step is not measured: it opens connections
@@ -155,19 +156,26 @@ def _run_emulated(comm, schedule, work, driven, steps, live, room):
 
 
 def _run_model(comm, job, live=False, saving=None, kept=None, bring=False):
-    sizes = [x.numel() for room in job.rooms(comm.rank).values() for x in room]
     report = comm.for_purpose("report")
-    latency = link_latency(report, elements=max(sizes, default=1), device=comm.device)
-    more = {"latency": latency, "offset": offset(report), "device": comm.device.type}
+    links = _links(report, job.schedule, job.rooms(comm.rank).get, comm.device)
+    more = {"links": links, "offset": offset(report), "device": comm.device.type}
     return loop.train_on_rank(comm, job, live, saving, kept, shares_of if bring else None) | more
+
+
+def _links(comm, schedule, room, device="cpu") -> dict[str, list[float]]:
+    """The measured links of a schedule's edges; room(edge) returns examples of the tensors sent there."""
+    sizes = [sum(x.numel() * x.element_size() for x in room(edge)) for edge in range(len(schedule.edges))]
+    return edge_links(comm, pairs_of(schedule, comm.mesh.line(comm.rank)), sizes, device)
 
 
 def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0, room=None):
     """The results of all ranks as one timeline, without the first `skip` steps."""
     ledger = tuple({"rank": rank, **row} for rank, home in enumerate(homes) for row in home["ledger"])
     homes = [homes[rank] for rank in mesh.line(0)]
-    latency = max(at_least, homes[0]["latency"])
-    origin = provenance(homes[0]["device"]) | {"work": work, "mesh": dict(mesh.axes), "latency": latency}
+    links = homes[0]["links"]
+    if at_least:  # messages that wait for a given time
+        links = {"latency": [max(at_least, one) for one in links["latency"]]}
+    origin = provenance(homes[0]["device"]) | {"work": work, "mesh": dict(mesh.axes)} | links
     origin["rendezvous"] = not at_least  # a given latency counts from the time when a value was computed
     origin["peak_live"] = [home["peak_live"] for home in homes]  # counted by the ranks
     origin |= {"seen": True} if homes[0]["seen"] else {}

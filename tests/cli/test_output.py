@@ -4,9 +4,11 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+import hybridlab as hl
 from hybridlab.cli import main as cli
 from hybridlab.cli import output
 from hybridlab.training import check as proof
@@ -112,3 +114,11 @@ def test_a_run_is_told_in_any_encoding():
     command = subprocess.run([*LONG[:3], *words], env=env, capture_output=True, text=True, timeout=60)
     assert command.returncode == 0 and r"\xb5s here" in command.stdout, command.stderr
     strictly(command.stdout.splitlines()[-1])
+
+
+def test_the_slowest_edge_is_named_beside_the_fastest():
+    run = hl.simulate(hl.lower(hl.schedule("1f1b", ranks=3, microbatches=2)))
+    told = lambda latency: output.of_messages(replace(run, origin={"latency": latency}))
+    assert told([1e-4, 2e-2, 0.0]) == "one message takes 100 µs here, and 20000 µs between stages 1 and 2"
+    assert told([1e-4, 0.0, 0.0]) == "one message takes 100 µs here"
+    assert told([0.0, 0.0, 0.0]) == "no message leaves its rank"

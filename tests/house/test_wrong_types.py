@@ -46,7 +46,7 @@ WRONG = {
     "Shape takes layers as int, not '4', a str": lambda: hl.Shape(layers="4"),
     "Shape takes layers as int, not 4.5, a float": lambda: hl.Shape(layers=4.5),
     "Room takes capacity as float, not '3', a str": lambda: hl.Room(capacity="3"),
-    "Costs takes latency as float, not [1], a list": lambda: hl.Costs(latency=[1]),
+    "Costs takes post as float, not [1], a list": lambda: hl.Costs(post=[1]),
     "schedule takes copies as tuple[int, ...] | None, not (1.5, 2.5), a tuple": lambda: hl.schedule(
         "pipedream", 4, 8, copies=(1.5, 2.5)
     ),

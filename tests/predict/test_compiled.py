@@ -69,15 +69,20 @@ def test_every_schedule_has_the_same_ticks(name):
     st.integers(1, 5),
     st.integers(1, 8),
     st.integers(1, 2),
-    st.lists(st.one_of(st.integers(0, 5), st.decimals(0, 5, places=3).map(float)), min_size=6, max_size=6),
+    st.lists(st.one_of(st.integers(0, 5), st.decimals(0, 5, places=3).map(float)), min_size=7, max_size=7),
     st.sampled_from(MODES),
 )
 @settings(max_examples=60)
 def test_random_costs_links_and_options(name, p, m, dp, costs, modes):
     if s := made(name, p, m, dp):
-        f, i, w, latency, post, reduce = costs
+        f, i, w, latency, post, reduce, handshake = costs
+        every = range(len(s.edges))
+        of_edges = {
+            "latency": tuple(latency * n for n in every),
+            "handshake": tuple(handshake / (n + 1) for n in every),
+        }
         for one in (s, hl.lower(s)):
-            assert_same(one, hl.Costs(F=f, I=i, W=w, latency=latency, post=post, reduce=reduce), **modes)
+            assert_same(one, hl.Costs(F=f, I=i, W=w, post=post, reduce=reduce, **of_edges), **modes)
 
 
 @pytest.mark.parametrize("modes", MODES, ids=lambda modes: "-".join(map(str, modes.values())))

@@ -40,6 +40,14 @@ def test_costs_that_no_whole_number_of_ticks_can_hold_are_refused():
             {"bytes": (1, 2, 3), "bandwidth": 1},
             "bytes has 3 numbers, but 1f1b has 2 edges, counting that which leads out: give one for each",
         ),
+        (
+            {"latency": (1, 2, 3)},
+            "latency has 3 numbers, but 1f1b has 2 edges, counting that which leads out: give one for each",
+        ),
+        (
+            {"bandwidth": (1, 0)},
+            "bandwidth=(1, 0) lets no message arrive: give more than 0, or None if bytes cost no time",
+        ),
         ({"F": (1, 2, 3)}, "F has 3 numbers, but 1f1b has 2 stages: give one for each"),
         ({"unit": 3}, "Costs takes unit as str, not 3, an int"),
     ],

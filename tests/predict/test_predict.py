@@ -53,6 +53,30 @@ def test_rendezvous_waits_for_the_receive_to_be_posted():
     assert buffered[1, "1RECV_F1"] == (2, 3) and waiting[1, "1RECV_F1"] == (5, 6) and early == buffered
 
 
+def test_each_edge_has_its_own_link():
+    s, each = hl.schedule("gpipe", ranks=3, microbatches=1), {"latency": (1, 5, 0), "bandwidth": (2, 4, 1)}
+    for one in (s, hl.lower(s)):
+        t = hl.simulate(one, hl.Costs(F=1, B=2, bytes=8, **each))
+        assert t.length == 3 + 6 + 2 * (1 + 8 / 2) + 2 * (5 + 8 / 4)
+    sent = spans(t)
+    assert sent[1, "1RECV_F0"] == (1, 6) and sent[2, "2RECV_F0"] == (7, 14)
+
+
+def test_a_late_receive_asks_for_its_message_first():
+    """Rank 1 posts the receive of microbatch 1 at 5; its sender, which has it at 2, knows of that 3 later."""
+    s = hl.Schedule.from_csv("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                             "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1")  # fmt: skip
+    costs = hl.Costs(F=1, B=2, latency=1, handshake=(3, 0))
+    waiting, buffered, early = (
+        spans(hl.simulate(s, costs, **how)) for how in ({"rendezvous": True}, {}, {"rendezvous": True, "post": "early"})
+    )
+    assert waiting[1, "1RECV_F0"] == (3, 4), "posted at 0, known at 3"
+    assert waiting[1, "1F0"] == (4, 5) and waiting[1, "1RECV_F1"] == (10, 11), "posted at 7"
+    assert waiting[0, "0F1"] == (1, 2), "a rank goes on while it waits to be heard"
+    plain = hl.simulate(s, hl.Costs(F=1, B=2, latency=1))
+    assert buffered == early == spans(plain)
+
+
 def test_posting_takes_time_on_the_rank():
     s = hl.lower(hl.schedule("gpipe", ranks=2, microbatches=1))
     assert hl.simulate(s, hl.Costs(F=1, B=2, post=0.5)).length == 6 + 2 * 0.5  # the two sends on the path

@@ -39,6 +39,13 @@ def test_a_moment_after_a_late_look_is_no_transfer(looked, end):
     assert seen(slow, latency=1e-6)[1] == (110, 302)
 
 
+def test_a_late_receive_is_known_to_its_sender_after_the_handshake_of_its_edge():
+    _, message = seen([[130, 131, 200, 135], [200, 200, 300, 300]], handshake=[25e-6, 0])
+    assert message == (155, 200)
+    came_unseen = [[20, 22, 302, 300], [302, 302, 400, 400]]
+    assert seen(came_unseen, latency=[5e-6, 0], bytes=[30.0, 0], bandwidth=[1e6, 1])[1] == (110, 145)
+
+
 def test_a_message_begins_when_both_sides_have_come_to_post_it():
     _, message = seen([[130, 131, 200, 135], [200, 200, 300, 300]])
     assert message == (130, 200)
@@ -46,7 +53,7 @@ def test_a_message_begins_when_both_sides_have_come_to_post_it():
 
 def test_ends_that_the_device_saw_are_true_and_give_the_latency():
     timeline, message = seen([[20, 22, 140, 300], [300, 300, 400, 400]], seen=True)
-    assert message == (110, 140) and timeline.origin["latency"] == pytest.approx(30e-6)
+    assert message == (110, 140) and timeline.origin["latency"] == pytest.approx([30e-6, 0])
 
 
 def test_posting_is_the_mean_of_both_sides_and_a_step_starts_with_its_first_action():

@@ -1,4 +1,4 @@
-"""Two hosts with a network between them: a pipeline across, a cut link, a host that dies, and runs that resume."""
+"""Two hosts with a network between them: a pipeline across, its time over a slow link, a cut link, a host that dies."""
 
 import json
 
@@ -44,14 +44,47 @@ more = dict(checkpoint=folder, resume=True, steps=int(steps), progress=False, mi
 print("losses", json.dumps(hl.train(hl.Mesh(**{axis: 2}), **JOB, **more)["losses"]))
 """
 
+DELAY, RATE = 0.02, 12.5e6  # seconds, bytes per second (100 Mbit/s)
+WIDTH, CONTEXT, ROWS, MICROBATCHES = 32, 64, 16, 4
+MEASURED = """
+import json
+from dataclasses import replace
+from statistics import mean
 
-@pytest.fixture
-def hosts(tmp_path):
+import hybridlab as hl
+from test_two_hosts import CONTEXT, MICROBATCHES, ROWS, WIDTH
+
+shape = hl.Shape(layers=4, width=WIDTH, heads=2, context=CONTEXT)
+schedule = hl.schedule("1f1b", ranks=4, microbatches=MICROBATCHES)
+lengths = []
+for _ in range(3):
+    real = hl.run(schedule, work="model", shape=shape, rows=ROWS, steps=3)
+    costs = hl.Costs.measured(real)
+    averaged = replace(costs, latency=mean(map(costs.of_message, range(3))), handshake=0, bytes=0, bandwidth=None)
+    predicted = [hl.simulate(real.schedule, one, rendezvous=True).length for one in (costs, averaged)]
+    lengths.append([one / real.length for one in predicted])
+sent = [row["bytes"] for row in real.ledger if (row["rank"], row["op"], row["purpose"]) == (1, "isend", "messages")]
+links = {name: real.origin[name] for name in ("latency", "handshake", "bandwidth", "bytes")}
+print("found", json.dumps(links | {"lengths": lengths, "sent": sent, "steps": real.steps}))
+"""
+
+
+def hosts_with(folder, slow=None):
     try:
-        with two_hosts(tmp_path) as both:
+        with two_hosts(folder, slow) as both:
             yield both
     except OSError as error:
         pytest.skip(f"network namespaces cannot be made on this system: {error}")
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    yield from hosts_with(tmp_path)
+
+
+@pytest.fixture
+def far_hosts(tmp_path):
+    yield from hosts_with(tmp_path, (DELAY, RATE))
 
 
 @pytest.fixture
@@ -80,6 +113,27 @@ def test_a_pipeline_from_host_to_host_is_equal_to_one_device(hosts):
     assert report["ok"] and report["largest_gap"] < 1e-10
     counted, formula = report["bytes"]["messages between stages"]
     assert counted == formula > 0
+
+
+def test_a_pipeline_over_a_slow_link_takes_the_time_that_its_edges_predict(far_hosts, tmp_path):
+    """Two stages on each host: one of three edges is slow, and their mean predicts too little."""
+    (tmp_path / "measured.py").write_text(MEASURED)
+    with Nodes(far_hosts, str(tmp_path / "measured.py"), each=2) as nodes:
+        assert nodes.codes(seconds=400) == [0, 0], [host.told() for host in far_hosts]
+    (line,) = (line for line in far_hosts[0].told("out").splitlines() if line.startswith("found"))
+    found = json.loads(line.removeprefix("found"))
+    one_message = ROWS * CONTEXT * WIDTH * 4
+    assert found["bytes"] == [one_message] * 3 + [0]
+    assert found["sent"].count(one_message) >= 2 * MICROBATCHES * found["steps"], "activations on, gradients back"
+    near, slow, other, _ = found["latency"]
+    assert max(near, other) < DELAY <= slow < 3 * DELAY  # on a busy machine a rank wakes late
+    near, slow, other, _ = found["handshake"]
+    assert max(near, other) < 0.8 * DELAY < slow < 3 * DELAY
+    near, slow, other, _ = found["bandwidth"]
+    assert slow < 1.1 * RATE < min(near, other)
+    one_link = [ratio for _, ratio in found["lengths"]]
+    assert min(abs(ratio - 1) for ratio, _ in found["lengths"]) <= 0.08, found  # other programs only make it worse
+    assert max(one_link) < 0.92, found
 
 
 def told(hosts, mine, other):

@@ -1,7 +1,7 @@
-"""Two hosts on one machine: network namespaces with a name each, joined by a pair of virtual Ethernet devices.
+"""Two hosts on one machine: network namespaces with a name each, joined by a pair of virtual devices.
 
-A link between them has a rate, can be cut, and every process of a host can be found and ended. Source:
-network_namespaces(7), veth(4), tc-tbf(8).
+A link between them has a rate, and a delay if asked for, can be cut, and every process of a host can be found and
+ended. Source: network_namespaces(7), veth(4), tc-tbf(8).
 """
 
 import contextlib
@@ -12,11 +12,14 @@ import sys
 import time
 from pathlib import Path
 
+from wire import UP
+
 from hybridlab.world.processes import torchrun
 
 ROOT = Path(__file__).parents[2]
 PORT = 29500  # of the rendezvous: the namespace is new, so every port of it is free
 RATE = "200mbit"
+MTU = 16_000  # bytes: fewer packets for the wire to carry
 OWN_NAMES = """
 import os, socket, subprocess, sys
 socket.sethostname(sys.argv[1])
@@ -68,8 +71,10 @@ class Host:
 
 
 @contextlib.contextmanager
-def two_hosts(folder: Path):
+def two_hosts(folder: Path, slow: tuple[float, float] | None = None):
     """Two linked hosts that share a folder; nothing of them is left behind but files there.
+
+    slow  (seconds, bytes per second) of a link with a delay
 
     raises  OSError in one sentence where this system does not let this user have them
     """
@@ -79,19 +84,50 @@ def two_hosts(folder: Path):
     try:
         for name in names:
             _said("netns", "add", name)
-        _said("-n", names[0], "link", "add", devices[0], "type", "veth", "peer", "name", devices[1], "netns", names[1])
-        for host in hosts:
-            _said("-n", host.name, "address", "add", f"{host.address}/24", "dev", host.device)
-            for device in ("lo", host.device):
-                _said("-n", host.name, "link", "set", device, "up")
-            limit = ["root", "tbf", "rate", RATE, "burst", "64kb", "latency", "50ms"]
-            _done(["tc", "-n", host.name, "qdisc", "add", "dev", host.device, *limit])
-        yield hosts
+        with _wired(hosts, *slow) if slow else _cabled(hosts):
+            yield hosts
     finally:
         for host in hosts:
             with contextlib.suppress(OSError):
                 host.die()
                 _said("netns", "delete", host.name)  # its devices, and their other ends, go with it
+
+
+@contextlib.contextmanager
+def _cabled(hosts: list[Host]):
+    """Both hosts with a pair of Ethernet devices between them, with the usual rate."""
+    names, devices = [host.name for host in hosts], [host.device for host in hosts]
+    _said("-n", names[0], "link", "add", devices[0], "type", "veth", "peer", "name", devices[1], "netns", names[1])
+    for host in hosts:
+        _up(host)
+        limit = ["root", "tbf", "rate", RATE, "burst", "64kb", "latency", "50ms"]
+        _done(["tc", "-n", host.name, "qdisc", "add", "dev", host.device, *limit])
+    yield
+
+
+@contextlib.contextmanager
+def _wired(hosts: list[Host], delay: float, rate: float):
+    """Both hosts with a slow wire between them."""
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        raise OSError("/dev/net/tun cannot be opened")
+    program = [sys.executable, "-u", str(Path(__file__).parent / "wire.py"), *(host.device for host in hosts)]
+    with subprocess.Popen([*program, str(delay), str(rate)], stdout=subprocess.PIPE, text=True) as wire:
+        try:
+            if next(iter(wire.stdout or ()), "").strip() != UP:
+                raise OSError(f"{program[2]} has not made its devices")
+            for host in hosts:
+                _said("link", "set", host.device, "netns", host.name)
+                _up(host, "mtu", str(MTU))
+            yield
+        finally:
+            wire.kill()
+
+
+def _up(host: Host, *more: str):
+    """Give a host's device its address, and switch it on."""
+    _said("-n", host.name, "address", "add", f"{host.address}/24", "dev", host.device)
+    _said("-n", host.name, "link", "set", "lo", "up")
+    _said("-n", host.name, "link", "set", host.device, *more, "up")
 
 
 class Nodes:

@@ -118,9 +118,11 @@ class Replay:
         self.bounds = list(zip(schedule.starts.tolist(), schedule.starts[1:].tolist()))
         self.duration = costs.table(schedule).tolist()
         self.needs: list[list[tuple[int, float]]] = [[] for _ in range(flow.actions)]
-        for taker, maker in zip(flow.takes.owners.tolist(), makers.tolist()):
+        edges = flow.edge_of(flow.takes.values)
+        for taker, maker, edge in zip(flow.takes.owners.tolist(), makers.tolist(), edges.tolist()):
             if maker >= 0:
-                self.needs[taker].append((maker, costs.latency if flow.rank[maker] != flow.rank[taker] else 0))
+                away = flow.rank[maker] != flow.rank[taker]
+                self.needs[taker].append((maker, costs.of_message(edge) if away else 0))
 
     def spans_as_written(self) -> tuple[float, float]:
         """`spans` of the schedule's own order."""
@@ -173,7 +175,7 @@ def _decide(ranks, microbatches, costs, limit, until_w, habits) -> list[list[Act
             heapq.heappush(events, (end, r))
             neighbour = r + 1 if action.kind == "F" else r - 1 if action.kind == "I" else -1
             if 0 <= neighbour < ranks:
-                arrives = end + costs.latency
+                arrives = end + costs.of_message(min(r, neighbour))
                 (minds[neighbour].inputs if action.kind == "F" else minds[neighbour].gradients).append(arrives)
                 heapq.heappush(events, (arrives, neighbour))
     return [mind.program for mind in minds]
@@ -187,7 +189,7 @@ class _Rank:
         self.last = rank == ranks - 1
         self.cost = {kind: costs.of(kind, rank) for kind in "FIW"}
         behind = range(rank + 1, ranks)
-        away = added(costs.of("F", r) + costs.of("I", r) + 2 * costs.latency for r in behind)
+        away = added(costs.of("F", r) + costs.of("I", r) + 2 * costs.of_message(r - 1) for r in behind)
         self.warm_up = 1 + math.floor(habits.warm_up(len(behind), away / self.cost["F"] if self.cost["F"] else 0))
         self.done = dict.fromkeys("FIW", 0)
         self.inputs = [0.0] * microbatches if rank == 0 else []  # when each microbatch's activation arrives

@@ -13,12 +13,12 @@ from hybridlab.core.when.play import fast, machine_code
 from hybridlab.predict.time.events import ACTION, MEETING, NOBODY, RANK, play
 
 if TYPE_CHECKING:
-    from hybridlab.predict.time.simulate import _Case
+    from hybridlab.predict.time.case import Case
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def columns(case: "_Case") -> Columns | None:
+def columns(case: "Case") -> Columns | None:
     """(ready, begin, end) of all actions; None if some rank waits forever."""
     if (case.lane == COMPUTE).all():
         alike = len(set(case.carried)) == 1
@@ -71,6 +71,7 @@ def _actions(case) -> np.ndarray | None:
         return None
     edge = flow.edge_of(flow.takes.values[flow.takes.starts[receives]])
     action["carried"][sends] = np.array(case.carried, dtype=np.int64)[edge]
+    action["unheard"] = case.unheard()
     link = _links(case.resources, flow.rank[sends], flow.rank[receives])
     action["link"][sends], action["other_link"][sends] = link.T
     action["engine"] = flow.rank + flow.schedule.ranks * lane

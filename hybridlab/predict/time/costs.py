@@ -18,6 +18,8 @@ OTHER_HALF = {"I": "W", "W": "I"}
 FINEST = 9  # decimal places of a cost that count, so a nanosecond if units are seconds …
 EXACT = 4  # … but of each cost at least so many digits
 LONGEST = 15  # digits of a cost in ticks: simulated times stay 64-bit integers
+OF_EDGES = ("latency", "handshake", "bandwidth", "bytes")  # each a number, or one number per edge
+RATES = ("bandwidth", "bytes")  # not durations
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,15 @@ class Costs:
     fused        a fused forward and backward pair; F + B unless given
     recompute    R, the repeated forward; F unless given
     optimizer    OPT;  reduce  REDUCE_GRAD;  gather  UNSHARD;  swap  SWAP_OUT, and SWAP_IN
-    latency      the latency of a message between ranks, to which bytes / bandwidth is added
-    bandwidth    of a link, in bytes per unit; None: bytes take no time
     post         time that a rank takes to post one SEND or RECV of a lowered schedule (the o of LogP)
-    bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1, the last one out)
     unit         the unit of the durations: "units", or "s"
+
+    Of messages, each a number, or one number per edge (edge i leads from stage i to i + 1, the last one out):
+
+    latency      of a message between ranks, to which bytes / bandwidth is added
+    handshake    time from posting a receive until its sender knows of it; counts where a message waits for its receive
+    bandwidth    of a link, in bytes per unit; None: bytes take no time
+    bytes        of a boundary tensor
 
     raises  ValueError if a cost is negative, a half is longer than B, costs have different numbers of stages, or bytes
             are given without a bandwidth
@@ -53,10 +59,11 @@ class Costs:
     reduce: float | tuple[float, ...] = 0
     gather: float | tuple[float, ...] = 0
     swap: float | tuple[float, ...] = 0
-    latency: float = 0
+    latency: float | tuple[float, ...] = 0
     post: float = 0
-    bandwidth: float | None = None
+    bandwidth: float | tuple[float, ...] | None = None
     bytes: float | tuple[float, ...] = 0
+    handshake: float | tuple[float, ...] = 0
     unit: str = "units"
 
     def __post_init__(self) -> None:
@@ -68,7 +75,7 @@ class Costs:
             for number in given if isinstance(given, tuple) else (given or 0,):
                 if not 0 <= number < math.inf:
                     raise ValueError(f"{one.name}={number} is not a valid duration: give a number, 0 or more")
-        of_stages = {one.name: getattr(self, one.name) for one in self._numeric() if one.name != "bytes"}
+        of_stages = {one.name: getattr(self, one.name) for one in self._numeric() if one.name not in OF_EDGES}
         stages = {name: len(cost) for name, cost in of_stages.items() if np.ndim(cost)}
         if len({*stages.values()}) > 1:
             raise ValueError(
@@ -80,8 +87,10 @@ class Costs:
                 raise ValueError(f"{said}: give a longer B, or both I and W")
         if self.bandwidth is None and np.any(np.atleast_1d(self.bytes)):
             raise ValueError("bytes have no effect without a bandwidth: give bandwidth= too (bytes per unit of time)")
-        if self.bandwidth == 0:
-            raise ValueError("bandwidth=0 lets no message arrive: give more than 0, or None if bytes cost no time")
+        if self.bandwidth is not None and not np.all(self.bandwidth):
+            raise ValueError(
+                f"bandwidth={self.bandwidth} lets no message arrive: give more than 0, or None if bytes cost no time"
+            )
 
     def _numeric(self):
         return [one for one in fields(self) if one.name != "unit"]
@@ -90,7 +99,7 @@ class Costs:
         """Raise ValueError if these costs have another number of stages or edges than a schedule."""
         has = {"stages": schedule.stages, "edges, counting that which leads out": len(schedule.edges)}
         for one in self._numeric():
-            cost, (what, count) = getattr(self, one.name), [*has.items()][one.name == "bytes"]
+            cost, (what, count) = getattr(self, one.name), [*has.items()][one.name in OF_EDGES]
             if isinstance(cost, tuple) and len(cost) != count:
                 raise ValueError(
                     f"{one.name} has {len(cost)} numbers, but {schedule.name} has {count} {what}: give one for each"
@@ -132,17 +141,23 @@ class Costs:
 
     def of_message(self, edge: int) -> float:
         """The time of one message over an edge: latency + bytes / bandwidth."""
-        return self.latency + (_at(self.bytes, edge) / self.bandwidth if self.bandwidth else 0)
+        carried = _at(self.bytes, edge) / _at(self.bandwidth, edge) if self.bandwidth else 0
+        return _at(self.latency, edge) + carried
+
+    def of_handshake(self, edge: int) -> float:
+        """The time until the sender over an edge knows that a receive has been posted."""
+        return _at(self.handshake, edge)
 
     def tick(self) -> Fraction:
         """The longest tick, a power of ten, in which every cost is an integer, to at least four digits.
 
         raises  ValueError if the longest and the shortest cost differ too much for that
         """
-        given = [getattr(self, one.name) or 0 for one in self._numeric() if one.name not in ("bandwidth", "bytes")]
+        given = [getattr(self, one.name) or 0 for one in self._numeric() if one.name not in RATES]
         numbers = [n for cost in given for n in np.atleast_1d(cost).tolist()]
         numbers += [*self._of_all_stages("I"), *self._of_all_stages("W")]
-        numbers += [self.of_message(e) for e in range(np.atleast_1d(self.bytes).size)]
+        edges = max(np.atleast_1d(getattr(self, name) or 0).size for name in OF_EDGES)
+        numbers += [self.of_message(edge) for edge in range(edges)]
         place = lambda n: math.floor(math.log10(n))  # of its first digit
         shortest, longest = min((n for n in numbers if n), default=1), max(*numbers, 1e-300)
         digits = max(-int(Decimal(str(n)).as_tuple().exponent) if n % 1 else 0 for n in numbers)
@@ -166,7 +181,7 @@ class Costs:
 
     @classmethod
     def measured(cls, real: Timeline) -> "Costs":
-        """The costs of `real`, a measured timeline: the median per kind and stage, its latency and posting time.
+        """The costs of `real`, a measured timeline: the median per kind and stage, its posting time, its links.
 
         raises  ValueError if the timeline was not measured
         """
@@ -181,10 +196,10 @@ class Costs:
         for name, pick in picks.items():
             if pick.any():
                 costs[name] = _medians(seconds, pick, rows[:, 1], real.schedule.stages)
-        latency = real.origin.get("latency", 0.0)
+        links = links_in(real.origin)
         if flow.exchanged.any():
-            costs |= {"bytes": _carried(flow, seconds, latency), "bandwidth": 1}
-        return cls(**costs, unit=real.unit, latency=latency, post=real.origin.get("post", 0.0))
+            links |= {"bytes": _carried(flow, seconds, links.get("latency", 0.0)), "bandwidth": 1}
+        return cls(**costs, **links, unit=real.unit, post=real.origin.get("post", 0.0))
 
     def __repr__(self) -> str:
         given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
@@ -205,8 +220,19 @@ def _carried(flow, seconds, latency) -> tuple[float, ...]:
     found, rows = np.zeros(len(flow.edges)), flow.parts_of_kind["SEND_F"]
     edge = flow.edge_of(flow.takes.values[flow.takes.starts[flow.action_of[rows]]])
     for number in np.flatnonzero(flow.exchanged):
-        found[number] = max(0.0, np.median(seconds[:, flow.action_of[rows[edge == number]]]) - latency)
+        taken = float(np.median(seconds[:, flow.action_of[rows[edge == number]]]))
+        found[number] = max(0.0, taken - _at(latency, number))
     return tuple(found.tolist())
+
+
+def links_in(origin: dict) -> dict:
+    """What messages cost, from a timeline's origin, as arguments of `Costs`.
+
+    >>> links_in({"kind": "measured", "latency": [0.25, 0.5]})
+    {'latency': (0.25, 0.5)}
+    """
+    told = {name: origin[name] for name in OF_EDGES if name in origin}
+    return {name: tuple(one) if isinstance(one, list) else one for name, one in told.items()}
 
 
 def _medians(seconds, pick, stage_of, stages) -> tuple[float, ...]:

@@ -21,12 +21,12 @@ def _record(short: str, long: str) -> np.dtype:
     return np.dtype([(name, np.int64) for name in long.split()] + [(name, np.int32) for name in short.split()])
 
 
-# One record per action, rank and meeting; -1 is NOBODY. `partner` leads from a SEND to its RECV and back; its message
-# is `carried` so long and occupies `link` and `other_link` (0 is nothing). Those who wait for one value, and those who
-# have come to one meeting, are chains: `next` is the one who came before. What runs beside its rank is done by an
-# `engine`, and then the one that is `following` there. Engines have records behind those of the ranks: at `position`
-# they stand, and up to `stop` their rank has come.
-ACTION = _record("rank lane meeting partner link other_link posted next engine following", "duration carried")
+# One record per action, rank and meeting; -1 is NOBODY. `partner` leads from a SEND to its RECV and back, and hears
+# that it is posted after `unheard` ticks; its message is `carried` so long and occupies `link` and `other_link` (0 is
+# nothing). Those who wait for one value, and those who have come to one meeting, are chains: `next` is the one who came
+# before. What runs beside its rank is done by an `engine`, and then the one that is `following` there. Engines have
+# records behind those of the ranks: at `position` they stand, and up to `stop` their rank has come.
+ACTION = _record("rank lane meeting partner link other_link posted next engine following", "duration carried unheard")
 RANK = _record("position stop next", "free waits_for")
 MEETING = _record("attendance come last", "")
 
@@ -175,11 +175,13 @@ def play(
                         _later(events, free, what, FINISH, number)
                     else:
                         rank.free = NEVER if blocking else free
-                        if free == now and nobody_meets:
+                        if free + action.unheard == now and nobody_meets:
                             _post(queue, now, number, actions, awaited)
                             may_start = True
                         else:
-                            _later(events, free, what, POSTED, number)
+                            _later(events, free + action.unheard, what, POSTED, number)
+                        if action.unheard:
+                            _later(events, free, what, ADVANCE, what)
 
             elif happens == FINISH:
                 awake = _finish(events, now, what, makes_at, makes, born, actions, ranks)

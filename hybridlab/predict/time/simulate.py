@@ -22,24 +22,16 @@ from dataclasses import asdict
 
 import numpy as np
 
-from hybridlab.core.when.flow import flow_of
-from hybridlab.core.when.lanes import COMPUTE, RECEIVE, REDUCE, SEND, lanes, messages
+from hybridlab.core.when.lanes import COMPUTE, RECEIVE, REDUCE, SEND, messages
 from hybridlab.core.when.play import LARGE, play
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
+from hybridlab.predict.time.case import LINKS, Case
 from hybridlab.predict.time.costs import Costs
 from hybridlab.signatures import typed
 
-LINKS = {  # what a message from rank a to rank b occupies
-    "directed": lambda a, b: [(a, b)],
-    "pair": lambda a, b: [(min(a, b), max(a, b))],
-    "rank": lambda a, b: [a, b],
-    "compute": lambda a, b: [],
-}
-
 ENGINES = ("auto", "plain", "compiled")
-LAST_TICK = 2.0**62
 
 
 @typed
@@ -59,7 +51,8 @@ def simulate(
     costs       the times of actions and messages; None: `Costs()`
     link        the number of messages at a time: "directed", one in each direction between two ranks; "pair", one
                 between two ranks; "rank", one in or out of a rank; "compute", none during compute
-    rendezvous  a message of a lowered schedule starts only when its receive has been posted too (as in gloo)
+    rendezvous  a message of a lowered schedule starts only when its sender knows that its receive has been posted too
+                (as in gloo)
     post        when receives are posted: "program", at their place in the program; "early", at the start
     engine      "plain": event by event, in Python; "compiled": the same ticks by machine code (needs numba, the extra
                 `fast`); "auto": compiled for large schedules if numba is installed
@@ -78,75 +71,13 @@ def simulate(
         raise ValueError(f'post={post!r} is not known: choose "program" or "early"')
     if engine not in ENGINES:
         raise ValueError(f"engine={engine!r} is not known: choose one of {', '.join(ENGINES)}")
-    case = _Case(schedule, costs or Costs(), link, rendezvous, post, room)
+    case = Case(schedule, costs or Costs(), link, rendezvous, post, room)
     columns = None if engine == "plain" or engine == "auto" and len(schedule.rows) < LARGE else _compiled(case, engine)
     ready, begin, end = (np.asarray(column, np.int64)[None] for column in columns or _Simulation(case).play())
     told = {name: value for name, value in vars(case.costs).items() if value is not None}
     origin = {"kind": "simulated", "link": link} | ({"room": asdict(room)} if room else {})
     unit, tick = case.costs.unit, float(case.tick)
     return Timeline(schedule, ready, begin, end, case.lane, tick, unit=unit, costs=told, origin=origin)
-
-
-class _Case:
-    """The input of both engines: a schedule with its times in integer ticks."""
-
-    def __init__(self, schedule, costs, link, rendezvous, post, room=None):
-        costs.refuse(schedule)
-        self.costs, self.flow, self.tick = costs, flow_of(schedule, room), costs.tick()
-        self.resources, self.blocking = LINKS[link], link == "compute"
-        self.rendezvous = rendezvous or self.blocking
-        self.early = post == "early" and not self.blocking
-        self.lane = lanes(self.flow)
-        self._refuse_what_comes_later()
-        self.carried = [self._ticks(costs.of_message(edge)) for edge in range(len(self.flow.edges))]
-        self.duration = self._durations()
-
-    def _refuse_endless(self, longest: float):
-        """Raise ValueError if all actions and messages in sequence take more ticks than the clock can count."""
-        longest = max(longest, *self.carried, 0)
-        if 2.0 * len(self.flow.kind) * longest > LAST_TICK:
-            told = f"costs up to {longest * float(self.tick):g}, counted in steps of {float(self.tick):g},"
-            raise ValueError(f"{told} are too many steps for the simulator's clock: give them in another unit")
-
-    def _ticks(self, cost):
-        return round(cost / self.tick) if isinstance(cost, int) else round(float(cost) / float(self.tick))
-
-    def _durations(self):
-        flow = self.flow
-        ticks = self.costs.table(flow.schedule)
-        ticks /= float(self.tick)
-        self._refuse_endless(float(ticks.max(initial=0)))
-        duration = np.rint(ticks, out=ticks).astype(np.int64)
-        if not flow.schedule.fused:
-            return duration
-        duration = duration[flow.first_row]
-        for row in flow.schedule.fused:
-            stages = flow.schedule.rows[row : row + 2, 1].tolist()
-            duration[flow.action_of[row]] = self._ticks(self.costs.of_pair(*stages))
-        return duration
-
-    def _refuse_what_comes_later(self):
-        """An action on an engine does not stop its rank, but it must not take a value that the rank makes later."""
-        takers = np.flatnonzero(self.lane >= REDUCE)
-        if len(takers):
-            maker, takers = self.flow.maker[self.flow.takes.values], self.flow.takes.owners
-            later = (self.lane[takers] >= REDUCE) & (maker > takers) & (self.flow.rank[maker] == self.flow.rank[takers])
-            if later.any():
-                play(self.flow)  # says who waits for whom
-
-    def late(self) -> np.ndarray:
-        """For every entry of `takes`, the delay of a value: the time of its message, unless the schedule has
-        messages."""
-        flow = self.flow
-        late = np.zeros(len(flow.takes.values), dtype=np.int64)
-        if not flow.lowered and any(self.carried):
-            maker = flow.maker[flow.takes.values]
-            edge = flow.edge_of(flow.takes.values)
-            travels = flow.takes.values < flow.named("gradient").stop
-            away = (flow.rank[maker] != flow.rank[flow.takes.owners]) | (travels & flow.exchanged[edge])
-            crosses = (maker >= 0) & away & travels  # a loan takes the time of its swaps
-            late[crosses] = np.array(self.carried)[edge[crosses]]
-        return late
 
 
 def _compiled(case, engine):
@@ -166,6 +97,7 @@ class _Simulation:
         self.resources, self.blocking = case.resources, case.blocking
         self.rendezvous, self.early = case.rendezvous, case.early
         self.duration, self.carried, self.lane = case.duration.tolist(), case.carried, case.lane.tolist()
+        self.unheard = case.unheard().tolist()
         self.rank, self.meeting, self.program = flow.rank.tolist(), flow.meeting.tolist(), flow.program.tolist()
         self.takes = [flow.takes.values.tolist(), flow.takes.starts.tolist()]
         self.makes = [flow.makes.values.tolist(), flow.makes.starts.tolist()]
@@ -226,7 +158,9 @@ class _Simulation:
                 self._later(free, rank, self._finish, action)
             else:  # posting a message takes its time too
                 self.free[rank] = math.inf if self.blocking else free
-                self._later(free, rank, self._posted, action)
+                self._later(free + self.unheard[action], rank, self._posted, action)
+                if self.unheard[action]:
+                    self._later(free, rank, self._advance, rank)
 
     def _work(self, now, engine):
         """Start the next actions of an engine, one after the other, until a value is missing."""

@@ -75,7 +75,7 @@ def in_seconds(costs: Costs, length: float, chunks: int = 1) -> Costs:
     durations = [cost / chunks for cost in (own["F"], own["I"] + own["W"]) if cost > 0]
     unit = max(SHORTEST / min(durations, default=1), STEP / max(length, 1e-9))
     unit = round(unit, 2) or 0.01
-    return Costs(**{kind: cost * unit for kind, cost in own.items()}, latency=costs.latency * unit, unit="s")
+    return Costs(**{kind: cost * unit for kind, cost in own.items()}, latency=costs.of_message(0) * unit, unit="s")
 
 
 class Attempt:
@@ -88,7 +88,7 @@ class Attempt:
 
     def __init__(self, run, schedule: Schedule, costs: Costs, told, ended):
         self.growing = Growing(schedule)
-        self._call = lambda: run(schedule, work="emulated", costs=costs, latency=costs.latency, steps=1,
+        self._call = lambda: run(schedule, work="emulated", costs=costs, latency=costs.of_message(0), steps=1,
                                  on_event=self._hear, live=True)  # fmt: skip
         self._told, self._ended, self._stopped, self._last = told, ended, False, 0.0
 
