@@ -39,7 +39,8 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
     carried, asked = (np.rint([1e9 * of(one) for one in every]) for of in (links.of_message, links.of_handshake))
     carried, asked = (column.astype(np.int64)[edge] for column in (carried, asked))
     posting = np.mean((begin - ready)[:, [*sends, *receives]]) * 1e-9 if len(sends) else 0.0
-    begin[:, receives] = begin[:, sends] = np.maximum(ready[:, receives] + asked, ready[:, sends])
+    known = np.minimum(ready[:, receives] + asked, end[:, receives])  # a handshake may be shorter than the usual one
+    begin[:, receives] = begin[:, sends] = np.maximum(known, ready[:, sends])
     if not origin.get("seen"):
         waited, since = (end[:, receives] - column[:, receives] for column in (looked, begin))
         unseen = (waited <= np.maximum(carried, NOTICED * since)) & ~flow.exchanged[edge]  # a collective tells its end
