@@ -226,7 +226,7 @@ def _carried(flow, seconds, latency) -> tuple[float, ...]:
 
 
 def links_in(origin: dict) -> dict:
-    """What messages cost, from a timeline's origin, as arguments of `Costs`.
+    """The cost of messages, from a timeline's origin, as arguments of `Costs`.
 
     >>> links_in({"kind": "measured", "latency": [0.25, 0.5]})
     {'latency': (0.25, 0.5)}
