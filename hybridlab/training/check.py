@@ -161,10 +161,15 @@ def at_end(trainer) -> dict:
     return {
         "weight": {name: weight.detach().cpu() for name, weight in trainer.parameters.items()},
         "buffer": {name: buffer.cpu() for name, buffer in trainer.buffers.items()},
-        "repeated": trainer.work.step.repeated if trainer.job.norms else 0,
+        "repeated": [repeated(trainer)],
         **copies_of(trainer),
         "bytes": sent(trainer.comm.ledger.rows()),
     }
+
+
+def repeated(trainer) -> int:
+    """The number of steps whose first forwards were repeated."""
+    return trainer.work.step.repeated if trainer.job.norms else 0
 
 
 def copies_of(trainer) -> dict[str, int]:
@@ -265,11 +270,11 @@ def _bytes(jobs: dict[Job, int], parts, between: Claims) -> tuple[dict, dict]:
     counted, formula = Counter(), Counter()
     for part in parts:
         counted.update(part["bytes"])
-    for job, steps in jobs.items():
+    for (job, steps), times in zip(jobs.items(), parts[0]["repeated"]):
         for mode in job.modes:
             formula.update({(mode.purpose, *key): steps * size for key, size in by_axis(mode.transfers(job)).items()})
             formula.update({(mode.purpose, *key): size for key, size in by_axis(mode.seldom(job)).items()})
-            if times := parts[0]["repeated"]:
+            if times:
                 formula.update({(mode.purpose, *key): times * size for key, size in by_axis(mode.again(job)).items()})
     formula.update({key[1:]: size for key, size in between.items()})
     purposes = dict.fromkeys(mode.purpose for job in jobs for mode in job.modes)

@@ -22,11 +22,10 @@ from hybridlab.core.where.passage import PARTS, Passage
 from hybridlab.modes import full_matrices
 from hybridlab.predict.bytes import sharing
 from hybridlab.predict.bytes.transfer import Transfer, by_axis, transfer
-from hybridlab.scheduling.norms import repeated
 from hybridlab.signatures import nearest, spelled
 from hybridlab.training import asked
 from hybridlab.training.affordable import affordable
-from hybridlab.training.check import Claims, at_end, compared, copies_of, first_step
+from hybridlab.training.check import Claims, at_end, compared, copies_of, first_step, repeated
 from hybridlab.training.job import Job
 from hybridlab.training.loop import Trainer
 from hybridlab.training.models.model import buffers_of
@@ -60,8 +59,10 @@ class Resharding(Passage):
     @property
     def used(self) -> bool:
         """Whether weights move as ranks compute with them. If not, because the optimizer has copies in another dtype
-        or on the host, these copies move, and ranks gather the weights from them, as after a step."""
-        return not any(job.dtype != job["master_dtype"] or job["offload"] for job in (self.before, self.after))
+        or on the host, or shares of the part that a rank keeps, these copies or shares move, and ranks gather the
+        weights from them, as after a step."""
+        copies = any(job.dtype != job["master_dtype"] or job["offload"] for job in (self.before, self.after))
+        return not (copies or self.after["two_levels"])
 
     @cached_property
     def moves(self) -> dict[str, list[Move]]:
@@ -138,9 +139,10 @@ class Resharding(Passage):
             return found
         job, gathers = self.after, []
         for pack, names in job.layout.packs.items():
-            for rank in range(job.mesh.size) if job.layout[names[0]].rest < 3 else ():
-                its = sharing.transfers(job.layout, pack, rank, job.widths, gathers=1)
-                gathers += [one for one in its if one.what == "weights" and one.ranks[0] == rank]
+            published = int(job.layout[names[0]].rest < 3)
+            for rank in range(job.mesh.size):
+                its = sharing.transfers(job.layout, pack, rank, job.widths, gathers=published)
+                gathers += [one for one in its if one.op == "all_gather" and one.ranks[0] == rank]
         more = by_axis(gathers)
         return found | {(TITLE, job.keeper.purpose, *key): size for key, size in more.items()}
 
@@ -176,10 +178,6 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
     before = affordable(DAY, **given)
     batch = {} if {"rows", "batch"} & more.keys() else {"rows": None, "batch": before.microbatches * before.rows}
     after = affordable(DAY, **given | batch | more)
-    if any(any(repeated(job.schedule).program) for job in (before, after)):
-        raise ValueError("validated='after' ends a step in the next one: give validated='before' to reshard")
-    if any(job["two_levels"] or job["secondary"] for job in (before, after)):
-        raise ValueError("two_levels and secondary have parts that no other layout has: use a checkpoint")
     if "local" in (before["sums"], after["sums"]):
         raise ValueError("sums='local' has another model in every copy: leave sums out to reshard")
     if after.mesh.size != before.mesh.size:
@@ -236,10 +234,11 @@ def _check_on_rank(comm, plan: Resharding, at: int, sabotage) -> dict:
     home = first_step(trainer)
     for step in range(1, at):
         home["losses"] += trainer.step(step)[0]
-    before = copies_of(trainer)
+    before, again = copies_of(trainer), repeated(trainer)
     trainer = goes_over(trainer, plan)
     on_the_way = copies_of(trainer)  # of publishing: no step has made them
     for step in range(at, plan.after.steps):
         home["losses"] += trainer.step(step)[0]
     copies = {name: before[name] + size - on_the_way[name] for name, size in copies_of(trainer).items()}
-    return home | at_end(trainer) | copies
+    end = at_end(trainer)
+    return home | end | copies | {"repeated": [again, *end["repeated"]]}

@@ -20,7 +20,6 @@ PURPOSE = "reshard"
 
 def goes_over(trainer: Trainer, plan) -> Trainer:
     """A trainer of the plan's second job with the weights and the optimizer's state of this one, on the same ranks."""
-    trainer.settle()
     after = Trainer(trainer.comm.on(plan.after.mesh), plan.after)
     take(after, exchanged(trainer, plan), plan)
     return after

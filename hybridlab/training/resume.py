@@ -187,7 +187,6 @@ class Saver:
         stop, job, every = self._agreed(), self.trainer.job, self.saving.every
         if stop or step == job.steps or (every and step % every == 0):
             self.finish()
-            self.trainer.settle()
             about = self.saving.folder, self.layout, pieces(self.trainer), _notes(job, step)
             self.under_way = checkpoint.Writing(self.door, *about, aside=self.saving.async_save)
         if self.under_way and self._written():
@@ -212,7 +211,11 @@ class Saver:
 
 
 def pieces(trainer) -> checkpoint.Pieces:
-    """For every parameter, this rank's flat shard and the optimizer's state of this shard; also its layers' buffers."""
+    """For every parameter, this rank's flat shard and the optimizer's state of this shard; also its layers' buffers.
+
+    All ranks call it together: a step that still waits for the norm of its gradients ends first.
+    """
+    trainer.settle()
     shares, copy = trainer.parameters, _copy(trainer)
     kept = {of_copy(copy, name): {"value": buffer.flatten()} for name, buffer in trainer.buffers.items()}
     for name, (updated, states) in trainer.optimized().items():

@@ -76,6 +76,8 @@ def test_ranks_with_the_same_piece_send_in_turn():
 
 
 M = hl.Mesh
+TWO_LEVELS = {"zero": 3, "owners": 2, "two_levels": True}
+VALIDATED = {"schedule": "zb_h2", "clip": 0.1, "validated": "after", "microbatches": 4}
 CASES = {
     "stages to parts": (M(pp=4), M(tp=4), {}),
     "shards to stages": (M(dp=4), dict(mesh=M(dp=2, pp=2), zero=1), {"zero": 1}),
@@ -92,12 +94,17 @@ CASES = {
     "masters": (M(dp=2, pp=2), dict(mesh=M(dp=4), zero=2), {"zero": 1, "master_dtype": "float64", "dtype": "float32"}),
     "on the host": (M(dp=2), dict(mesh=M(tp=2), zero=0, offload=False), {"zero": 1, "offload": True}),
     "muon": (M(pp=2), dict(mesh=M(dp=2), zero=1), {"optimizer": "muon"}),
+    "parts of groups": (M(dp=4), dict(mesh=M(pp=2, dp=2), zero=1, owners=None, two_levels=False), TWO_LEVELS),
+    "to parts of groups": (M(dp=2, pp=2), dict(mesh=M(dp=4), **TWO_LEVELS), {"zero": 1}),
+    "second copies": (M(dp=4), dict(mesh=M(dp=2, tp=2), zero=1, secondary=0), {"zero": 3, "secondary": 2}),
+    "to second copies": (M(dp=2, pp=2), dict(mesh=M(dp=4), zero=3, secondary=2), {"zero": 1}),
+    "a norm to come": (M(pp=4), dict(mesh=M(dp=2, pp=2), schedule="zb_h2"), VALIDATED),
     "batch norm": (M(pp=4), dict(mesh=M(pp=2, dp=2), microbatches=1), {"model": "resnet", "shape": None, "steps": 2}),
 }
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", one_in(4, CASES))
+@pytest.mark.parametrize("name", one_in(5, CASES))
 def test_the_rest_of_a_training_is_that_of_one_device(bench, name):
     mesh, to, more = CASES[name]
     report = hl.reshard(mesh, to=to, **TRY | more).check()
@@ -219,18 +226,9 @@ def test_a_job_that_cannot_continue_the_first_is_refused(to, says):
         hl.reshard(M(dp=4), to=to, **TRY)
 
 
-@pytest.mark.parametrize(
-    "mesh, more, says",
-    [
-        (M(dp=2), {"sums": "local"}, "sums='local' has another model in every copy"),
-        (M(dp=4), {"zero": 3, "owners": 2, "two_levels": True}, "use a checkpoint"),
-        (M(pp=2), {"clip": 0.1, "validated": "after"}, "ends a step in the next one: give validated='before'"),
-    ],
-)
-def test_what_is_not_over_at_the_end_of_a_step_is_refused(mesh, more, says):
-    to = {"two_levels": False} if "two_levels" in more else M(tp=mesh.size)
-    with pytest.raises(ValueError, match=says):
-        hl.reshard(mesh, to=to, **TRY | more)
+def test_copies_that_step_alone_have_no_common_weights_to_take_along():
+    with pytest.raises(ValueError, match="sums='local' has another model in every copy"):
+        hl.reshard(M(dp=2), to=M(tp=2), sums="local", **TRY)
 
 
 @pytest.mark.parametrize("at", [0, 3])
