@@ -5,10 +5,11 @@
 - `case`: a run: a schedule as plain lists, and the expected work of each rank
 - `rank`: the run of one rank, and its report: gradients, order, forwards held, messages
 - `trial`: the check of a pipeline, and the verdict on a run
+- `reference`: an interpreter of schedules in twenty lines
 - `broken`: the symptoms of a broken pipeline, for the bug clinics
 """
 
 from hybridlab.lazily import room
 
 # names that the notebook uses
-__getattr__, __all__ = room(__name__, {"case": "lists", "broken": "symptoms"}, "toy")
+__getattr__, __all__ = room(__name__, {"case": "lists", "broken": "symptoms"}, "toy reference")
