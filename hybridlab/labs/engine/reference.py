@@ -42,7 +42,7 @@ def play(comm, stages: dict[int, nn.Module], schedule: Schedule, data: list[tupl
 
 
 def difference(comm, schedule: Schedule, count: int) -> float:
-    """Play a schedule with `count` microbatches of the toy; the largest difference from one device on this rank.
+    """Run a schedule with `count` microbatches of the toy; the largest difference from one device on this rank.
 
     Returns 0.0 where gradients agree to the last bit.
     """
