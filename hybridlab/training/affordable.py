@@ -6,6 +6,8 @@ its matmuls, six for each weight and token. Relatives: `core.afford`, `predict.b
 
 import math
 
+import torch
+
 from hybridlab.core.afford import ACTION, LONGEST, cores, refuse
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.training.asked import mesh_of
@@ -30,6 +32,7 @@ def affordable(longest: float = LONGEST, **given) -> Job:
     if torchrun.present():
         return job_of(**given)
     mesh = mesh_of(given)
+    _refuse_settings()
     refuse_crowd(mesh)
     job = job_of(**given)
     if placement(mesh.size).kind == "cpu":
@@ -42,6 +45,17 @@ def affordable(longest: float = LONGEST, **given) -> Job:
     else:
         job.batch(0)  # raises if there are fewer rows than requested
     return job
+
+
+def _refuse_settings():
+    """Raise ValueError for settings of this process that change numbers, and that its ranks do not have."""
+    if torch.get_default_dtype() != torch.float32:
+        kind = str(torch.get_default_dtype()).removeprefix("torch.")
+        raise ValueError(
+            f'torch.set_default_dtype({kind}) is not set on the ranks: leave it out, and give dtype="{kind}"'
+        )
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise ValueError('ranks do not compute with torch.autocast: leave it out here, and give dtype="bfloat16"')
 
 
 def states_of(job: Job) -> int:
