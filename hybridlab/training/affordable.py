@@ -13,6 +13,7 @@ from hybridlab.predict.bytes.memory import model_states
 from hybridlab.training.asked import mesh_of
 from hybridlab.training.job import Job
 from hybridlab.training.make_job import job_of
+from hybridlab.training.models.examination import STEPS
 from hybridlab.training.models.transformer import Transformer
 from hybridlab.training.models.trees import flat
 from hybridlab.world.devices.placement import placement
@@ -43,7 +44,8 @@ def affordable(longest: float = LONGEST, **given) -> Job:
     if isinstance(job.model, Transformer):
         job.model.batch(0, 1, job.seed)  # raises if the text is shorter than one sequence
     else:
-        job.batch(0)  # raises if there are fewer rows than requested
+        for step in STEPS if len(job.bounds) > 1 else (0,):
+            job.batch(step)  # raises if there are fewer rows than requested, or if stages could not exchange them
     return job
 
 

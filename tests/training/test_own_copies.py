@@ -117,14 +117,14 @@ class Numpys(nn.Module):
 
 
 class Whole(nn.Module):
-    """A frozen weight of integers, as of a quantised model."""
+    """A frozen weight of packed integers, as of a quantised model."""
 
     def __init__(self):
         super().__init__()
-        self.whole = nn.Parameter(torch.arange(36, dtype=torch.int8).view(6, 6), requires_grad=False)
+        self.whole = nn.Parameter(torch.arange(36, dtype=torch.uint8).view(6, 6), requires_grad=False)
 
     def forward(self, x):
-        return x @ self.whole.to(x.dtype) / 36
+        return x @ (self.whole >> 1).to(x.dtype) / 18
 
 
 class Force(nn.Module):
@@ -146,7 +146,6 @@ CARRIED = {
     "a hook that knows its layer": hooked,
     "complex buffers": around(Turned),
     "draws of numpy": around(Numpys),
-    "integers": around(Whole, nn.Tanh, Whole),
     "forces first": lambda seed: nn.Sequential(Force(), nn.Linear(6, 3)),
     "forces": around(nn.Tanh, Force),
 }
@@ -166,6 +165,27 @@ def test_a_given_module_with_functions_trains_too(make):
     torch.manual_seed(0)
     model = hl.Model(make(0), squares, data)
     assert trained(model, PP2, **SPLIT) == pytest.approx(plain(make), rel=1e-10)
+
+
+@pytest.mark.ranks
+def test_frozen_integers_stay_integers_or_are_refused():
+    model = hl.Model(around(Whole, nn.Tanh, Whole), squares, data)
+    for mesh, how in ((PP2, SPLIT), (hl.Mesh(dp=2), {"microbatches": 2}), (hl.Mesh(dp=2), {"sums": "buckets"})):
+        assert trained(model, mesh, **how) == pytest.approx(plain(model.whole), rel=1e-10)
+    for more in ({"zero": 1}, {"zero": 3}, {"offload": True}):
+        with pytest.raises(ValueError, match="1.whole holds integers.*register_buffer"):
+            hl.dry_run(hl.Mesh(dp=2), model=model, batch=8, microbatches=2, **more)
+
+
+def test_a_complex_buffer_that_a_checkpoint_would_hold_is_told(tmp_path):
+    class Kept(Turned):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", torch.ones(1, dtype=torch.complex64))
+
+    model = hl.Model(around(Kept), squares, data)
+    with pytest.raises(ValueError, match="1.kept is complex, and a checkpoint holds real numbers"):
+        hl.train(PP2, model=model, batch=8, steps=1, checkpoint=tmp_path, progress=False)
 
 
 def labels(step, rows):
@@ -288,8 +308,12 @@ def longer(step, rows):
 @pytest.mark.ranks
 def test_rows_of_another_length_are_told_where_stages_exchange_them():
     model = hl.Model(around(nn.Tanh), squares, longer)
-    with pytest.raises(Exception, match=r"data\(4, rows\) gave rows of shapes .*pad all rows to one length"):
+    told = r"data\({}, rows\) gave rows of shapes .*pad all rows to one length"
+    with pytest.raises(Exception, match=told.format(4)):
         hl.train(PP2, model=model, batch=8, steps=6, progress=False)
+    sooner = hl.Model(around(nn.Tanh), squares, lambda step, rows: longer(3 + step, rows))
+    with pytest.raises(ValueError, match=told.format(1)):
+        hl.train(PP2, model=sooner, batch=8, steps=6, progress=False)
     assert len(hl.train(hl.Mesh(dp=2), model=model, batch=8, microbatches=2, steps=6, progress=False)["losses"]) == 6
 
 

@@ -26,7 +26,7 @@ class Sharded(Replicated):
         for pack in packs if self.rest == 3 else ():
             self._let_go(pack)
         inside = {name: self.pieces[layout[name].pack][slice(*self._inside(name))] for name in self.by_name}
-        return {name: torch.nn.Parameter(self._shaped(name, x), x.is_floating_point()) for name, x in inside.items()}
+        return {name: torch.nn.Parameter(self._shaped(name, share)) for name, share in inside.items()}
 
     def _shaped(self, name, share):
         """A shard as other code sees it: flat, or with the parameter's shape if it is the full parameter."""
