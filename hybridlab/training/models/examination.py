@@ -160,7 +160,7 @@ def _shapes(arrived) -> str:
 
 
 REMEDIES = {  # words of torch's errors, whose cause is elsewhere than they say
-    "does not require grad": "it is also called without gradients, so use torch.enable_grad() around torch.autograd.grad",
+    "does not require grad": "layers also run without gradients, so use torch.enable_grad() around torch.autograd.grad",
     "expected scalar type": "constants must take the dtype of the numbers that they meet, constant.to(x.dtype)",
     "must have the same dtype": "constants must take the dtype of the numbers that they meet, constant.to(x.dtype)",
 }

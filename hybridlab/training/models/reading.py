@@ -31,8 +31,8 @@ def readable(module: nn.Module, given: bool) -> nn.Module:
         for attribute, x in vars(layer).items():
             if given and isinstance(x, weakref.ref):
                 raise ValueError(
-                    f"{name} has a weak reference ({attribute}), which cannot be sent to the ranks: give a function that "
-                    "takes the seed and returns the model"
+                    f"{name} has a weak reference ({attribute}) and cannot be copied to the ranks: give a function "
+                    "that takes the seed and returns the model"
                 )
             if torch.is_tensor(x) and x.grad_fn:
                 raise ValueError(
