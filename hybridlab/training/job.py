@@ -248,7 +248,7 @@ class Job:
         return tuple(cut(x) for x in as_computed(both, getattr(torch, self.dtype)))
 
     def _refuse_other_shapes(self, step: int, both):
-        """Stages know the shapes of what they receive from the examination, which has seen the first step."""
+        """A stage knows the shapes of its messages from the examination, which has seen the first step."""
         now, first = _row_shapes(both), self.once(_first_row_shapes)
         if now != first:
             raise ValueError(

@@ -320,7 +320,7 @@ def test_rows_of_another_length_are_told_where_stages_exchange_them():
 def test_names_of_rows_are_told():
     rows = [{"x": torch.ones(6), "labels": torch.ones(3), "name": f"row {number}"} for number in range(8)]
     model = hl.Model(around(nn.Tanh), squares, torch.utils.data.DataLoader(rows, 4))
-    with pytest.raises(ValueError, match="has a list that is no tensor: leave 'name' out"):
+    with pytest.raises(ValueError, match="has a list and not a tensor: leave 'name' out"):
         hl.dry_run(PP2, model=model, batch=4)
 
 

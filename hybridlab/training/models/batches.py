@@ -98,7 +98,7 @@ def _in_numbers(x):
         if not hasattr(one, "shape"):
             which = f"{name!r}" if name != "" else "it"
             raise ValueError(
-                f"a batch of data has a {type(one).__name__} that is no tensor: leave {which} out in the dataset's "
+                f"a batch of data has a {type(one).__name__} and not a tensor: leave {which} out in the dataset's "
                 "rows, or in collate_fn"
             )
     return x

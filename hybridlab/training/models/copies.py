@@ -1,8 +1,8 @@
 """Copies of a user's module that compute with themselves.
 
 A deep copy keeps every function as it is. A lambda that reads `self`, or a `forward` that someone has wrapped, would
-compute with the weights of the original, which no rank trains. So functions that layers keep are made again, with the
-copies in their closures.
+compute with the weights of the original, which no rank trains. So a copy gets new functions, with the copies in
+their closures.
 
 Relatives: `training.models.model` makes the copy of a rank, `training.models.plain` that of the owner.
 """
@@ -89,7 +89,7 @@ def _renew(kept: dict | list, heirs: dict):
 
 
 def _anew(x, heirs: dict):
-    """What stands for `x` in the copy; itself, if it refers to nothing that was copied."""
+    """The counterpart of `x` in the copy; `x` itself, if it refers to nothing that was copied."""
     if id(x) in heirs:
         return heirs[id(x)]
     if isinstance(x, types.MethodType):

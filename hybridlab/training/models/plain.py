@@ -271,7 +271,7 @@ def read_by(tensors) -> list[torch.Tensor]:
 
 
 def nodes_of(tensors) -> list:
-    """The nodes of the graphs behind these tensors."""
+    """The nodes of the graphs that made these tensors."""
     waiting, known = [x.grad_fn for x in tensors if x.grad_fn], {}
     while waiting:
         node = waiting.pop()

@@ -61,7 +61,7 @@ def told(module, loss, data, cuts) -> dict:
 
 
 def _refuse_output(module, made):
-    """Raise an error for an output that pieces cannot hand on in rows."""
+    """Raise an error for an output without rows, or that torch cannot take apart."""
     for x in pytree.tree_leaves(made):
         if not torch.is_tensor(x):
             raise ValueError(
