@@ -6,11 +6,14 @@ its matmuls, six for each weight and token. Relatives: `core.afford`, `predict.b
 
 import math
 
+import torch
+
 from hybridlab.core.afford import ACTION, LONGEST, cores, refuse
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.training.asked import mesh_of
 from hybridlab.training.job import Job
 from hybridlab.training.make_job import job_of
+from hybridlab.training.models.examination import STEPS
 from hybridlab.training.models.transformer import Transformer
 from hybridlab.training.models.trees import flat
 from hybridlab.world.devices.placement import placement
@@ -30,6 +33,7 @@ def affordable(longest: float = LONGEST, **given) -> Job:
     if torchrun.present():
         return job_of(**given)
     mesh = mesh_of(given)
+    _refuse_settings()
     refuse_crowd(mesh)
     job = job_of(**given)
     if placement(mesh.size).kind == "cpu":
@@ -40,8 +44,20 @@ def affordable(longest: float = LONGEST, **given) -> Job:
     if isinstance(job.model, Transformer):
         job.model.batch(0, 1, job.seed)  # raises if the text is shorter than one sequence
     else:
-        job.batch(0)  # raises if there are fewer rows than requested
+        for step in STEPS if len(job.bounds) > 1 else (0,):
+            job.batch(step)  # raises if there are fewer rows than requested, or if stages could not exchange them
     return job
+
+
+def _refuse_settings():
+    """Raise ValueError for settings of this process that change numbers, and that its ranks do not have."""
+    if torch.get_default_dtype() != torch.float32:
+        kind = str(torch.get_default_dtype()).removeprefix("torch.")
+        raise ValueError(
+            f'torch.set_default_dtype({kind}) is not set on the ranks: leave it out, and give dtype="{kind}"'
+        )
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise ValueError('ranks do not compute with torch.autocast: leave it out here, and give dtype="bfloat16"')
 
 
 def states_of(job: Job) -> int:

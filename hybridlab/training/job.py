@@ -241,9 +241,20 @@ class Job:
     def batch(self, step: int, unseen: bool = False) -> tuple[list, list]:
         """The global batch of one step in microbatches: (inputs, targets), in the dtype of the computation."""
         both = self.model.batch(step, self.microbatches * self.rows, self.seed, unseen)
+        if len(self.bounds) > 1 and not unseen and not hasattr(self.model.data, "batch"):  # whose batches are compared
+            self._refuse_other_shapes(step, both)
         rows = [slice(number * self.rows, (number + 1) * self.rows) for number in range(self.microbatches)]
         cut = lambda x: [mapped(lambda whole, one=one: whole[one].clone(), x) for one in rows]  # frees the batch
         return tuple(cut(x) for x in as_computed(both, getattr(torch, self.dtype)))
+
+    def _refuse_other_shapes(self, step: int, both):
+        """A stage knows the shapes of its messages from the examination, which has seen the first step."""
+        now, first = _row_shapes(both), self.once(_first_row_shapes)
+        if now != first:
+            raise ValueError(
+                f"data({step}, rows) gave rows of shapes {now}, but {first} in step 0, and stages exchange tensors of "
+                "one shape: pad all rows to one length, or leave out pp"
+            )
 
     def batch_of(self, rank: int, step: int, unseen: bool = False) -> tuple[list, list]:
         """A rank's part of the global batch, in microbatches."""
@@ -298,3 +309,11 @@ class Job:
     def norms(self) -> bool:
         """Whether the schedule sums the norm from rank to rank, and takes the optimizer step."""
         return any(action.kind == "NORM" for action in self.schedule.program[0])
+
+
+def _row_shapes(batch) -> list[tuple[int, ...]]:
+    return [tuple(x.shape[1:]) for one in batch for x in flat(one)]
+
+
+def _first_row_shapes(job: Job) -> list[tuple[int, ...]]:
+    return _row_shapes(job.model.batch(0, job.microbatches * job.rows, job.seed))

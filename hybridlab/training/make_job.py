@@ -299,6 +299,12 @@ def _refuse_misfits(job: Job):
             f"{job.schedule.name} updates every stage independently: leave out dp, tp, tied weights, accumulate, clip "
             "and offload"
         )
+    whole = [name for name, weight in job.whole.named_parameters() if not weight.is_floating_point()]
+    if whole and (job["zero"] or job["offload"]):
+        raise ValueError(
+            f"{whole[0]} holds integers, and ranks shard floating-point buffers: make it a buffer, "
+            "register_buffer(name, tensor), or leave out zero and offload"
+        )
     if job.driven:
         one_chain(job.schedule)
         if job.mesh.inside or job["zero"] == 3:

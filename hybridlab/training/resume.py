@@ -69,8 +69,14 @@ class Saving:
         """Raise an error unless a job can resume from here.
 
         raises  ValueError in one sentence if the checkpoint has another model, seed, optimizer, dtype, batch or other
-                data
+                data, and for a complex buffer
         """
+        for name, buffer in buffers_of(job.whole).items():
+            if buffer.is_complex():
+                raise ValueError(
+                    f"{name} is complex, and a checkpoint holds real numbers: register it with persistent=False, so "
+                    "that the model makes it again, or keep torch.view_as_real of it"
+                )
         if newest := self.newest:
             record = checkpoint.record_of(newest)
             layout = stored_layout(job)

@@ -25,6 +25,10 @@ EXPERTS = {"moe_intermediate_size": 16, "num_experts_per_tok": 2}
 LATENT = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8}
 DEEPSEEK = EXPERTS | LATENT | {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
 GROUPS = {"head_dim": 8}
+GLM = EXPERTS | GROUPS | {"n_routed_experts": 4, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}
+GPTJ = {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+NEXT = EXPERTS | GROUPS | {"num_experts": 4, "shared_expert_intermediate_size": 16}
+NEXT |= {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
 
 EVERY = "equal"  # in all layouts
 NO_PAIR = "no pair of colwise and rowwise"  # under tp: its plan gathers inside layers
@@ -51,6 +55,23 @@ MODELS = {
     "Qwen2Moe": (EXPERTS | {"num_experts": 4, "shared_expert_intermediate_size": 48}, EVERY),
     "Qwen3Moe": (EXPERTS | GROUPS | {"num_experts": 4}, EVERY),
     "DeepseekV3": (DEEPSEEK | {"num_key_value_heads": 4}, EVERY),
+    "Arcee": ({}, EVERY),
+    "Exaone4": (GROUPS, EVERY),
+    "Helium": (GROUPS, EVERY),
+    "Ministral": (GROUPS, EVERY),
+    "Olmo3": ({}, EVERY),
+    "Ernie4_5": (GROUPS, EVERY),
+    "Apertus": ({}, EVERY),
+    "Cohere2": (GROUPS | {"sliding_window": 4}, EVERY),
+    "Glm4": (GROUPS, EVERY),
+    "Glm4Moe": (GLM, EVERY),
+    "GPTJ": (GPTJ, EVERY),
+    "VaultGemma": (GROUPS, EVERY),
+    "MiniMax": (GROUPS | {"num_local_experts": 4}, EVERY),
+    "Qwen3Next": (NEXT, EVERY),
+    "GptOss": (GROUPS | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4}, NO_PAIR),
+    "NanoChat": (GROUPS, NO_PLAN),
+    "Olmoe": ({"num_experts": 4, "num_experts_per_tok": 2}, NO_PLAN),
     "GPT2": ({"n_embd": 32, "n_layer": 2, "n_head": 4}, NO_PLAN),
     "StableLm": ({}, NO_PLAN),
     "Bloom": ({"n_layer": 2, "n_head": 4}, NO_PLAN),
@@ -87,8 +108,8 @@ def test_a_model_without_a_plan_is_told_the_remedy(name):
         hl.Model.from_hf(config_of(name))
 
 
-def test_twenty_classes_run_in_all_four_layouts():
-    assert sum(said is EVERY for _, said in MODELS.values()) == 20
+def test_thirty_four_classes_run_in_all_four_layouts():
+    assert sum(said is EVERY for _, said in MODELS.values()) == 34
 
 
 def test_the_page_on_own_models_is_right(tmp_path):

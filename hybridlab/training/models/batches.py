@@ -42,7 +42,7 @@ class Batches(ABC):
         """(inputs, targets) of a step: the first `rows` rows, if the batch has more, as in an examination."""
         if self.rows is not None and rows > self.rows:
             raise ValueError(f"data has batches of {self.rows} rows, but a step needs {rows}: give batch={self.rows}")
-        both = tuple(_first(rows, one) for one in parted(self.read(step, rows)))
+        both = tuple(_first(rows, _in_numbers(one)) for one in parted(self.read(step, rows)))
         shapes = [tuple(x.shape[1:]) for one in both for x in flat(in_order(one))]
         self.shapes = self.shapes or shapes
         if shapes != self.shapes:
@@ -89,6 +89,19 @@ def in_order(x):
     """
     every = tuple(x.values()) if isinstance(x, Mapping) else tuple(x) if isinstance(x, list) else x
     return every[0] if isinstance(every, tuple) and len(every) == 1 else every
+
+
+def _in_numbers(x):
+    """The same inputs or targets, if they are arrays; names of rows, for example, cannot be computed with."""
+    named = x.items() if isinstance(x, Mapping) else enumerate(x) if isinstance(x, tuple | list) else [("", x)]
+    for name, one in named:
+        if not hasattr(one, "shape"):
+            which = f"{name!r}" if name != "" else "it"
+            raise ValueError(
+                f"a batch of data has a {type(one).__name__} and not a tensor: leave {which} out in the dataset's "
+                "rows, or in collate_fn"
+            )
+    return x
 
 
 def _first(rows: int, x):

@@ -9,7 +9,10 @@ Read next: `training.models.gpt.Dropout`, `training.models.model.Model.part` (a 
 
 import hashlib
 import math
+import random
+from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -38,6 +41,28 @@ def drawn(key, number):
         z ^= (z >> shift).bitwise_and_((1 << 64 - shift) - 1)  # >> copies the sign; it is masked away
         z *= factor
     return z
+
+
+@contextmanager
+def seeded(seed: int):
+    """A context in which torch's, numpy's and Python's generators begin at a seed; afterwards they are as before.
+
+    >>> with seeded(7):
+    ...     first = torch.rand(()), np.random.rand(), random.random()
+    >>> with seeded(7):
+    ...     first == (torch.rand(()), np.random.rand(), random.random())
+    True
+    """
+    states = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(states[0])
+            random.setstate(states[1])
 
 
 def stream(*numbers: int):

@@ -159,8 +159,17 @@ def _shapes(arrived) -> str:
     return ", ".join(f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}" for one in arrived for x in flat(one))
 
 
+REMEDIES = {  # words of torch's errors, whose cause is elsewhere than they say
+    "does not require grad": "layers also run without gradients, so use torch.enable_grad() around torch.autograd.grad",
+    "expected scalar type": "constants must take the dtype of the numbers that they meet, constant.to(x.dtype)",
+    "must have the same dtype": "constants must take the dtype of the numbers that they meet, constant.to(x.dtype)",
+}
+
+
 def _said(error) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    told = str(error).splitlines()[0] if str(error) else ""
+    remedy = next((f"; {remedy}" for words, remedy in REMEDIES.items() if words in told), "")
+    return f"{type(error).__name__}: {told}{remedy}"
 
 
 def _refuse_means(model, outputs, targets):

@@ -19,7 +19,8 @@ from torch import nn
 from hybridlab.core.what.seams import Branches
 from hybridlab.training.models import huggingface, traced
 from hybridlab.training.models.batches import batch_of, in_order
-from hybridlab.training.models.draws import ByPlace, Unfilled, shared_draws, stirred, tensors_of
+from hybridlab.training.models.copies import copied, fitted, in_dtype
+from hybridlab.training.models.draws import ByPlace, Unfilled, seeded, shared_draws, stirred, tensors_of
 from hybridlab.training.models.examination import examined
 from hybridlab.training.models.graph import graph_of, through
 from hybridlab.training.models.reading import readable
@@ -67,7 +68,7 @@ class Model:
         self, whole, loss: Callable, data, *, skips=None, takes=None, dims=None, sizes=None, terms: int = 1, enters="",
         targets="", layers: Callable | None = None, call: Callable | None = None, uncut: str = "",
     ):  # fmt: skip
-        self.whole, self.loss, self.data, self.terms = whole, loss, batches_of(data), terms
+        self.whole, self.loss, self.data, self.terms = whole, fitted(loss), batches_of(data), terms
         self._layers, self.call, self.uncut = layers, call, uncut
         self.enters, self.targets = enters or self.enters, targets or self.targets
         self._told, self.dims, self.sizes = {"skips": skips, "takes": takes}, dims or {}, sizes or {}
@@ -173,8 +174,7 @@ class Model:
         if self.by_place:
             with torch.device("meta"), Unfilled():
                 return self.whole(seed).to(dtype)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             return readable(self.whole(seed), given=False)
 
     def part(self, original: nn.Module, seed: int, dtype: torch.dtype, boxes=None, device="cpu") -> nn.Module:
@@ -192,7 +192,7 @@ class Model:
             stirred(module, original, seed, boxes)
         if not isinstance(module, ByPlace):  # it numbers its layers itself
             shared_draws(module, seed)
-        return module.to(dtype)
+        return in_dtype(module, dtype)
 
     def for_proof(self) -> "Model":
         """The same model prepared for a check: no weight begins with equal numbers (`draws.stirred`), and its data are
@@ -304,7 +304,7 @@ def _with_boxes(original: nn.Module, boxes: dict, device) -> nn.Module:
         else:
             here = x.detach()[boxes[name]].to(device, copy=True)
         heirs[id(x)] = nn.Parameter(here, x.requires_grad) if isinstance(x, nn.Parameter) else here
-    return copy.deepcopy(original, heirs)
+    return copied(original, heirs)
 
 
 def _takes_a_seed(whole) -> bool:

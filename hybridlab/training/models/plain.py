@@ -8,20 +8,20 @@ module, and a gradient or a loss that depends on the other rows of a batch.
 Read next: `training.models.examination`, which uses it.
 """
 
-import copy
 import dis
 import functools
 import inspect
 import math
 import types
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hybridlab.core.what.seams import Routes, Tallies, draws_of
+from hybridlab.training.models.copies import copied, in_dtype
 from hybridlab.training.models.draws import shared_draws, tensors_of
 from hybridlab.training.models.graph import in_sequence
 from hybridlab.training.models.trees import flat, mapped, rows_of
@@ -43,7 +43,7 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice])
     if not called_as_a_whole(model, owner, inputs):
         return
     at_once, by_layers = [slice(None)], _by_layers(model, module)
-    with Narrowest() as seen, torch.random.fork_rng(devices=[]):
+    with Narrowest() as seen, torch.random.fork_rng(devices=[]), _without_autocast(model, owner):
         own = _gradients(owner, lambda x: _called(model, owner, x), model.loss, inputs, targets, at_once)
         pieces = at_once if mixes_by_design(module) else rows
         parts = _gradients(module, by_layers, model.loss, inputs, targets, pieces)
@@ -64,10 +64,29 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice])
     )
 
 
+@contextmanager
+def _without_autocast(model, owner):
+    """A context in which an owner's forward is refused if it calls its layers with autocast, in which float64 stays."""
+
+    on = []
+    look = lambda layer, _: on.append(torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
+    hooks = [layer.register_forward_pre_hook(look) for layer in model.layers(owner)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if any(on):
+        raise ValueError(
+            f"{type(owner).__name__}.forward calls its layers with torch.autocast, but ranks call the layers without "
+            'it: use torch.autocast inside the layers, or give dtype="bfloat16" instead'
+        )
+
+
 def owners(model, like: nn.Module) -> nn.Module:
     """A model's module in its owner's form, with the numbers of the copy used in training."""
     original = model.original(0, torch.float64)
-    owner = (copy.deepcopy(original) if original is model.whole else original).to(torch.float64)
+    owner = in_dtype(copied(original) if original is model.whole else original, torch.float64)
     numbers = tensors_of(like)
     with torch.no_grad():
         for name, x in tensors_of(owner).items():
@@ -223,11 +242,17 @@ def refuse_borrowed(layers: dict[int, nn.Module], takes: dict, made: dict):
     """
     names = {id(weight): n for n, layer in layers.items() for weight in layer.parameters()}
     for number, layer in layers.items():
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            left = layer(*(mapped(torch.Tensor.detach, made[source]) for source in takes[number]))
-        own = {id(weight) for weight in layer.parameters()}
-        for weight in read_by(flat(left)):
-            if id(weight) not in own:
+        arriving = [made[source] for source in takes[number]]
+        left, own = _left(layer, arriving), {id(weight) for weight in layer.parameters()}
+        if any(getattr(node, "_saved_sparse", False) for node in nodes_of(left)):
+            raise ValueError(
+                f"layer {number} ({type(layer).__name__}) makes sparse gradients, but ranks sum full ones: leave out "
+                "sparse=True, which changes no number"
+            )
+        foreign = [weight for weight in read_by(left) if id(weight) not in own]
+        again = {id(weight) for weight in read_by(_left(layer, arriving))} if foreign else {}
+        for weight in foreign:
+            if id(weight) in again:  # and is not a tensor that the forward makes, to differentiate by it
                 whose = f"of layer {names[id(weight)]}" if id(weight) in names else "that no layer holds"
                 raise ValueError(
                     f"layer {number} ({type(layer).__name__}) computes with a weight {tuple(weight.shape)} {whose}, "
@@ -235,15 +260,22 @@ def refuse_borrowed(layers: dict[int, nn.Module], takes: dict, made: dict):
                 )
 
 
+def _left(layer, arriving) -> tuple[torch.Tensor, ...]:
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        return flat(layer(*(mapped(torch.Tensor.detach, x) for x in arriving)))
+
+
 def read_by(tensors) -> list[torch.Tensor]:
     """The weights that would get a gradient from these tensors."""
-    waiting, known, found = [x.grad_fn for x in tensors if x.grad_fn], set(), []
+    return [node.variable for node in nodes_of(tensors) if node.name().endswith("AccumulateGrad")]
+
+
+def nodes_of(tensors) -> list:
+    """The nodes of the graphs that made these tensors."""
+    waiting, known = [x.grad_fn for x in tensors if x.grad_fn], {}
     while waiting:
         node = waiting.pop()
-        if node in known:
-            continue
-        known.add(node)
-        if node.name().endswith("AccumulateGrad"):
-            found.append(node.variable)
-        waiting += [before for before, _ in node.next_functions if before]
-    return found
+        if node not in known:
+            known[node] = None
+            waiting += [before for before, _ in node.next_functions if before]
+    return [*known]

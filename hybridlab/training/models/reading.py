@@ -3,6 +3,8 @@
 Relatives: `training.models.examination`, which runs it; `training.models.plain`, which compares it with itself.
 """
 
+import weakref
+
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
@@ -27,6 +29,11 @@ def readable(module: nn.Module, given: bool) -> nn.Module:
                 "and returns the model"
             )
         for attribute, x in vars(layer).items():
+            if given and isinstance(x, weakref.ref):
+                raise ValueError(
+                    f"{name} has a weak reference ({attribute}) and cannot be copied to the ranks: give a function "
+                    "that takes the seed and returns the model"
+                )
             if torch.is_tensor(x) and x.grad_fn:
                 raise ValueError(
                     f"{attribute} of {name} is computed from weights and kept between calls, as the old weight_norm "

@@ -11,7 +11,6 @@ Source: torch.export; `torch.distributed.pipelining`, which cuts the same graphs
 with a plan in their class; `examination`, which compares the pieces with the module's own forward.
 """
 
-import copy
 import functools
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,8 @@ from torch.utils import _pytree as pytree
 
 from hybridlab.core.what import seams
 from hybridlab.training.models.batches import batch_of, in_order
+from hybridlab.training.models.copies import copied, in_dtype
+from hybridlab.training.models.draws import seeded
 from hybridlab.training.models.theirs import batches_of
 from hybridlab.training.models.trees import flat, mapped
 
@@ -45,6 +46,7 @@ def told(module, loss, data, cuts) -> dict:
     leaves = in_order(inputs)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         made = _answer(example, leaves, names)
+    _refuse_output(example, made)
     form = None if torch.is_tensor(made) else pytree.tree_structure(made)
     layers = Pieces(module, tuple(cuts), leaves, names)
     _refuse_fixed(example, layers(example), mapped(lambda x: x[1:], leaves))
@@ -56,6 +58,22 @@ def told(module, loss, data, cuts) -> dict:
         "call": partial(called, names),
         "uncut": "a traced graph has no modules that could be cut: leave this axis out",
     }
+
+
+def _refuse_output(module, made):
+    """Raise an error for an output without rows, or that torch cannot take apart."""
+    for x in pytree.tree_leaves(made):
+        if not torch.is_tensor(x):
+            raise ValueError(
+                f"{type(module).__name__} returns a {type(x).__name__}, which torch's tracer cannot take apart: return "
+                "a dict of tensors, or a tuple of them"
+            )
+        if not x.dim():
+            raise ValueError(
+                f"{type(module).__name__} returns a number for the full batch, such as a loss, but microbatches have "
+                "only some rows: return what the loss needs, without labels among the inputs, and give the loss as a "
+                "function"
+            )
 
 
 def of_form(loss, form, made, targets):
@@ -81,9 +99,8 @@ def _arguments(inputs, names) -> tuple[tuple, dict]:
 def _original(module) -> nn.Module:
     """A separate module to trace."""
     if isinstance(module, nn.Module):
-        return copy.deepcopy(module)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        return copied(module)
+    with seeded(0):
         return module(0)
 
 
@@ -119,7 +136,7 @@ class Pieces:
         weight = next(iter(module.parameters()))
         key = weight.dtype, torch.device("cpu") if weight.is_meta else weight.device
         if key not in self._found:
-            graph = _exported(_original(self.whole).to(*key[::-1]), self._example(*key), self.names)
+            graph = _exported(in_dtype(_original(self.whole), key[0]).to(key[1]), self._example(*key), self.names)
             self._found[key] = graph, cut(graph.graph, self.cuts)
         graph, pieces = self._found[key]
         return [_bound(piece, module, graph) for piece in pieces]

@@ -1,0 +1,348 @@
+"""Copies, dtypes and settings: what ranks compute with is what the owner's module has, or one sentence says why not.
+
+The other side is plain PyTorch: one process, the whole batch, ordinary autograd. The cases are from public reports
+about other libraries: fairscale #816, torch #17356, #28294, #35487, #63929, #129732, #159942, accelerate #1415,
+apex #837, Lightning #6013.
+"""
+
+import functools
+import random
+import sys
+import threading
+import weakref
+from dataclasses import dataclass
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import hybridlab as hl
+from hybridlab.training.models.copies import copied, in_dtype
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+PP2, SPLIT = hl.Mesh(pp=2), {"schedule": "zb_h1"}
+FULL = {"zero": 3, "microbatches": 2}
+
+
+def squares(output, target):
+    return (output - target).square().sum()
+
+
+def data(step, rows):
+    x = torch.randn(rows, 6, generator=torch.Generator().manual_seed(step))
+    return x, x[:, :3].flip(1)
+
+
+def around(*middle):
+    return lambda seed: nn.Sequential(nn.Linear(6, 6), *(make() for make in middle), nn.Linear(6, 3))
+
+
+def plain(make, loss=squares, data=data):
+    """The losses of three steps, in float64."""
+    torch.manual_seed(0)
+    np.random.seed(0)
+    net = make(0)
+    rotated = [(layer, layer.turns) for layer in net.modules() if isinstance(layer, Turned)]
+    net = net.double()
+    for layer, turns in rotated:
+        layer.turns = turns.to(torch.complex128)
+    steps, found = torch.optim.SGD([x for x in net.parameters() if x.requires_grad], lr=0.1), []
+    for step in range(3):
+        x, y = (one.double() if one.is_floating_point() else one for one in data(step, 8))
+        value = loss(net(x), y) / 8
+        steps.zero_grad()
+        value.backward()
+        steps.step()
+        found.append(value.item())
+    return found
+
+
+def trained(model, mesh, **more):
+    ask = {"steps": 3, "batch": 8, "optimizer": "sgd", "rate": 0.1, "dtype": "float64", "progress": False}
+    return hl.train(mesh, model=model, **ask | {"microbatches": 4} | more)["losses"]
+
+
+class Lambda(nn.Module):
+    """As many write it: a function that reads the layer itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+        self.act = lambda x: self.inner(x).tanh()
+
+    def forward(self, x):
+        return self.act(x)
+
+
+def patched(seed):
+    """A forward that somebody has put around the layer's own, as accelerate's hooks do."""
+    net = around(lambda: nn.Linear(6, 6))(seed)
+    old = net[1].forward
+
+    def new(module, *given):
+        return 2 * old(*given)
+
+    net[1].forward = functools.update_wrapper(functools.partial(new, net[1]), old)
+    return net
+
+
+def hooked(seed):
+    net = around(lambda: nn.Linear(6, 6))(seed)
+    middle = net[1]
+    middle.register_forward_hook(lambda module, given, made: made * middle.weight.sum())
+    return net
+
+
+class Turned(nn.Module):
+    """Rotary positions, as the first code of Llama has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("turns", torch.polar(torch.ones(3), torch.arange(3.0)), persistent=False)
+
+    def forward(self, x):
+        return torch.view_as_real(torch.view_as_complex(x.reshape(-1, 3, 2)) * self.turns).flatten(1)
+
+
+class Numpys(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.from_numpy(np.random.randn(6, 6)))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+class Whole(nn.Module):
+    """A frozen weight of packed integers, as of a quantised model."""
+
+    def __init__(self):
+        super().__init__()
+        self.whole = nn.Parameter(torch.arange(36, dtype=torch.uint8).view(6, 6), requires_grad=False)
+
+    def forward(self, x):
+        return x @ (self.whole >> 1).to(x.dtype) / 18
+
+
+class Force(nn.Module):
+    """The derivative of an energy by the inputs, as in potentials between atoms."""
+
+    def __init__(self):
+        super().__init__()
+        self.energy = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x if x.requires_grad else x.detach().requires_grad_()
+            return torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)[0]
+
+
+CARRIED = {
+    "a lambda": around(Lambda),
+    "a forward around the forward": patched,
+    "a hook that knows its layer": hooked,
+    "complex buffers": around(Turned),
+    "draws of numpy": around(Numpys),
+    "forces first": lambda seed: nn.Sequential(Force(), nn.Linear(6, 3)),
+    "forces": around(nn.Tanh, Force),
+}
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("case", CARRIED)
+def test_ranks_train_what_the_owner_has(case):
+    model = hl.Model(CARRIED[case], squares, data)
+    for mesh, how in ((PP2, SPLIT), (hl.Mesh(dp=2), FULL)):
+        assert trained(model, mesh, **how) == pytest.approx(plain(CARRIED[case]), rel=1e-10)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("make", [around(Lambda), patched, hooked])
+def test_a_given_module_with_functions_trains_too(make):
+    torch.manual_seed(0)
+    model = hl.Model(make(0), squares, data)
+    assert trained(model, PP2, **SPLIT) == pytest.approx(plain(make), rel=1e-10)
+
+
+@pytest.mark.ranks
+def test_frozen_integers_stay_integers_or_are_refused():
+    model = hl.Model(around(Whole, nn.Tanh, Whole), squares, data)
+    for mesh, how in ((PP2, SPLIT), (hl.Mesh(dp=2), {"microbatches": 2}), (hl.Mesh(dp=2), {"sums": "buckets"})):
+        assert trained(model, mesh, **how) == pytest.approx(plain(model.whole), rel=1e-10)
+    for more in ({"zero": 1}, {"zero": 3}, {"offload": True}):
+        with pytest.raises(ValueError, match="1.whole holds integers.*register_buffer"):
+            hl.dry_run(hl.Mesh(dp=2), model=model, batch=8, microbatches=2, **more)
+
+
+def test_a_complex_buffer_that_a_checkpoint_would_hold_is_told(tmp_path):
+    class Kept(Turned):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", torch.ones(1, dtype=torch.complex64))
+
+    model = hl.Model(around(Kept), squares, data)
+    with pytest.raises(ValueError, match="1.kept is complex, and a checkpoint holds real numbers"):
+        hl.train(PP2, model=model, batch=8, steps=1, checkpoint=tmp_path, progress=False)
+
+
+def labels(step, rows):
+    x, _ = data(step, rows)
+    return x, x[:, :3].argmax(1)
+
+
+@pytest.mark.ranks
+def test_weights_of_classes_take_the_dtype_of_the_scores():
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]), reduction="sum")
+    wide = lambda made, target: functional.cross_entropy(made, target, loss.weight.double(), reduction="sum")
+    expected = plain(around(nn.Tanh), wide, labels)
+    assert trained(hl.Model(around(nn.Tanh), loss, labels), PP2) == pytest.approx(expected, rel=1e-12)
+    assert loss.weight.dtype is torch.float32, "the owner's loss stays as it is"
+
+
+def test_functions_of_a_copy_use_the_copy():
+    kept = nn.Linear(2, 2)
+    kept.itself, kept.bound = weakref.ref(kept), kept.extra_repr
+    kept.some = {"double": lambda x, layer=kept: 2 * layer(x)}
+    kept.again = lambda depth: kept if depth == 0 else kept.again(depth - 1)
+    kept.other = functools.partial(lambda x, layer: layer, layer=kept)
+    new = copied(kept)
+    assert new.itself() is new
+    assert new.bound.__self__ is new
+    assert new.again(2) is new
+    assert new.other(1) is new
+    with torch.no_grad():
+        new.weight.zero_()
+        assert (new.some["double"](torch.ones(1, 2)) == 2 * new.bias).all()
+    assert kept.again(0) is kept
+
+
+def test_a_complex_buffer_of_two_layers_stays_one():
+    net = nn.Sequential(Turned(), Turned())
+    net[1].turns = net[0].turns
+    wide = in_dtype(net, torch.float64)
+    assert wide[0].turns is wide[1].turns
+    assert wide[0].turns.dtype is torch.complex128
+    assert torch.allclose(wide[0].turns.imag, torch.arange(3.0).sin().double(), atol=1e-6)
+
+
+class Locked(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 6)
+        self.lock = threading.Lock()
+
+
+class Weakly(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 6)
+        self.itself = weakref.ref(self)
+
+
+class Sparse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Embedding(6, 6, sparse=True)
+
+    def forward(self, x):
+        return x + self.inner((x > 0).long()).sum(1)
+
+
+class Cast(nn.Module):
+    """A forward that surrounds all layers with autocast: in float64 nobody could see it."""
+
+    def __init__(self):
+        super().__init__()
+        self.some = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 3)])
+
+    def layers(self):
+        return [*self.some]
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.some[1](self.some[0](x)).to(x.dtype)
+
+
+REFUSED = {
+    "a lock": (around(Locked)(0), "1.lock cannot be copied to the ranks"),
+    "a weak reference": (around(Weakly)(0), "1 has a weak reference .itself.*give a function"),
+    "sparse gradients": (around(Sparse)(0), "layer 1 .Sparse. makes sparse gradients.*leave out sparse=True"),
+    "autocast around layers": (Cast(), "Cast.forward calls its layers with torch.autocast"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_copied_or_summed_is_told(case):
+    model, why = REFUSED[case]
+    with pytest.raises(ValueError, match=why):
+        hl.dry_run(PP2, model=model, loss=squares, data=data)
+
+
+def test_settings_of_this_process_that_ranks_have_not_are_refused():
+    ask = {"model": around(nn.Tanh)(0), "loss": squares, "data": data}
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(ValueError, match='set_default_dtype.float64. is not set on the ranks.*dtype="float64"'):
+            hl.check(PP2, **ask)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.autocast("cpu"), pytest.raises(ValueError, match="ranks do not compute with torch.autocast"):
+        hl.check(PP2, **ask)
+
+
+def test_a_function_that_draws_makes_the_same_module_in_every_call_and_leaves_the_generators():
+    order = lambda: nn.Linear(6, random.choice([6]))
+    before = random.getstate()
+    model = hl.Model(around(order, Numpys), squares, data)
+    one, two = (model.original(3, torch.float32) for _ in range(2))
+    assert all(torch.equal(x, y) for x, y in zip(one.parameters(), two.parameters()))
+    assert random.getstate() == before
+
+
+def longer(step, rows):
+    x = torch.randn(rows, 3 + (step > 3), 6, generator=torch.Generator().manual_seed(step))
+    return x, x[..., :3]
+
+
+@pytest.mark.ranks
+def test_rows_of_another_length_are_told_where_stages_exchange_them():
+    model = hl.Model(around(nn.Tanh), squares, longer)
+    told = r"data\({}, rows\) gave rows of shapes .*pad all rows to one length"
+    with pytest.raises(Exception, match=told.format(4)):
+        hl.train(PP2, model=model, batch=8, steps=6, progress=False)
+    sooner = hl.Model(around(nn.Tanh), squares, lambda step, rows: longer(3 + step, rows))
+    with pytest.raises(ValueError, match=told.format(1)):
+        hl.train(PP2, model=sooner, batch=8, steps=6, progress=False)
+    assert len(hl.train(hl.Mesh(dp=2), model=model, batch=8, microbatches=2, steps=6, progress=False)["losses"]) == 6
+
+
+def test_names_of_rows_are_told():
+    rows = [{"x": torch.ones(6), "labels": torch.ones(3), "name": f"row {number}"} for number in range(8)]
+    model = hl.Model(around(nn.Tanh), squares, torch.utils.data.DataLoader(rows, 4))
+    with pytest.raises(ValueError, match="has a list and not a tensor: leave 'name' out"):
+        hl.dry_run(PP2, model=model, batch=4)
+
+
+@dataclass
+class Output:
+    scores: torch.Tensor
+
+
+class Answering(nn.Module):
+    """A module that answers in a form of its own, or with its loss."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.first, self.last, self.form = nn.Linear(6, 6), nn.Linear(6, 3), form
+
+    def forward(self, x):
+        return self.form(self.last(self.first(x).tanh()))
+
+
+@pytest.mark.parametrize(
+    "form, why", [(Output, "Answering returns a Output, which"), (torch.sum, "returns a number for the full batch")]
+)
+def test_outputs_that_pieces_cannot_hand_on_are_told(form, why):
+    with pytest.raises(ValueError, match=why):
+        hl.Model.traced(Answering(form), squares, data, cuts=["last"])
