@@ -1,4 +1,4 @@
-"""Copies, dtypes and settings: what ranks compute with is what the owner's module has, or one sentence says why not.
+"""Copies and dtypes: what ranks compute with is what the owner's module has.
 
 The other side is plain PyTorch: one process, the whole batch, ordinary autograd. The cases are from public reports
 about other libraries: fairscale #816, torch #17356, #28294, #35487, #63929, #129732, #159942, accelerate #1415,
@@ -8,9 +8,7 @@ apex #837, Lightning #6013.
 import functools
 import random
 import sys
-import threading
 import weakref
-from dataclasses import dataclass
 
 import cloudpickle
 import numpy as np
@@ -228,69 +226,6 @@ def test_a_complex_buffer_of_two_layers_stays_one():
     assert torch.allclose(wide[0].turns.imag, torch.arange(3.0).sin().double(), atol=1e-6)
 
 
-class Locked(nn.Linear):
-    def __init__(self):
-        super().__init__(6, 6)
-        self.lock = threading.Lock()
-
-
-class Weakly(nn.Linear):
-    def __init__(self):
-        super().__init__(6, 6)
-        self.itself = weakref.ref(self)
-
-
-class Sparse(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Embedding(6, 6, sparse=True)
-
-    def forward(self, x):
-        return x + self.inner((x > 0).long()).sum(1)
-
-
-class Cast(nn.Module):
-    """A forward that surrounds all layers with autocast: in float64 nobody could see it."""
-
-    def __init__(self):
-        super().__init__()
-        self.some = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 3)])
-
-    def layers(self):
-        return [*self.some]
-
-    def forward(self, x):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return self.some[1](self.some[0](x)).to(x.dtype)
-
-
-REFUSED = {
-    "a lock": (around(Locked)(0), "1.lock cannot be copied to the ranks"),
-    "a weak reference": (around(Weakly)(0), "1 has a weak reference .itself.*give a function"),
-    "sparse gradients": (around(Sparse)(0), "layer 1 .Sparse. makes sparse gradients.*leave out sparse=True"),
-    "autocast around layers": (Cast(), "Cast.forward calls its layers with torch.autocast"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_copied_or_summed_is_told(case):
-    model, why = REFUSED[case]
-    with pytest.raises(ValueError, match=why):
-        hl.dry_run(PP2, model=model, loss=squares, data=data)
-
-
-def test_settings_of_this_process_that_ranks_have_not_are_refused():
-    ask = {"model": around(nn.Tanh)(0), "loss": squares, "data": data}
-    torch.set_default_dtype(torch.float64)
-    try:
-        with pytest.raises(ValueError, match='set_default_dtype.float64. is not set on the ranks.*dtype="float64"'):
-            hl.check(PP2, **ask)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    with torch.autocast("cpu"), pytest.raises(ValueError, match="ranks do not compute with torch.autocast"):
-        hl.check(PP2, **ask)
-
-
 def test_a_function_that_draws_makes_the_same_module_in_every_call_and_leaves_the_generators():
     order = lambda: nn.Linear(6, random.choice([6]))
     before = random.getstate()
@@ -298,51 +233,3 @@ def test_a_function_that_draws_makes_the_same_module_in_every_call_and_leaves_th
     one, two = (model.original(3, torch.float32) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(one.parameters(), two.parameters()))
     assert random.getstate() == before
-
-
-def longer(step, rows):
-    x = torch.randn(rows, 3 + (step > 3), 6, generator=torch.Generator().manual_seed(step))
-    return x, x[..., :3]
-
-
-@pytest.mark.ranks
-def test_rows_of_another_length_are_told_where_stages_exchange_them():
-    model = hl.Model(around(nn.Tanh), squares, longer)
-    told = r"data\({}, rows\) gave rows of shapes .*pad all rows to one length"
-    with pytest.raises(Exception, match=told.format(4)):
-        hl.train(PP2, model=model, batch=8, steps=6, progress=False)
-    sooner = hl.Model(around(nn.Tanh), squares, lambda step, rows: longer(3 + step, rows))
-    with pytest.raises(ValueError, match=told.format(1)):
-        hl.train(PP2, model=sooner, batch=8, steps=6, progress=False)
-    assert len(hl.train(hl.Mesh(dp=2), model=model, batch=8, microbatches=2, steps=6, progress=False)["losses"]) == 6
-
-
-def test_names_of_rows_are_told():
-    rows = [{"x": torch.ones(6), "labels": torch.ones(3), "name": f"row {number}"} for number in range(8)]
-    model = hl.Model(around(nn.Tanh), squares, torch.utils.data.DataLoader(rows, 4))
-    with pytest.raises(ValueError, match="has a list and not a tensor: leave 'name' out"):
-        hl.dry_run(PP2, model=model, batch=4)
-
-
-@dataclass
-class Output:
-    scores: torch.Tensor
-
-
-class Answering(nn.Module):
-    """A module that answers in a form of its own, or with its loss."""
-
-    def __init__(self, form):
-        super().__init__()
-        self.first, self.last, self.form = nn.Linear(6, 6), nn.Linear(6, 3), form
-
-    def forward(self, x):
-        return self.form(self.last(self.first(x).tanh()))
-
-
-@pytest.mark.parametrize(
-    "form, why", [(Output, "Answering returns a Output, which"), (torch.sum, "returns a number for the full batch")]
-)
-def test_outputs_that_pieces_cannot_hand_on_are_told(form, why):
-    with pytest.raises(ValueError, match=why):
-        hl.Model.traced(Answering(form), squares, data, cuts=["last"])
