@@ -11,7 +11,8 @@ import numpy as np
 
 from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
-from hybridlab.core.what.shape import Shape, divisors
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.what.valid_sizes import divisors
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES, USP, passes
 from hybridlab.predict.bytes.experts import ALL_GATHER, ALL_TO_ALL
