@@ -37,7 +37,9 @@ from hybridlab.predict.bytes.context import multiplied, passes
 from hybridlab.predict.bytes.experts import imbalance, weights_of_one
 from hybridlab.predict.bytes.traffic import LOSS_SUMS, Along, along_block, along_head
 from hybridlab.predict.plans.arithmetic import flops
-from hybridlab.predict.plans.footprint import alike, kept_on, left_behind, of_experts
+from hybridlab.predict.plans.footprint import kept_on, left_behind
+from hybridlab.predict.plans.heaviest import heaviest
+from hybridlab.predict.plans.kinds import Rank, of_kinds, ranks_of
 from hybridlab.predict.plans.partition import lengths
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit, Rates
@@ -109,6 +111,7 @@ class Pieces(NamedTuple):
     """The seconds of the parts of a step; numbers, or arrays for many plans.
 
     forward, backward  of one block and microbatch; the backward includes recomputation
+    plain  both of a block in `Shape.plain`; of a usual one if there is none
     head  of one microbatch, forward and backward;  hop  of one tensor from a stage to the next
     data, optimizer  once in a step
     """
@@ -119,6 +122,7 @@ class Pieces(NamedTuple):
     hop: float
     data: float
     optimizer: float
+    plain: tuple[Work, Work]
 
 
 def pieces(
@@ -128,9 +132,29 @@ def pieces(
     rates = Rates.of(machine, fit, software)
     summed = plan.n * rates.sum(plan.t, rates.near(plan, "t"), _stream(shape, plan))
     across = _across(plan, rates)
-    forward, backward = _block(shape, plan, rates, plan.n * fit.launch, summed, across, software)
+    blocks = [
+        _block(kind, its, rates, plan.n * fit.launch, summed, across, software) for kind, its in of_kinds(shape, plan)
+    ]
     if np.any(plan.offload):
-        forward, backward = _with_host(shape, plan, machine, software, forward, backward)
+        blocks = [
+            _with_host(kind, its, machine, software, *one) for one, (kind, its) in zip(blocks, of_kinds(shape, plan))
+        ]
+    forward, backward = blocks[0]
+    head = _head(shape, plan, rates, summed, across, software)
+    if np.any(plan.further):
+        head = head + plan.further * (head + added(forward) + added(backward) + _joined(shape, plan, rates))
+
+    held, layers = heaviest(shape, plan), lengths(shape.layers, plan.p, plan.v).longest
+    once = among_copies(plan, rates, held, layers, software)
+    ahead, back = (layers * added(one) for one in (forward, backward))
+    data = seconds_of_copies(once, plan, plan.passes(batch), ahead / plan.n, back / plan.n, software)
+    updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.updaters))
+    hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
+    return Pieces(forward, backward, head, hop, data, ADAM_BYTES * updated / rates.memory, blocks[-1])
+
+
+def _head(shape: Shape, plan: Plan, rates: Rates, summed, across, software: Software):
+    """The seconds of the head and the loss, forward and backward."""
     tokens = plan.b * shape.context / plan.cp
     moved = SCORE_BYTES * software.traffic / rates.memory
     ways = where(plan.spread_head, 1, plan.t)  # tp does not shard pieces of the head
@@ -138,15 +162,12 @@ def pieces(
     head = head + across(along_head(shape, ways), tokens, 1, 1)
     if software.ends:
         head = head + where(plan.spread_head, 0, _ends(plan, rates, summed, tokens))
+    return head
 
-    held = of_experts(shape, plan), alike(shape, plan)
-    layers = lengths(shape.layers, plan.p, plan.v).longest
-    once = among_copies(plan, rates, held, layers, software)
-    ahead, back = (layers * added(one) for one in (forward, backward))
-    data = seconds_of_copies(once, plan, plan.passes(batch), ahead / plan.n, back / plan.n, software)
-    updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.updaters))
-    hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
-    return Pieces(forward, backward, head, hop, data, ADAM_BYTES * updated / rates.memory)
+
+def _joined(shape: Shape, plan: Plan, rates: Rates):
+    """The seconds of the matrix that joins two vectors of a position to one, for a further token."""
+    return 6 * plan.b * shape.context / plan.cp * 2 * shape.width**2 / (plan.t * plan.x) / rates.products
 
 
 def _with_host(shape: Shape, plan: Plan, machine: Machine, software: Software, *passes: Work) -> tuple[Work, ...]:
@@ -291,19 +312,27 @@ def step(
     >>> print(f"{one.total:.1f} s, of which {one.idle:.0%} to fill and empty the pipeline")
     24.8 s, of which 7% to fill and empty the pipeline
     """
-    forward, backward, head, hop, data, optimizer = pieces(shape, plan, batch, machine, fit, software)
-    m, length = plan.microbatches(batch), lengths(shape.layers, plan.p, plan.v)
-    block = Work(*map(added, zip(forward, backward)))
+    forward, backward, head, hop, data, optimizer, plain = pieces(shape, plan, batch, machine, fit, software)
+    m, its = plan.microbatches(batch), ranks_of(shape, plan)
+    block, other = (Work(*map(added, zip(*both))) for both in ((forward, backward), plain))
+    every, of_plain = added(block), added(other)
+    length = lambda rank: rank.sum(every, of_plain)
+    slowest = its.between[0]
+    for one in its.between[1:]:
+        slowest = Rank(*(where(length(one) > length(slowest), *both) for both in zip(one, slowest)))
     # the slowest rank is never idle: the last one, unless earlier stages are longer by more than the head
-    ending = length.last * added(block) + head >= length.longest * added(block)
-    layers = where(plan.spread_head, length.longest, where(ending, length.last, length.longest))
+    ending = length(its.last) + head >= length(slowest)
+    ending = np.logical_and(ending, np.logical_not(plan.spread_head))
+    busy = Rank(*(where(ending, *both) for both in zip(its.last, slowest)))
     its_head = where(plan.spread_head, head / plan.p, where(ending, head, 0))
     messages = 2 * plan.v * plan.n * hop
     later = where(plan.spread_head, 0, head - its_head)  # pieces fill the pipeline's ends together
-    bubble = ((shape.layers - layers) * added(block) + later + (plan.p - 1) * messages) / (plan.v * plan.n)
+    whole = Rank(shape.layers, len(shape.plain), 0).sum(every, of_plain)
+    bubble = (whole - length(busy) + later + (plan.p - 1) * messages) / (plan.v * plan.n)
     # the last rank sends its output to all other pieces, and gets their gradients
     messages = messages + where(plan.spread_head, 2 * (plan.p - 1) * hop, 0)
-    return Step(*Work(*(m * layers * one for one in block)), m * its_head, m * messages, bubble, data, optimizer)
+    work = (m * busy.sum(one, another) for one, another in zip(block, other))
+    return Step(*work, m * its_head, m * messages, bubble, data, optimizer)
 
 
 def throughput(
@@ -316,5 +345,5 @@ def throughput(
     >>> round(throughput(model("gpt-1t").shape, one, 3072, machine("a100")) / 1e12)
     162
     """
-    work = np.array([flops(shape, batch, how).total for how in RECOMPUTE])[plan.recompute]
+    work = np.array([flops(shape, batch, how, int(np.max(plan.further))).total for how in RECOMPUTE])[plan.recompute]
     return work / (step(shape, plan, batch, machine, fit, software).total * plan.devices)

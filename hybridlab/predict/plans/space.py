@@ -206,6 +206,7 @@ def _matters(every: Plan):
     p, how, cp = every.p, every.recompute, every.cp
     free = ((p > 1) & (every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head)
     free = free & ((every.n == 1) | ((p > 1) & np.logical_not(every.spread_head)))
+    free = free & (np.equal(every.further, 0) | ((every.n == 1) & np.logical_not(every.spread_head)))
     return free & ((how != SELECTIVE) | ~(passes(every.attend) & (cp > 1)))
 
 
