@@ -73,7 +73,7 @@ class Planned:
     @property
     def assumed(self) -> str:
         """The assumptions of the prediction in a sentence, and the arguments that change them."""
-        return assumptions(self.shape.context, self.software, self.best.plan.fused, self.fit)
+        return assumptions(self.shape.context, self.software, self.best.plan, self.fit)
 
     @property
     def room(self) -> float:
@@ -269,7 +269,7 @@ def plan(
     given = {name: value for name, value in given.items() if value is not None}
     refuse_numbers(gpus=gpus, batch=batch)
     refuse_sizes(given)
-    if missing := too_few(shape, kind, gpus):
+    if missing := too_few(shape, kind, gpus, named(given)):
         raise ValueError(missing)
     wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages, "slices": slices}
     wanted = {switch: on or wanted[switch] for switch, on in wider(shape, given).items()}

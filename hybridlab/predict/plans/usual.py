@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.machines import machine_of
+from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit
 from hybridlab.predict.plans.software import Software, told
 
@@ -65,14 +66,20 @@ def fit_of(machine: Machine, runs: Software) -> Fit:
     return known._replace(multiply=machine.share / runs.library) if machine.share else known
 
 
-def assumptions(context: int, software: Software, fused: bool, fit: Fit) -> str:
+def assumptions(context: int, software: Software, plan: Plan, fit: Fit) -> str:
     """The assumptions of a prediction in a sentence, and the arguments that change them.
 
-    >>> print(assumptions(2048, Software(), False, FITTED).partition(";")[0])
-    Assumed: 2,048 tokens in a sequence, megatron-2021 in bf16, unfused attention, GEMMs at 72% of the peak
+    >>> print(assumptions(2048, Software(), Plan(), FITTED).partition(";")[0])
+    Assumed: 2,048 tokens in a sequence, megatron-2021 in bf16, unfused attention, AdamW, GEMMs at 72% of the peak
+    >>> "Muon, 1 further token predicted by a block on the last stage" in assumptions(
+    ...     2048, Software(), Plan(optimizer=1, further=1), FITTED
+    ... )
+    True
     """
+    many = f", {plan.further} further token{'s' * (plan.further > 1)} predicted by a block on the last stage"
     return (
-        f"Assumed: {context:,} tokens in a sequence, {told(software)}, {'fused' if fused else 'unfused'} attention, "
-        f"GEMMs at {fit.multiply * software.library:.0%} of the peak; change context, software, precision or fused, or "
-        "calibrate (fit, --took)"
+        f"Assumed: {context:,} tokens in a sequence, {told(software)}, {'fused' if plan.fused else 'unfused'} "
+        f"attention, {('AdamW', 'Muon')[plan.optimizer]}{many * (plan.further > 0)}, "
+        f"GEMMs at {fit.multiply * software.library:.0%} of the peak; change context, software, precision, fused or "
+        "optimizer, or calibrate (fit, --took)"
     )
