@@ -106,7 +106,7 @@ def _in_layer(shape: Shape, plan: Plan, layer: int) -> dict[str, float]:
         way = context.ATTEND[plan.attend]
         keys = lambda when: context.exchanged(shape, plan.b, plan.cp, way, when, plan.t, plan.ulysses)
         found["context"] = VALUE * added(attends[when] * size for when in BOTH for _, size in keys(when))
-    if inner and plan.expert_ways > 1:
+    if inner and shape.experts > 1 and plan.expert_ways > 1:
         tokens, way = _tokens(shape, plan), experts.DISPATCH[plan.dispatch]
         moves = lambda when: experts.exchanged(shape, tokens, plan.expert_ways, way, when)
         often = {"counts": plan.n}  # of each slice
