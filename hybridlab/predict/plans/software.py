@@ -107,6 +107,9 @@ SOFTWARE = {
         launch=0.0, early=True, traffic=1.6, library=1.1, attention=0.4, gradient=4, each=True, layered=True,
         gradients=0.6, gathers=0.6, network=0.7,
     ),
+    "xla-2024": Software(
+        launch=0.0, early=True, each=True, layered=True, tensor=0.5, gradients=0.9, gathers=0.9, messages=0.9, context=0.5,
+    ),
 }  # fmt: skip
 REASONS = {  # the special properties of each
     "megatron-2021": "the program waits for every message, and the host launches each kernel after the previous one "
