@@ -48,7 +48,10 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
     third = float(head) / 3  # of the head; its forward has one of its three matmuls
     parts = list(_parts(job, shape))
     F, B = (
-        [blocks.sum(float(sum(usual)), float(sum(plain))) * share + thirds * heads * third for blocks, share, heads in parts]
+        [
+            blocks.sum(float(sum(usual)), float(sum(plain))) * share + thirds * heads * third
+            for blocks, share, heads in parts
+        ]
         for usual, plain, thirds in zip((forward, backward), found.plain, (1, 2))
     )
     return _costs(F, B, post=round(float(hop) / 2, DIGITS), unit="s")

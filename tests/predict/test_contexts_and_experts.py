@@ -19,8 +19,7 @@ from hybridlab.predict.bytes.activations import FULL, NONE
 from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.predict.bytes.context import ATTEND, GATHER, RING, ULYSSES, USP
 from hybridlab.predict.plans import footprint as footprints
-from hybridlab.predict.plans import heaviest
-from hybridlab.predict.plans import performance
+from hybridlab.predict.plans import heaviest, performance
 from hybridlab.predict.plans import plan as plans
 from hybridlab.predict.plans import time_of_context_and_experts as waiting
 from hybridlab.predict.plans.hot_expert import hot
@@ -585,7 +584,8 @@ def test_a_dry_run_is_timed_by_the_same_formula():
 
 MUTANTS = [  # (where, what stands there, what a mutant has, the law that it breaks)
     (heaviest, "(x * plan.expert_ways)", "x", experts_are_shared_out_and_all_else_is_not),
-    (footprints, "plan.sharers, plan.updaters, every)", "plan.sharers[::-1], plan.updaters, every)", zero_shares_experts_among_fewer),
+    (footprints, "plan.sharers, plan.updaters, every)", "plan.sharers[::-1], plan.updaters, every)",
+     zero_shares_experts_among_fewer),
     (footprints, "part = plan.b / plan.cp\n", "part = plan.b\n", activations_are_cut_along_cp),
     (footprints, "2 * others * (keys + values)", "0 * keys", activations_are_cut_along_cp),
     (footprints, "(context.passes(plan.attend) & (plan.cp > 1))", "False", a_ring_keeps_no_scores),

@@ -20,9 +20,8 @@ from hybridlab.core.what.catalog import MODELS, Machine, machine, model
 from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, SELECTIVE, kept
 from hybridlab.predict.bytes.context import GATHER, RING, USP
 from hybridlab.predict.papers import sc21
-from hybridlab.predict.plans import by_schedule, performance, time_of_gradients
+from hybridlab.predict.plans import by_schedule, heaviest, performance, time_of_gradients
 from hybridlab.predict.plans import footprint as footprints
-from hybridlab.predict.plans import heaviest
 from hybridlab.predict.plans import planner as planners
 from hybridlab.predict.plans import rates as of_machines
 from hybridlab.predict.plans import space as spaces

@@ -137,9 +137,7 @@ def test_muons_state_is_that_of_its_layout(shape):
 def test_muon_takes_four_bytes_less_for_each_weight_in_a_matrix():
     gpt = model("gpt3-175b").shape
     for zero, shards in ((0, 1), (1, 8), (3, 8)):
-        adam, muon = (
-            footprint(gpt, Plan(p=8, t=8, d=8, zero=zero, optimizer=one), 64).optimizer for one in range(2)
-        )
+        adam, muon = (footprint(gpt, Plan(p=8, t=8, d=8, zero=zero, optimizer=one), 64).optimizer for one in range(2))
         assert float(adam - muon) == pytest.approx(4 * 12 * gpt.width**2 * gpt.layers / 64 / shards)
     asked = hl.plan("gpt3-175b", "a100", gpus=1024, batch=1536, optimizer="muon")
     assert "Muon" in asked.assumed and asked.best.job()["optimizer"] == "muon"

@@ -268,7 +268,7 @@ MACHINES = {
             "AMD, Instinct MI300X data sheet 2023, without sparsity: 7 links of 128 GB/s both ways",
             "AMD, Instinct MI300X platform data sheet", eight=2614.9e12, host=50e9,
         ),
-        _tpu("tpu-v4", "TPU v4, pods of 4096 chips", 4096, 275e12, 32e9, 1228e9, 300e9),
+        _tpu("tpu-v4", "TPU v4, pods of 4096 chips", 4096, 275e12, 32e9, 1228e9, 300e9, reported=32 * 2**30),
         _tpu("tpu-v5e", "TPU v5e, pods of 256 chips", 256, 197e12, 16e9, 819e9, 200e9),
         _tpu("tpu-v5p", "TPU v5p, pods of 8960 chips", 8960, 459e12, 95e9, 2765e9, 600e9),
         _tpu("tpu-v6e", "TPU v6e, pods of 256 chips", 256, 918e12, 32e9, 1640e9, 448e9),

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.amount import Amount, where
 from hybridlab.core.added import added
+from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import experts
 from hybridlab.predict.plans.kinds import of_kinds, ranks_of
@@ -27,7 +27,6 @@ class Load(NamedTuple):
     def total(self) -> Amount:
         """Both."""
         return self.routed + self.other
-
 
     def kept(self, plan: Plan) -> Amount:
         """Bytes of their states in mixed precision: 4 for weights and gradients, 12 for Adam, as far as ZeRO shards

@@ -55,6 +55,7 @@ def ranks_of(shape: Shape, plan: Plan) -> Ranks:
 
     >>> for one in ranks_of(Shape(layers=8, experts=4, plain=(0, 1, 2)), Plan(p=4)).between: print(*one)
     2 2 0
+    2 1 1
     2 0 2
     """
     stage = lengths(shape.layers, plan.p, plan.v)
@@ -92,8 +93,6 @@ def _ranks(layers: int, plain: tuple[int, ...], p: int, v: int) -> list[tuple[in
     blocks, few, _ = np.array(_stages(layers, plain, p * v)).reshape(v, p, 3).sum(0).T.tolist()
     every = list(zip(blocks, few, range(p)))
     exceeds = lambda one, other: (
-        one[1] >= other[1]
-        and one[0] - one[1] >= other[0] - other[1]
-        and (one[:2] != other[:2] or one[2] < other[2])
+        one[1] >= other[1] and one[0] - one[1] >= other[0] - other[1] and (one[:2] != other[:2] or one[2] < other[2])
     )
     return [one for one in every if not any(exceeds(other, one) for other in every)] + [every[0], every[-1]]

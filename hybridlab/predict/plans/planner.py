@@ -158,7 +158,9 @@ class Planned:
         time = Step(*map(float, step(self.shape, one, self.batch, self.machine, self.fit, self.software)))
         memory = Footprint(*map(float, footprint(self.shape, one, self.batch, self.software)))
         each = time.total * one.devices
-        done, own = (flops(self.shape, self.batch, how, one.further).total / each for how in (RECOMPUTE[one.recompute], "none"))
+        done, own = (
+            flops(self.shape, self.batch, how, one.further).total / each for how in (RECOMPUTE[one.recompute], "none")
+        )
         return Choice(one, time, memory, done, own, self.shape, self.batch)
 
     def why(self, **sizes: Any) -> str:

@@ -1,7 +1,7 @@
 """Usual: the assumptions about a machine: programs of its generation, and the fraction of its peak that GEMMs reach.
 
-A published run names its software and its kernels; a plan for a machine does not. For three machines, enough runs are
-published to know both. All other machines use the numbers of the machine with the nearest peak among these three.
+A published run names its software and its kernels; a plan for a machine does not. For three GPUs and for TPUs, enough
+runs are published to know both. All other GPUs use the numbers of the one with the nearest peak among these three.
 
 Relatives: `predict.plans.trust`, the errors of predictions with these numbers; `predict.plans.measured`, numbers that
 are measured on a machine.
@@ -26,21 +26,25 @@ class Usual(NamedTuple):
     fit: Fit
 
 
+TPU = "tpu-v5p"
 _HOPPER = Usual("megatron-2024", True, FITTED._replace(multiply=0.556))  # held against results/predictor.json
 USUAL = {
     "a100": Usual("megatron-2021", False, FITTED),  # SC'21's own machine, on whose table 1 the numbers were fitted
     "h100": _HOPPER,
     "b200": _HOPPER,  # published in 8 and 4 bits only, which say nothing of a share in 16
+    TPU: Usual("xla-2024", True, FITTED._replace(multiply=0.773)),  # of three generations, held against the same file
 }
 
 
 def family(machine: Machine) -> str:
-    """The machine in `USUAL` with the nearest peak.
+    """The machine in `USUAL` of the same kind with the nearest peak.
 
-    >>> [family(catalog.machine(name)) for name in ("v100", "h200", "gb300")]
-    ['a100', 'h100', 'b200']
+    >>> [family(catalog.machine(name)) for name in ("v100", "h200", "gb300", "tpu-v6e")]
+    ['a100', 'h100', 'b200', 'tpu-v5p']
     """
-    return min(USUAL, key=lambda name: abs(math.log(catalog.machine(name).peak / machine.peak)))
+    if (machine.like or machine.name).startswith("tpu"):
+        return TPU
+    return min(USUAL.keys() - {TPU}, key=lambda name: abs(math.log(catalog.machine(name).peak / machine.peak)))
 
 
 def usual(machine: str | Machine) -> Usual:
