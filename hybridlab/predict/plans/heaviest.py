@@ -92,7 +92,7 @@ def _loads(shape: Shape, plan: Plan, of_block: Callable, ends: tuple[Amount, Amo
 
 
 def _largest(loads: list[Load], found: list[Load], plan: Plan) -> Load:
-    """What is found of the rank whose load needs most memory."""
+    """The entry of `found` for the rank whose load needs most memory."""
     most, kept = loads[0].kept(plan), found[0]
     for load, one in zip(loads[1:], found[1:]):
         here = load.kept(plan)

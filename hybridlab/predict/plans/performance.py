@@ -24,8 +24,6 @@ Narayanan et al. 2021, arXiv:2104.04473; all other predictions test them.
 Relatives: `predict.bytes.activations`, `predict.plans.arithmetic`, `predict.bytes.collectives`, notebooks 41 and 42.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from hybridlab.core.added import added
@@ -41,6 +39,7 @@ from hybridlab.predict.plans.footprint import kept_on, left_behind
 from hybridlab.predict.plans.heaviest import heaviest
 from hybridlab.predict.plans.kinds import Rank, of_kinds, ranks_of
 from hybridlab.predict.plans.partition import lengths
+from hybridlab.predict.plans.parts_of_a_step import Pieces, Step, Work
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit, Rates
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, shown
@@ -50,79 +49,6 @@ from hybridlab.predict.plans.time_of_gradients import among_copies, seconds_of_c
 ADAM_BYTES = 30  # for each weight: reads its gradient twice, reads and writes three numbers of 4 bytes and itself
 LOSS_BYTES = 4  # of a number in the loss's sums
 SCORE_BYTES = 16  # for each score of a token: single precision, written and read, forward and backward
-
-
-class Step(NamedTuple):
-    """Seconds of one step on the busiest rank, by cause; numbers, or arrays for many plans.
-
-    multiply   matmuls with weights
-    pointwise  all other operations of a device
-    tensor     all-reduces along tp
-    launch     starting kernels
-    context    messages along cp
-    experts    messages along ep
-    head       the head and the loss
-    messages   between stages
-    bubble     filling and emptying the pipeline
-    data       all-reduces along dp
-    optimizer  its update
-    """
-
-    multiply: float
-    pointwise: float
-    tensor: float
-    launch: float
-    context: float
-    experts: float
-    head: float
-    messages: float
-    bubble: float
-    data: float
-    optimizer: float
-
-    @property
-    def total(self) -> Amount:
-        """The time of the step, the sum of all terms."""
-        return added(self)
-
-    @property
-    def communication(self) -> Amount:
-        """The fraction of the time in which devices wait for any message."""
-        return (self.tensor + self.context + self.experts + self.messages + self.data) / self.total
-
-    @property
-    def idle(self) -> Amount:
-        """The fraction of the time to fill and empty the pipeline: bubble_fraction."""
-        return self.bubble / self.total
-
-
-class Work(NamedTuple):
-    """Seconds of a block for one microbatch on one rank of its stage, by term."""
-
-    multiply: float
-    pointwise: float
-    tensor: float
-    launch: float
-    context: float
-    experts: float
-
-
-class Pieces(NamedTuple):
-    """The seconds of the parts of a step; numbers, or arrays for many plans.
-
-    forward, backward  of one block and microbatch; the backward includes recomputation
-    plain  both of a block in `Shape.plain`; of a usual one if there is none
-    head  of one microbatch, forward and backward;  hop  of one tensor from a stage to the next
-    data, optimizer  once in a step
-    """
-
-    forward: Work
-    backward: Work
-    head: float
-    hop: float
-    data: float
-    optimizer: float
-    plain: tuple[Work, Work]
 
 
 def pieces(

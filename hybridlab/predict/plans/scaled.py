@@ -33,9 +33,9 @@ class Scaled(NamedTuple):
 def scaled(plan: Plan, shape: Shape) -> Scaled:
     """A plan with two ranks along every axis that it uses.
 
-    It has two chunks or slices for several, one plain block, two experts on a rank for many, and two
-    microbatches for each stage. If stages may be unequal, one stage has an extra block. With z, there are four copies, and groups of two shard the
-    weights; with secondary, four copies shard them, and groups of two have the second copy.
+    It has two chunks or slices for several, one plain block, two experts on a rank for many, and two microbatches for
+    each stage. If stages may be unequal, one stage has an extra block. With z, there are four copies, and groups of two
+    shard the weights; with secondary, four copies shard them, and groups of two have the second copy.
 
     >>> from hybridlab.core.what.catalog import model
     >>> one = scaled(Plan(p=16, t=8, d=8, zero=2, sequence=True, uneven=True), model("llama3-405b").shape)
