@@ -96,14 +96,15 @@ def _joined(shape: Shape, plan: Plan, rates: Rates):
     return 6 * plan.b * shape.context / plan.cp * 2 * shape.width**2 / (plan.t * plan.x) / rates.products
 
 
-def _with_host(shape: Shape, plan: Plan, machine: Machine, software: Software, *passes: Work) -> tuple[Work, ...]:
+def _with_host(shape: Shape, plan: Plan, machine: Machine, software: Software, *passes: Work) -> tuple[Work, Work]:
     """Forward and backward with offload: copies of saved activations overlap with them, and only a longer copy is
     exposed; on the average of all layers."""
     if not machine.host:
         raise ValueError(f"the host link of {machine.name} is not known: leave offload out, or choose another machine")
     copied = left_behind(shape, plan, software) / machine.host
     shown_of = lambda one: plan.offload * np.maximum(copied - added(one), 0)
-    return tuple(one._replace(pointwise=one.pointwise + shown_of(one)) for one in passes)
+    forward, backward = (one._replace(pointwise=one.pointwise + shown_of(one)) for one in passes)
+    return forward, backward
 
 
 def _across(plan: Plan, rates: Rates):
@@ -257,7 +258,7 @@ def step(
     bubble = (whole - length(busy) + later + (plan.p - 1) * messages) / (plan.v * plan.n)
     # the last rank sends its output to all other pieces, and gets their gradients
     messages = messages + where(plan.spread_head, 2 * (plan.p - 1) * hop, 0)
-    work = (m * busy.sum(one, another) for one, another in zip(block, other))
+    work = Work(*(m * busy.sum(one, another) for one, another in zip(block, other)))
     return Step(*work, m * its_head, m * messages, bubble, data, optimizer)
 
 
