@@ -1176,6 +1176,8 @@ def plan(
     spread_head: bool | None = None,
     two_levels: bool | None = None,
     secondary: int | None = None,
+    further: int | None = None,
+    optimizer: str | None = None,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
@@ -1219,6 +1221,8 @@ def plan(
     spread_head  the head is sharded over the stages: vocabulary parallelism, without v and sequence
     two_levels   with z: all copies shard the optimizer's state
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
+    further      further tokens predicted at each position: multi-token prediction, on the last stage
+    optimizer    'adamw' or 'muon': the numbers that it keeps for each weight
 
     raises  ValueError for an unknown name, or if no plan is legal or none fits; it says what is missing
 
@@ -1264,6 +1268,8 @@ def memory(
     spread_head: bool | None = None,
     two_levels: bool | None = None,
     secondary: int | None = None,
+    further: int | None = None,
+    optimizer: str | None = None,
 ) -> Footprint:
     """Bytes on the device that needs the most memory while a model trains with one plan.
 
@@ -1298,6 +1304,8 @@ def memory(
     spread_head  the head is sharded over the stages: vocabulary parallelism, without v and sequence
     two_levels   with z: all copies shard the optimizer's state
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
+    further      further tokens predicted at each position: multi-token prediction, on the last stage
+    optimizer    'adamw' or 'muon': the numbers that it keeps for each weight
 
     This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
     tensors need additional memory.

@@ -8,7 +8,7 @@ from hybridlab.cli.sizes import OF_A_PLAN
 
 FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
 FIXED |= {"cp": "cp", "ep": "ep"}  # flags, and the sizes of a plan that they fix
-BY_NAME = ("recompute", "attend", "dispatch")  # flags of the same name, whose values are names
+BY_NAME = ("recompute", "attend", "dispatch", "optimizer")  # flags of the same name, whose values are names
 WIDER = ("grids", "contexts", "experts", "stages")  # axes that the search includes only on request
 STARTS = ("megatron", "torchtitan")  # programs for which a plan has lines
 MOST_RANKS = 8  # that --run starts on this machine
@@ -128,8 +128,9 @@ def _calibrated(chosen, shape, machine, fixed):
 
 def _fixed(chosen) -> dict:
     given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
-    names = ("zero", "ulysses", "zigzag", "fold", "skew", "fused", "spread_head", "two_levels", "secondary", *BY_NAME)
-    given |= {name: getattr(chosen, name) for name in names} | {"n": chosen.slices or None}
+    names = ("zero", "ulysses", "zigzag", "fold", "skew", "fused", "spread_head", "two_levels", "secondary", "further")
+    given |= {name: getattr(chosen, name) for name in (*names, *BY_NAME)}
+    given |= {"n": None if chosen.slices is True else chosen.slices}
     return {field: value for field, value in given.items() if value is not None} | {"slices": chosen.slices is not None}
 
 
@@ -226,12 +227,8 @@ def _add_question(one):
         metavar="NAME",
         help=f"the framework whose overlap is assumed (default: the machine's usual one): {', '.join(SOFTWARE)}",
     )
-    one.flag(
-        "--precision",
-        metavar="NAME",
-        default="bf16",
-        help="precision of matmuls with weights: bf16 (default), fp8 or fp4",
-    )
+    told = "precision of matmuls with weights: bf16 (default), fp8 or fp4"
+    one.flag("--precision", metavar="NAME", default="bf16", help=told)
     one.flag(
         "--took",
         type=_sizes,
@@ -249,7 +246,7 @@ def _add_search(one):
     )
     one.flag("--with-cp", action="store_true", dest="contexts", help="also consider context parallelism")
     one.flag("--with-ep", action="store_true", dest="experts", help="also consider expert parallelism")
-    one.flag("--slices", type=int, nargs="?", const=0, metavar="N", help="search token slices, or set their number")
+    one.flag("--slices", type=int, nargs="?", const=True, metavar="N", help="search token slices, or set their number")
     one.flag("--uneven", action="store_true", dest="stages", help="also consider stages of unequal length")
 
 
@@ -271,6 +268,8 @@ def _add_fixed(one):
     one.flag("--spread-head", action="store_true", default=None, help="shard the head over the stages")
     one.flag("--two-levels", action="store_true", default=None, help="with --owners: all replicas shard Adam's state")
     one.flag("--secondary", type=int, metavar="N", help="with ZeRO 3: neighbours with a second copy of the weights")
+    one.flag("--further", type=int, metavar="N", help="count multi-token prediction of N more tokens (default 0)")
+    one.flag("--optimizer", metavar="NAME", help="count the state of adamw (default) or muon")
     one.flag("--unfused", action="store_false", dest="fused", help="assume attention that stores its scores")
 
 

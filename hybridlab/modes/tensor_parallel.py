@@ -14,9 +14,9 @@ of b·s·h. The residual stream between the pairs is the same on all ranks, or s
   norms, positions, other biases   all                        the same; with a sharded sequence, a partial sum
   anything inside a pair           all                        a partial sum: from each rank's own heads
 
-A table of rules (`RULES`) selects these matrices: hidden units F, heads N, heads of keys K and tokens V are sharded
-along tp, in every model with dims of these names. A matrix with sharded outputs reads from the stream, one with sharded
-inputs writes to it, and a module with both has one f for all its matrices.
+A table of rules (`RULES`) selects these matrices: hidden units F (W of a plain block), heads N, heads of keys K and
+tokens V are sharded along tp, in every model with dims of these names. A matrix with sharded outputs reads from the
+stream, one with sharded inputs writes to it, and a module with both has one f for all its matrices.
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053. Relatives: `world.talk.typed`, `core.where.rules`, `crossings`,
 `sequence_parallel`, `overlapped`, `vocabulary_parallel` (embedding and loss), `narrowed` (messages between stages),
@@ -52,7 +52,8 @@ from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
 from hybridlab.world.talk.typed import all_reduce, enter
 
-RULES = {"F": "tp", "N": "tp", "K": "tp", "V": "tp"}  # hidden units, heads, heads of keys and values, tokens
+# hidden units, those of plain blocks, heads, heads of keys and values, tokens
+RULES = dict.fromkeys("FWNKV", "tp")
 FURTHER = "cp+tp"  # the positions of a cp rank, or all
 COPIED = "K"  # fewer heads of keys than ranks: neighbours hold the same one
 

@@ -7,6 +7,7 @@ from hybridlab.core.what.catalog import Machine
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.bytes.experts import DISPATCH
+from hybridlab.predict.plans.kinds import Rank
 from hybridlab.predict.plans.performance import pieces
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.slicing import shares
@@ -42,22 +43,29 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
     plan = Plan(*sizes, n=slices, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
     batch = job.rows * job.microbatches
     software = MEGATRON_2021._replace(tensor=programs("megatron-2024").tensor * job["overlap"])
-    forward, backward, head, hop, _, _ = pieces(shape, plan, batch, machine, software=software)
+    found = pieces(shape, plan, batch, machine, software=software)
+    forward, backward, head, hop = found[:4]
     third = float(head) / 3  # of the head; its forward has one of its three matmuls
     parts = list(_parts(job, shape))
-    F = [blocks * float(sum(forward)) + heads * third for blocks, heads in parts]
-    B = [blocks * float(sum(backward)) + 2 * heads * third for blocks, heads in parts]
+    F, B = (
+        [
+            blocks.sum(float(sum(usual)), float(sum(plain))) * share + thirds * heads * third
+            for blocks, share, heads in parts
+        ]
+        for usual, plain, thirds in zip((forward, backward), found.plain, (1, 2))
+    )
     return _costs(F, B, post=round(float(hop) / 2, DIGITS), unit="s")
 
 
-def _parts(job: Job, shape) -> Iterator[tuple[float, float]]:
-    """(blocks, heads) that each stage computes; of a block on a slice, the slice's share of its FLOPs."""
+def _parts(job: Job, shape) -> Iterator[tuple[Rank, float, float]]:
+    """(blocks, share, heads) that each stage computes; of a block on a slice, the slice's share of its FLOPs."""
     sliced = isinstance(job.model, Sliced)
     every, lengths = (job.model.cut, job.model.lengths) if sliced else (job.bounds, (shape.context,))
     for layers in every:
-        blocks, heads = added(0 < layer <= shape.layers for layer in layers), _heads(job, shape, layers)
+        plain, heads = added(layer - 1 in shape.plain for layer in layers), _heads(job, shape, layers)
+        blocks = Rank(added(0 < layer <= shape.layers for layer in layers), plain, 0)
         for share, length in zip(shares(shape, lengths), lengths):
-            yield blocks * share, heads * length / shape.context
+            yield blocks, share, heads * length / shape.context
 
 
 def _heads(job: Job, shape, layers: range) -> float:

@@ -19,7 +19,7 @@ from hybridlab.predict.bytes.activations import FULL, NONE
 from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.predict.bytes.context import ATTEND, GATHER, RING, ULYSSES, USP
 from hybridlab.predict.plans import footprint as footprints
-from hybridlab.predict.plans import performance
+from hybridlab.predict.plans import heaviest, performance
 from hybridlab.predict.plans import plan as plans
 from hybridlab.predict.plans import time_of_context_and_experts as waiting
 from hybridlab.predict.plans.hot_expert import hot
@@ -239,7 +239,7 @@ def experts_are_shared_out_and_all_else_is_not():
     block = SPARSE.block
     for ways in (1, 2, 8):
         held = SPARSE.parameters - SPARSE.layers * block.mlp * 8 * (1 - 1 / ways)
-        assert math.isclose(float(footprints.weights(SPARSE, Plan(ep=ways))), held)
+        assert math.isclose(float(heaviest.weights(SPARSE, Plan(ep=ways))), held)
 
 
 @pytest.mark.slow
@@ -249,13 +249,13 @@ def test_weights_along_ep_are_those_of_the_runtimes_layout(style, shared):
     shape = hl.Shape(layers=2, width=16, heads=2, context=8, experts=4, chosen=2, style=style, shared=shared)
     job = job_of(hl.Mesh(ep=2), model=shape, microbatches=1, batch=2)
     held = job.layout.elements(0)["value"]
-    assert held == footprints.weights(shape, Plan(ep=2)) < shape.parameters
+    assert held == heaviest.weights(shape, Plan(ep=2)) < shape.parameters
 
 
 def zero_shares_experts_among_fewer():
     """d = 2, ep = 4: experts have 2 copies, all else 8."""
     one, none = (needs(SPARSE, ep=4, d=2, zero=zero) for zero in (1, 0))
-    routed, others = footprints.of_experts(SPARSE, Plan(ep=4)), footprints.alike(SPARSE, Plan())
+    routed, others = heaviest.heaviest(SPARSE, Plan(ep=4)).routed, heaviest.heaviest(SPARSE, Plan()).other
     assert math.isclose(none.optimizer, 12 * (routed + others))
     assert math.isclose(one.optimizer, 12 * (routed / 2 + others / 8)) and one.weights == none.weights
 
@@ -389,7 +389,7 @@ def gathering_is_better_where_ranks_are_fewer_than_choices():
 def gradients_of_experts_are_summed_over_their_copies():
     """One node of 4: ep = 4 has nothing to add for experts; ep = 2, d = 2 has."""
     free = replace(NODE, latency=(0, 0))
-    others, routed = 2 * footprints.alike(SPARSE, Plan()), 2 * footprints.of_experts(SPARSE, Plan(ep=2))
+    others, routed = 2 * heaviest.heaviest(SPARSE, Plan()).other, 2 * heaviest.heaviest(SPARSE, Plan(ep=2)).routed
     assert math.isclose(float(step(SPARSE, machine=free, ep=4).data), 2 * 3 / 4 * others / 1e10)
     both = 2 * 3 / 4 * others / 1e10 + 2 * 1 / 2 * routed / 1e10
     assert math.isclose(float(step(SPARSE, machine=free, ep=2, d=2).data), both)
@@ -583,8 +583,9 @@ def test_a_dry_run_is_timed_by_the_same_formula():
 # --- mutants --------------------------------------------------------------------------------------------------------
 
 MUTANTS = [  # (where, what stands there, what a mutant has, the law that it breaks)
-    (footprints, "(plan.x * plan.expert_ways)", "plan.x", experts_are_shared_out_and_all_else_is_not),
-    (footprints, "plan.sharers, plan.updaters)", "plan.sharers[::-1], plan.updaters)", zero_shares_experts_among_fewer),
+    (heaviest, "(x * plan.expert_ways)", "x", experts_are_shared_out_and_all_else_is_not),
+    (footprints, "plan.sharers, plan.updaters, every)", "plan.sharers[::-1], plan.updaters, every)",
+     zero_shares_experts_among_fewer),
     (footprints, "part = plan.b / plan.cp\n", "part = plan.b\n", activations_are_cut_along_cp),
     (footprints, "2 * others * (keys + values)", "0 * keys", activations_are_cut_along_cp),
     (footprints, "(context.passes(plan.attend) & (plan.cp > 1))", "False", a_ring_keeps_no_scores),

@@ -12,7 +12,8 @@ from hybridlab.predict.bytes.activations import kept_for
 from hybridlab.predict.bytes.memory import MIXED, model_states
 from hybridlab.predict.papers.published import published
 from hybridlab.predict.plans.by_schedule import schedule_of
-from hybridlab.predict.plans.footprint import footprint, in_flight, left_behind, live, states, weights
+from hybridlab.predict.plans.footprint import footprint, in_flight, left_behind, live, states
+from hybridlab.predict.plans.heaviest import weights
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.software import programs

@@ -22,7 +22,7 @@ from hybridlab.predict.plans.planner import plan
 from hybridlab.predict.plans.rates import FITTED, Fit
 from hybridlab.predict.plans.software import MEGATRON_2021, REASONS, SOFTWARE, Software, programs, shown
 from hybridlab.predict.plans.trust import CALIBRATED, ERRORS, PUBLISHED, error_of
-from hybridlab.predict.plans.usual import USUAL
+from hybridlab.predict.plans.usual import TPU, USUAL, family
 from hybridlab.training.dry.one_rank import played
 from hybridlab.training.make_job import job_of
 from tools.scoreboard import RECORD
@@ -347,7 +347,7 @@ def test_errors_are_those_of_the_scoreboard():
 
 def test_what_nobody_published_about_has_the_largest_error():
     most = max(one.median for one in ERRORS.values())
-    for kind, runs in (("tpu-v5p", SOFTWARE["megatron-2021"]), ("a100", Software(tensor=0.123))):
+    for kind, runs in (("v100", SOFTWARE["megatron-2021"]), ("a100", Software(tensor=0.123))):
         assert error_of(machine(kind), "dense", runs).median == most > ERRORS["a100", "dense"].median
     assert error_of(machine("h100"), "dense", SOFTWARE["fsdp-2023"]) == ERRORS["h100", "dense"]
 
@@ -356,9 +356,10 @@ def test_shares_are_those_of_the_scoreboard():
     """Of a machine with published runs in 16 bits, the mean of the sources, within what two of them differ by."""
     found = {}
     for row in json.loads(RECORD.read_text("utf-8"))["shares"]:
-        found.setdefault(row["machine"], []).append(row["share"])
+        found.setdefault(family(machine(row["machine"])), []).append(row["share"])
     assert USUAL["h100"].fit.multiply == pytest.approx(statistics.fmean(found["h100"]), abs=5e-4)
     assert USUAL["a100"].fit == FITTED and FITTED.multiply == pytest.approx(statistics.fmean(found["a100"]), rel=0.002)
+    assert USUAL[TPU].fit.multiply == pytest.approx(statistics.fmean(found[TPU]), abs=1e-3)
     assert USUAL.keys() - {"b200"} == found.keys()
 
 

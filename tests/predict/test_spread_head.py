@@ -11,7 +11,8 @@ from hybridlab.core.dry import KINDS
 from hybridlab.core.what.catalog import machine
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.plans.bytes_of_rank import VALUE, layers_at, sent, weights_at
-from hybridlab.predict.plans.footprint import alike, footprint, in_flight, weights
+from hybridlab.predict.plans.footprint import footprint, in_flight
+from hybridlab.predict.plans.heaviest import heaviest, weights
 from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.performance import pieces, step
 from hybridlab.predict.plans.plan import Plan, check_plan
@@ -43,7 +44,7 @@ def test_each_stage_has_a_piece_and_the_last_one_sends_its_output_to_all_others(
     assert (
         spread.messages == pytest.approx(plain.messages * 4) == pytest.approx(m * 8 * pieces(LONG, plan, m, A100).hop)
     )
-    more = alike(LONG, plan) - alike(LONG, plan._replace(spread_head=False))
+    more = heaviest(LONG, plan).other - heaviest(LONG, plan._replace(spread_head=False)).other
     assert more == LONG.vocabulary * LONG.width / 4  # the first stage has the embedding, and now a piece too
 
 

@@ -90,7 +90,7 @@ def _llama(layers, width, heads, inner, context, vocabulary, **more):
 
 
 _LATENT = {"per_head": 128, "latent": 512, "query_latent": 1536, "rotary": 64}
-_DEEPSEEK = {"chosen": 8, "shared": 1, "routing": Routing("sigmoid", balance="bias")} | _LATENT
+_DEEPSEEK = {"chosen": 8, "shared": 1, "plain_inner": 18432, "routing": Routing("sigmoid", balance="bias"), **_LATENT}
 _MODELS = (
     ("gpt2-1.5b", _gpt(48, 1600, 25, context=1024, vocabulary=50257), "GPT-2", "Radford et al. 2019, table 2"),
     ("gpt-1.7b", _gpt(24, 2304, 24), "1.7B", f"{SC21}, table 1"),
@@ -170,14 +170,14 @@ _MODELS = (
     ),
     (
         "deepseek-v3",
-        _llama(61, 7168, 128, 2048, 4096, 129280, experts=256, **_DEEPSEEK),
-        "DeepSeek-V3 671B, its first 3 blocks counted with experts",
+        _llama(61, 7168, 128, 2048, 4096, 129280, experts=256, plain=(0, 1, 2), **_DEEPSEEK),
+        "DeepSeek-V3 671B",
         "DeepSeek-AI 2024, arXiv:2412.19437, section 4.2",
     ),
     (
         "kimi-k2",
-        _llama(61, 7168, 64, 2048, 4096, 163840, experts=384, **_DEEPSEEK),
-        "Kimi K2 1T, its first block counted with experts",
+        _llama(61, 7168, 64, 2048, 4096, 163840, experts=384, plain=(0,), **_DEEPSEEK),
+        "Kimi K2 1T",
         "Kimi Team 2025, arXiv:2507.20534, table 2; moonshotai/Kimi-K2-Instruct, config.json",
     ),
 )
@@ -268,7 +268,7 @@ MACHINES = {
             "AMD, Instinct MI300X data sheet 2023, without sparsity: 7 links of 128 GB/s both ways",
             "AMD, Instinct MI300X platform data sheet", eight=2614.9e12, host=50e9,
         ),
-        _tpu("tpu-v4", "TPU v4, pods of 4096 chips", 4096, 275e12, 32e9, 1228e9, 300e9),
+        _tpu("tpu-v4", "TPU v4, pods of 4096 chips", 4096, 275e12, 32e9, 1228e9, 300e9, reported=32 * 2**30),
         _tpu("tpu-v5e", "TPU v5e, pods of 256 chips", 256, 197e12, 16e9, 819e9, 200e9),
         _tpu("tpu-v5p", "TPU v5p, pods of 8960 chips", 8960, 459e12, 95e9, 2765e9, 600e9),
         _tpu("tpu-v6e", "TPU v6e, pods of 256 chips", 256, 918e12, 32e9, 1640e9, 448e9),

@@ -1,9 +1,10 @@
 """Shape: the sizes of a model, and the number of weights that follows from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hybridlab.core.what.routing import Routing
+from hybridlab.core.what.valid_sizes import refuse
 from hybridlab.signatures import refuse_types
 
 STYLES = ("gpt", "llama")
@@ -33,16 +34,6 @@ DIMS = {
 MOST, MOST_BYTES, WIDEST = 10**9, 2**62, 8  # of one size; of all weights, of this many bytes each
 
 
-def divisors(n: int) -> list[int]:
-    """The integers that divide n, in rising order.
-
-    >>> divisors(12)
-    [1, 2, 3, 4, 6, 12]
-    """
-    small = [k for k in range(1, int(n**0.5) + 1) if n % k == 0]
-    return small + [n // k for k in reversed(small) if k * k != n]
-
-
 class Block(NamedTuple):
     """The weights and biases of one block, by their sharding in tensor parallelism.
 
@@ -56,6 +47,10 @@ class Block(NamedTuple):
     whole: int
     heads: int = 0
     norms: int = 0
+
+    def every(self, mlps: int) -> int:
+        """All of them, with this number of MLPs."""
+        return self.attention + mlps * self.mlp + self.whole + self.heads + self.norms
 
 
 @dataclass(frozen=True)
@@ -82,6 +77,8 @@ class Shape:
     experts     expert MLPs in a block;  chosen  experts per token
     shared      additional MLPs of the same size, through which every token passes
     routing     how tokens choose their experts
+    plain       the blocks, by number from 0, that have one MLP where the others have experts
+    plain_inner  hidden width of that MLP; None: that of all experts of a token, shared ones too
     documents   lengths of the documents that are packed into each sequence, in order: positions begin again in each,
                 and attention does not cross a boundary; empty: a sequence is one document. FLOPs and bytes are
                 predicted as for one document
@@ -118,62 +115,34 @@ class Shape:
     latent: int = 0
     query_latent: int = 0
     rotary: int = 0
+    plain: tuple[int, ...] = ()
+    plain_inner: int | None = None
 
     def __post_init__(self) -> None:
         refuse_types(self)
-        sizes = {"layers": 1, "width": 1, "heads": 0, "context": 1, "vocabulary": 1, "experts": 1, "chosen": 1}
-        sizes |= dict.fromkeys(("shared", "latent", "query_latent", "rotary"), 0)
-        sizes |= {} if self.inner is None else {"inner": 1}
-        for name, least in sizes.items():
-            if not least <= getattr(self, name) <= MOST:
-                span = f"from {least} to {MOST:.0e}"
-                raise ValueError(f"{name}={getattr(self, name)} is not a valid size: give a whole number {span}")
+        refuse(self, STYLES, MOST)
         if self.parameters * WIDEST > MOST_BYTES:
             raise ValueError(f"{self.parameters:.3g} parameters are too many for any memory: give smaller sizes")
-        if self.heads and self.per_head is None and self.width % self.heads:
-            ways = divisors(self.width)
-            raise ValueError(f"heads={self.heads} does not divide width={self.width}: choose heads from {ways}")
-        if self.per_head is not None and self.per_head < 1:
-            raise ValueError(f"per_head={self.per_head} is not a valid width of a head: give a whole number, 1 or more")
-        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
-            ways = divisors(self.heads)
-            raise ValueError(f"kv_heads={self.kv_heads} does not divide heads={self.heads}: choose it from {ways}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} is not a probability below 1: give 0 or more, and less than 1")
-        if self.style not in STYLES:
-            raise ValueError(f"style={self.style!r} is not known: choose one of {', '.join(STYLES)}")
-        if self.chosen > self.experts:
-            raise ValueError(
-                f"chosen={self.chosen} is more than the {self.experts} experts: give at most {self.experts}"
-            )
-        if self.shared and self.experts == 1:
-            raise ValueError(f"shared={self.shared} needs routed experts too: give experts=2 or more")
-        if self.routing != Routing() and self.experts == 1:
-            raise ValueError("capacity, balance, pace and scores need several experts: give experts=2 or more")
-        if self.parallel and (not self.heads or self.skips):
-            raise ValueError("parallel=True needs attention next to the MLP: give heads=1 or more, and no skips")
-        self._refuse_latents()
-        if self.documents and (min(self.documents) < 1 or sum(self.documents) != self.context):
-            raise ValueError(
-                f"documents={self.documents} have {sum(self.documents)} positions, but a sequence has "
-                f"{self.context}: give lengths, 1 or more, that add up to the context"
-            )
 
-    def _refuse_latents(self):
-        for name in ("query_latent", "rotary"):
-            if getattr(self, name) and not self.latent:
-                raise ValueError(f"{name}={getattr(self, name)} applies only with a latent: give latent=1 or more")
-        if not self.latent:
-            return
-        if self.style != "llama" or not self.heads or self.kv_heads not in (None, self.heads):
-            raise ValueError(
-                f"latent={self.latent} makes the keys and values of all heads, without biases: give style='llama', "
-                "heads=1 or more, and no kv_heads"
-            )
-        if self.rotary < 2 or self.rotary % 2:
-            raise ValueError(
-                f"rotary={self.rotary} is not even, and features are rotated in pairs: give an even number, 2 or more"
-            )
+    @property
+    def others(self) -> "Shape":
+        """The shape of a model whose blocks are all like those that are not in `plain`."""
+        return replace(self, plain=(), plain_inner=None) if self.plain else self
+
+    @property
+    def plain_ones(self) -> "Shape":
+        """The shape of a model whose blocks are all like those in `plain`.
+
+        >>> one = Shape(layers=4, experts=8, chosen=2, plain=(0,), plain_inner=96)
+        >>> one.plain_ones.inside, one.plain_ones.experts, one.others.experts
+        (96, 1, 8)
+        """
+        inner = (self.chosen + self.shared) * self.inside if self.plain_inner is None else self.plain_inner
+        return replace(self.others, experts=1, chosen=1, shared=0, routing=Routing(), inner=inner)
+
+    def at(self, block: int) -> "Shape":
+        """The shape of a model whose blocks are all like the one with this number, from 0."""
+        return self.plain_ones if block in self.plain else self.others
 
     @property
     def pieces(self) -> int:
@@ -235,7 +204,7 @@ class Shape:
     @property
     def multiplied(self) -> int:
         """The weights of a block that multiply one token's activations: 12 h² in a GPT; with experts, only the chosen
-        and the shared experts count.
+        and the shared experts count. Not of those in `plain`.
         """
         h, matrices = self.width, 3 if self.style == "llama" else 2
         made, from_latents = self.projected
@@ -250,7 +219,7 @@ class Shape:
 
     @property
     def block(self) -> Block:
-        """The number of weights and biases of one block."""
+        """The number of weights and biases of one block, not of those in `plain`."""
         h, f, biased = self.width, self.inside, self.style == "gpt"
         made, from_latents = self.projected
         attention = h * (made + self.found_width) + biased * made
@@ -275,9 +244,9 @@ class Shape:
     def parameters(self) -> int:
         """The number of weights and biases: in a GPT 12 h² + 13 h per block (8 h² + 7 h without attention, less where
         heads of keys and values are shared); both embeddings; final norm; a head, unless it is tied."""
-        one = self.block
-        block = one.attention + self.mlps * one.mlp + one.whole + one.heads + one.norms
-        return self.layers * block + self.embedding + self.head
+        plain = len(self.plain) and len(self.plain) * self.plain_ones.block.every(1)
+        others = (self.layers - len(self.plain)) * self.block.every(self.mlps)
+        return others + plain + self.embedding + self.head
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -290,7 +259,7 @@ class Shape:
                  "F": self.inside, "V": self.vocabulary}  # fmt: skip
         if self.experts > 1:
             every |= {"E": self.experts}
-        every |= {"R": self.query_latent, "L": self.latent}
+        every |= {"R": self.query_latent, "L": self.latent, "W": self.plain_ones.inside if self.plain else 0}
         return {letter: length for letter, length in every.items() if length}
 
     def dims(self, name: str) -> str:
@@ -306,6 +275,8 @@ class Shape:
         from_latents |= {"q": "NH R"} if self.query_latent else {}
         both = (DIMS | from_latents).get(module, "D D")
         dims = both if kind == "weight" and module in DIMS else both.split()[0]
+        if self.plain and name.startswith("blocks.") and int(name.split(".")[1]) in self.plain:
+            dims = dims.replace("F", "W")
         return "E " + dims if ".experts." in name else dims
 
     @property

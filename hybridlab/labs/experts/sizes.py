@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hybridlab.core.what.catalog import model
-from hybridlab.core.what.routing import Routing
 
-DEEP = replace(model("deepseek-v3").shape, layers=58)
-FIRST = replace(DEEP, layers=3, inner=18432, experts=1, chosen=1, shared=0, routing=Routing())
+DEEP = replace(model("deepseek-v3").shape.others, layers=58)
+FIRST = replace(model("deepseek-v3").shape.plain_ones, layers=3)
 
 
 class Weights(NamedTuple):

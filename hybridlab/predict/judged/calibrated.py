@@ -8,9 +8,11 @@ sources.
 
 from statistics import fmean, median
 
+from hybridlab.core.what import catalog as machines
 from hybridlab.predict.judged.run import Run
 from hybridlab.predict.plans.measured import at_zero
 from hybridlab.predict.plans.rates import FITTED, Fit
+from hybridlab.predict.plans.usual import family
 
 
 def share(runs: list[Run]) -> float:
@@ -37,10 +39,13 @@ def shares(runs: list[Run]) -> dict[tuple[str, str], float]:
 def without(source: str, machine: str, found: dict[tuple[str, str], float]) -> tuple[Fit, list[str]]:
     """(the fit for a source's rows on a machine, the sources that it comes from): never the source itself.
 
-    If no other source has runs on the machine, the fraction of another machine is used.
+    If no other source has runs on the machine, the fractions of its family are used, or those of an H100.
     """
     others = {key: value for key, value in found.items() if key[1] != source}
-    same = {key: value for key, value in others.items() if key[0] == machine} or {
-        key: value for key, value in others.items() if key[0] == "h100"
-    }
+    near = family(machines.machine(machine))
+    same = (
+        {key: value for key, value in others.items() if key[0] == machine}
+        or {key: value for key, value in others.items() if family(machines.machine(key[0])) == near}
+        or {key: value for key, value in others.items() if key[0] == "h100"}
+    )
     return FITTED._replace(multiply=fmean(same.values())), [f"{kind}: {name}" for kind, name in same]

@@ -13,7 +13,14 @@ from hybridlab.predict.plans.footprint import memory
 
 ZERO_BUBBLE = {"1.5B": (22, 2304, 24), "6.2B": (30, 4096, 32), "14.6B": (46, 5120, 40), "28.3B": (62, 6144, 48)}
 GIB = 2**30
-LLAMA = {"llama3_70b": "llama3-70b", "llama3_405b": "llama3-405b"}
+_V3 = model("deepseek-v3").shape
+_V2 = replace(_V3, layers=60, width=5120, inner=1536, experts=160, chosen=6, shared=2, vocabulary=102400)
+SHAPES = {  # with few layers; of DeepSeek's the first has one MLP
+    "llama3_70b": ("llama3-70b", model("llama3-70b").shape),
+    "llama3_405b": ("llama3-405b", model("llama3-405b").shape),
+    "deepseekv2_": ("deepseek-v2", replace(_V2, plain=(0,), plain_inner=12288)),
+    "deepseekv3_": ("deepseek-v3", replace(_V3, plain=(0,))),
+}
 CONTEXT = 4096  # of rows that print none
 
 
@@ -56,25 +63,26 @@ def _zero_bubble(row: dict, v: int | None, column: str) -> Held:
 
 
 def simumax() -> list[Held]:
-    """Llama 3 with few layers on eight B200s: Megatron-Core with the distributed optimizer, sums in single precision.
+    """Llama 3 and DeepSeek with few layers on eight B200s: Megatron-Core, distributed optimizer, single-precision sums.
 
     The number of microbatches changes none of the measured peaks, so each plan is here once.
 
     >>> len(simumax())
-    15
+    19
     """
-    rows = [row for row in published("simumax_b200_memory") if row["microbatch_count"] == 4 and row["model"] in LLAMA]
-    return [_simumax(row) for row in rows]
+    return [_simumax(row) for row in published("simumax_b200_memory") if row["microbatch_count"] == 4]
 
 
 def _simumax(row: dict) -> Held:
-    shape = replace(model(LLAMA[row["model"]]).shape, layers=row["layers"], context=row["seq"] or CONTEXT)
-    sizes = {name: row[column] or 1 for name, column in (("p", "pp"), ("t", "tp"), ("d", "dp"), ("cp", "cp"))}
-    more = {"zero": int(sizes["d"] * sizes["cp"] > 1), "fused": True, "sequence": sizes["t"] > 1}
+    name, shape = SHAPES[row["model"]]
+    shape = replace(shape, layers=row["layers"], context=row["seq"] or CONTEXT)
+    sizes = {name: row[column] or 1 for name, column in (("p", "pp"), ("t", "tp"), ("ep", "ep"), ("cp", "cp"))}
+    sizes["d"] = (row["dp"] or 1) // sizes["ep"]
+    more = {"zero": int(sizes["d"] * sizes["cp"] * sizes["ep"] > 1), "fused": True, "sequence": sizes["t"] > 1}
     more |= {"attend": "ring", "zigzag": True} if sizes["cp"] > 1 else {}
-    batch = row["microbatch_count"] * sizes["d"]
+    batch = row["microbatch_count"] * sizes["d"] * sizes["ep"]
     found = memory(shape, batch, software="megatron-2024", **sizes, **more)
-    name = f"{LLAMA[row['model']]}, {shape.layers} layers, {shape.context} tokens, {_named(sizes)}"
+    name = f"{name}, {shape.layers} layers, {shape.context} tokens, {_named(sizes)}"
     return Held("simumax_b200_memory", name, found.total / 1e9, row["measured_peak_alloc_GiB"] * GIB / 1e9)
 
 

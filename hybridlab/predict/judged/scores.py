@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.predict.judged import megatron, sc21_runs, sharded
+from hybridlab.predict.judged import megatron, on_tpus, sc21_runs, sharded
 from hybridlab.predict.judged.calibrated import shares, without
 from hybridlab.predict.judged.run import Run
 from hybridlab.predict.plans.planner import Planned
 
 TABLES = (
     sc21_runs.table_1, sc21_runs.table_2, sc21_runs.figures, megatron.selective, sharded.mpt, sharded.torchtitan,
-    megatron.dgxc, megatron.llama3, megatron.mixtral, megatron.folding, megatron.bridge,
+    megatron.dgxc, megatron.llama3, megatron.mixtral, megatron.folding, megatron.bridge, on_tpus.maxtext,
 )  # fmt: skip
 APART = 0.10  # runs whose speeds differ by less do not form a pair
 ALIKE = 1.2  # neither do runs on numbers of devices that differ by more

@@ -23,12 +23,14 @@ class Family(NamedTuple):
     tied      the head uses the embedding's weights, unless the config says otherwise
     gated     the MLP has three matrices, one of them a gate; else two
     parallel  attention and MLP of a block both take the block's input
+    shared    a block has one more expert, of the same width, through which every token passes
     """
 
     experts: str = ""
     tied: bool = False
     gated: bool = True
     parallel: bool = False
+    shared: bool = False
 
 
 FAMILIES = {
@@ -37,6 +39,7 @@ FAMILIES = {
     **dict.fromkeys(("mixtral", "gpt_oss", "granitemoe"), Family(experts="intermediate_size")),
     **dict.fromkeys(("qwen2_moe", "qwen3_moe", "glm4_moe"), Family(experts="moe_intermediate_size")),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), Family(experts="moe_intermediate_size")),
+    "llama4_text": Family(experts="intermediate_size", shared=True),
     "nemotron": Family(gated=False),
     "starcoder2": Family(gated=False, tied=True),
     "falcon": Family(gated=False, tied=True, parallel=True),
@@ -47,6 +50,7 @@ SIZES = ("n_layer", "n_embd", "n_head", "n_positions", "n_ctx", "n_inner", "voca
 SIZES += ("num_attention_heads", "num_key_value_heads", "num_hidden_layers", "intermediate_size", "v_head_dim")
 SIZES += ("max_position_embeddings", "qk_nope_head_dim", "qk_rope_head_dim", "num_local_experts", "num_experts")
 SIZES += ("num_kv_heads", "n_routed_experts", "moe_intermediate_size", "num_experts_per_tok", "decoder_sparse_step")
+SIZES += ("interleave_moe_layer_step", "intermediate_size_mlp")
 OR_NONE = ("sliding_window", "num_nextn_predict_layers", "n_shared_experts", "first_k_dense_replace", "q_lora_rank")
 OR_NONE += ("kv_lora_rank", "shared_expert_intermediate_size", "ffn_hidden_size")  # 0 says that there is none
 LISTS = ("mlp_only_layers", "moe_layer_freq")  # which layers have experts
@@ -167,7 +171,8 @@ def _modern(said: dict, family: Family, context: int | None) -> Imported:
     if said.get("sliding_window") and said.get("use_sliding_window", True):
         notes.append(f"a window of {said['sliding_window']} positions: attention is counted over all of them")
     if said.get("num_nextn_predict_layers"):
-        notes.append(f"{said['num_nextn_predict_layers']} more layers that predict further tokens are not counted")
+        further = said["num_nextn_predict_layers"]
+        notes.append(f"{further} more layers that predict further tokens are counted with further={further} only")
     more["context"] = context or _size(said, "max_position_embeddings")
     more["vocabulary"] = _size(said, "vocab_size")
     more["tied"] = bool(said.get("tie_word_embeddings", family.tied))
@@ -194,30 +199,31 @@ def _latents(said: dict) -> tuple[int, dict[str, int], list[str]]:
 
 
 def _experts(said: dict, family: Family) -> tuple[dict[str, Any], list[str]]:
-    """Sizes of experts, and notes of layers that have none."""
+    """Sizes of experts and of layers that have none, and notes."""
     experts, inner = _size(said, "num_local_experts", "num_experts", "n_routed_experts"), _size(said, family.experts)
     more: dict[str, Any] = {"inner": inner, "experts": experts, "chosen": _size(said, "num_experts_per_tok")}
-    width = said.get("shared_expert_intermediate_size") or (said.get("n_shared_experts") or 0) * inner
+    alike = said.get("n_shared_experts") or int(family.shared)
+    width = said.get("shared_expert_intermediate_size") or alike * inner
     more["shared"] = width // inner
     if said.get("scoring_func") == "sigmoid":
         balance = "bias" if said.get("topk_method") == "noaux_tc" else "none"  # its name in DeepSeek's code
         more["routing"] = Routing(scores="sigmoid", balance=balance)
     notes = [f"the shared expert is {width} wide: counted as {more['shared'] * inner}"] * (width % inner > 0)
-    if dense := _dense(said):
-        layers, mlp = _size(said, "num_hidden_layers"), said.get("intermediate_size")
-        notes.append(f"{dense} of {layers} layers have one MLP of {mlp}, no experts: counted with experts")
+    if plain := _plain(said):
+        more |= {"plain": plain, "plain_inner": _size(said, "intermediate_size_mlp", "intermediate_size")}
     return more, notes
 
 
-def _dense(said: dict) -> int:
-    """How many layers have one MLP where the others have experts, by the rules of Qwen's and DeepSeek's code."""
+def _plain(said: dict) -> tuple[int, ...]:
+    """The layers that have one MLP where the others have experts, by the rules of the models' code."""
     layers, alone = range(_size(said, "num_hidden_layers")), said.get("mlp_only_layers") or []
     first, step, every = (said.get(name) for name in ("first_k_dense_replace", "decoder_sparse_step", "moe_layer_freq"))
+    step = step or said.get("interleave_moe_layer_step")
     chosen = every if isinstance(every, list) else [layer % (every or 1) == 0 for layer in layers]
     if len(chosen) != len(layers):
         raise ValueError(f"moe_layer_freq has {len(chosen)} entries for {len(layers)} layers: give one for each")
-    return len([
+    return tuple(
         layer
         for layer in layers
         if layer in alone or layer < (first or 0) or (layer + 1) % (step or 1) or not chosen[layer]
-    ])  # fmt: skip
+    )

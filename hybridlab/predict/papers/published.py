@@ -31,6 +31,11 @@ SOURCES = {
     "llama3_405b": "Llama Team 2024, arXiv:2407.21783, table 4, from a secondary source; the batches are recalled, not "
     "looked up",
     "moe_folding": "Liu et al. 2025, arXiv:2504.14960, table 2",
+    **{
+        f"maxtext_tpu_{chip}": f"AI-Hypercomputer/maxtext, MaxText/configs/{chip}: README at commit {commit}, scripts "
+        "at 0777510 or near; sizes: MaxText/configs/base.yml"
+        for chip, commit in (("v4", "30cd40a"), ("v5e", "0ed7bd5"), ("v5p", "0ed7bd5"))
+    },
     "deepep_v1_h800": "deepseek-ai/DeepEP, docs/legacy.md, commit 0297fc8",
     "deepep_v2": "deepseek-ai/DeepEP, README.md, commit 0297fc8",
     "selective_recomputation": "Korthikanti et al. 2022, arXiv:2205.05198, tables 3 and 5, recalled, not looked up",

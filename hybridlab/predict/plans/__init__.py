@@ -1,9 +1,10 @@
 """Plans: a model and its batch divided among n devices: stages, tensor parallelism, copies, and more axes if asked.
 
-`plan` is one plan or many, `meanings` tells what its fields are. `performance` predicts its time, `footprint` its
-memory, `arithmetic` its FLOPs. `software` describes the overlap and fusion of programs, `rates` the speed of a machine,
-`usual` the assumptions about a machine, `measured` the speed of your machine.
-Parts of the time are in `time_of_gradients` (messages between ranks with the same weights),
+`plan` is one plan or many, `meanings` tells what its fields are. `performance` predicts its time (`parts_of_a_step`
+has the terms), `footprint` its memory, `arithmetic` its FLOPs. `software` describes the overlap and fusion of programs,
+`rates` the speed of a machine, `usual` the assumptions about a machine, `measured` the speed of your machine.
+`kinds` counts the blocks of both kinds of each rank, if some have no experts, and `heaviest` the weights of the fullest
+rank. Parts of the time are in `time_of_gradients` (messages between ranks with the same weights),
 `time_of_context_and_experts` (waiting along cp and ep) and `hot_expert` (the cost of a popular expert). Parts of the
 memory and of the traffic are in `weights_of_rank` and `bytes_of_rank`.
 

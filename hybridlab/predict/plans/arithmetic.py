@@ -31,13 +31,14 @@ class Flops(NamedTuple):
         return added(self)
 
 
-def flops(shape: Shape, batch: int = 1, recompute: str = "none") -> Flops:
+def flops(shape: Shape, batch: int = 1, recompute: str = "none", further: int = 0) -> Flops:
     """The operations of one step over `batch` sequences; "blocks" are the matmuls with weights in all blocks,
     "attention" those of queries, keys and values with each other.
 
     shape      of the model
     batch      sequences in a step
     recompute  "none", "selective" or "full"
+    further    tokens that are predicted beyond the next one: each has a block more, and uses the head once more
 
     With recompute="none" these are the *model's* FLOPs, which define MFU: 72 B s l h² (1 + s/6h + V/12lh). HFU counts
     all FLOPs of the hardware: with "full", 96 B s l h² (1 + s/6h + V/16lh).
@@ -53,12 +54,14 @@ def flops(shape: Shape, batch: int = 1, recompute: str = "none") -> Flops:
     if recompute not in RECOMPUTE:
         raise ValueError(f"recompute={recompute!r} is not known: choose one of {', '.join(RECOMPUTE)}")
     tokens = batch * shape.context
-    forward = 2 * tokens * shape.layers * shape.multiplied
-    core = 2 * tokens * shape.layers * shape.context * (shape.query_width + shape.found_width)
+    plain, again = len(shape.plain), 4 if recompute == "full" else 3
+    blocks = (shape.layers - plain + further) * shape.multiplied
+    blocks += plain * shape.plain_ones.multiplied if plain else 0
+    core = 2 * tokens * (shape.layers + further) * shape.context * (shape.query_width + shape.found_width)
     return Flops(
-        forward * (4 if recompute == "full" else 3),
+        2 * tokens * (blocks * again + 3 * further * 2 * shape.width**2),
         core * (3 if recompute == "none" else 4),
-        3 * 2 * tokens * shape.width * shape.vocabulary,
+        3 * 2 * tokens * shape.width * shape.vocabulary * (1 + further),
     )
 
 

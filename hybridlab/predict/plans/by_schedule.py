@@ -13,7 +13,7 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.plans.jobs import schedule_name
-from hybridlab.predict.plans.partition import dealt
+from hybridlab.predict.plans.kinds import stages_of
 from hybridlab.predict.plans.performance import FITTED, Fit, pieces
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.slicing import first_of
@@ -51,10 +51,12 @@ def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit
     >>> print(f"{timeline.length:.1f} s, idle {timeline.bubble_fraction:.1%}")
     24.4 s, idle 8.7%
     """
-    forward, backward, head, hop, _, _ = pieces(shape, plan, batch, machine, fit)
+    found = pieces(shape, plan, batch, machine, fit)
+    forward, backward, head, hop = found[:4]
     third = float(head) / 3  # one of the three matmuls of the head belongs to the forward
-    blocks, tokens = dealt(shape.layers, plan.p * plan.v), np.diff(first_of(shape, plan.n, np.arange(plan.n + 1)))
-    F, B = ([many * float(added(one)) / plan.n for many in blocks for _ in tokens] for one in (forward, backward))
+    blocks, tokens = stages_of(shape, plan), np.diff(first_of(shape, plan.n, np.arange(plan.n + 1)))
+    kinds = zip((forward, backward), found.plain)
+    F, B = ([one.sum(*map(float, map(added, both))) / plan.n for one in blocks for _ in tokens] for both in kinds)
     for slice_, part in enumerate(tokens, start=-plan.n):
         F[slice_], B[slice_] = F[slice_] + part * third, B[slice_] + 2 * part * third
     return simulate(lower(schedule_of(plan, batch)), Costs(F=tuple(F), B=tuple(B), post=float(hop) / 2, unit="s"))

@@ -18,6 +18,7 @@ from hybridlab.core.added import added
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts, traffic
 from hybridlab.predict.bytes.activations import FULL, NONE
+from hybridlab.predict.plans.kinds import of_kinds
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.slicing import lengths
@@ -42,7 +43,7 @@ def sent(shape: Shape, plan: Plan, batch: int, place: int = 0) -> dict[str, floa
     """
     m, found, layers = plan.microbatches(batch), defaultdict[str, float](float), layers_at(shape, plan, place)
     for layer in layers:
-        for what, size in _in_layer(shape, plan, layer).items():
+        for what, size in _in_layer(*_kind(shape, plan, layer), layer).items():
             found[what] += m * size
     for what, size in _between_stages(shape, plan, place).items():
         found[what] += m * size
@@ -105,7 +106,7 @@ def _in_layer(shape: Shape, plan: Plan, layer: int) -> dict[str, float]:
         way = context.ATTEND[plan.attend]
         keys = lambda when: context.exchanged(shape, plan.b, plan.cp, way, when, plan.t, plan.ulysses)
         found["context"] = VALUE * added(attends[when] * size for when in BOTH for _, size in keys(when))
-    if inner and plan.expert_ways > 1:
+    if inner and shape.experts > 1 and plan.expert_ways > 1:
         tokens, way = _tokens(shape, plan), experts.DISPATCH[plan.dispatch]
         moves = lambda when: experts.exchanged(shape, tokens, plan.expert_ways, way, when)
         often = {"counts": plan.n}  # of each slice
@@ -162,7 +163,14 @@ def weights_at(shape: Shape, plan: Plan, layers: list[int]) -> Held:
     return Held(*map(added, zip(*(_weights_of(shape, plan, layer) for layer in layers))))
 
 
+def _kind(shape: Shape, plan: Plan, layer: int) -> tuple[Shape, Plan]:
+    """The shape of a model whose blocks are all like this layer, with the plan as far as it concerns them."""
+    kinds = of_kinds(shape, plan)
+    return kinds[-1] if layer - 1 in shape.plain else kinds[0]
+
+
 def _weights_of(shape: Shape, plan: Plan, layer: int) -> Held:
+    shape = _kind(shape, plan, layer)[0]
     if 0 < layer <= shape.layers:
         return of_block(shape, plan.t, plan.x, plan.expert_ways, plan.expert_shards)
     if not plan.spread_head:
@@ -201,7 +209,7 @@ def _of_gradients(shape: Shape, plan: Plan, layers: list[int]) -> float:
         (held.routed, its, False),
         (held.behind, its, tp and not plan.fold),
     )
-    blocks = added(0 < layer <= shape.layers for layer in layers)
+    blocks = added(0 < layer <= shape.layers and layer - 1 not in shape.plain for layer in layers)
     tallies = blocks * shape.experts * TALLY * (shape.experts > 1 and (others > 1 or (tp and plan.sequence)))
     return tallies + added(weights * _for_each(plan, copies, more) for weights, copies, more in parts)
 

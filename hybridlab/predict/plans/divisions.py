@@ -124,6 +124,7 @@ RULES = (
     Rule("tp", lambda sizes, one: _shares_heads(*_heads(sizes, one), one.tp), _which_heads),
     _at_least("tp", "V", "{} tokens of the vocabulary"),
     _at_least("tp", "F", "{} hidden units"),
+    _at_least("tp", "W", "{} hidden units of plain blocks"),
     _at_least("tp", "T", "{} positions", lambda one: one.sequence),
     Rule(
         "tp",

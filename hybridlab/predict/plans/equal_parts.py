@@ -1,4 +1,4 @@
-"""Refuse the experts and the token slices of one plan that its ranks cannot divide equally.
+"""Refuse the experts, the token slices and the further tokens of one plan that its ranks cannot divide.
 
 Relatives: `predict.plans.plan.check_plan`, which asks for the other sizes; `predict.plans.divisions`, rules of ranks.
 """
@@ -42,4 +42,13 @@ def refuse_slices(plan: "Plan", shape: Shape) -> None:
         raise ValueError(
             f"n = {plan.n} slices need several stages, each with a block, and a head on the last one: choose p = 2 or "
             f"more, p·v up to {shape.layers}, and leave spread_head out"
+        )
+
+
+def refuse_further(plan: "Plan", shape: Shape) -> None:
+    """Raise ValueError unless the last rank can predict further tokens."""
+    if plan.further and (plan.spread_head or plan.n > 1 or plan.further >= shape.context):
+        raise ValueError(
+            f"further={plan.further} needs full rows, longer than that, and a head on the last stage: leave n and "
+            "spread_head out, or further"
         )

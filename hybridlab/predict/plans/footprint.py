@@ -5,6 +5,7 @@ Relatives: `predict.bytes.memory` (the same states of a real layout, to the byte
 notebooks 02 and 41.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +18,12 @@ from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import FULL, NONE, Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
 from hybridlab.predict.plans.given import unequal
-from hybridlab.predict.plans.partition import lengths
+from hybridlab.predict.plans.heaviest import heaviest, in_matrices
+from hybridlab.predict.plans.kinds import of_kinds, ranks_of
 from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named
 from hybridlab.predict.plans.ranges import refuse_numbers, refuse_sizes
 from hybridlab.predict.plans.slicing import first_of, rows_in_flight
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
-from hybridlab.predict.plans.weights_of_rank import of_embedding, of_norm, of_piece
 from hybridlab.signatures import spelled
 
 ON_DEVICE = 2  # blocks with activations on the device if they are offloaded: one computes, one is copied
@@ -47,45 +48,6 @@ class Footprint(NamedTuple):
         return self._fields[int(np.argmax(self))]
 
 
-def weights(shape: Shape, plan: Plan) -> float:
-    """The weights of the rank that holds the most: its blocks, and the embedding or the head, the larger of the two.
-
-    >>> bool(weights(Shape(), Plan()) == Shape().parameters)
-    True
-    """
-    return alike(shape, plan) + of_experts(shape, plan)
-
-
-def of_experts(shape: Shape, plan: Plan) -> Amount:
-    """The weights of a rank's experts; 0 if a block has a single MLP.
-
-    >>> llama = Shape(experts=8, style="llama")
-    >>> print(of_experts(llama, Plan(ep=4)) / llama.block.mlp)  # 2 experts in each of 4 blocks
-    8.0
-    """
-    cut, whole = experts.held(shape)
-    each = cut / plan.expert_shards + whole
-    return lengths(shape.layers, plan.p, plan.v).longest * each / (plan.x * plan.expert_ways)
-
-
-def alike(shape: Shape, plan: Plan) -> Amount:
-    """All other weights, which are the same on every rank along cp and ep."""
-    routed = [shape.layers * part for part in experts.held(shape)]
-    (p, t, x), one, stage = (plan.p, plan.t, plan.x), shape.block, lengths(shape.layers, plan.p, plan.v)
-    whole, kept = shape.layers * one.whole - routed[1], shape.layers * (one.heads + one.norms)
-    cut = shape.parameters - shape.embedding - shape.head - whole - kept - added(routed)
-    block = (cut / t + whole) / shape.layers + x * (one.heads / t + one.norms)  # x does not shard these
-    tokens = shape.vocabulary * shape.width
-    first, last = shape.embedding / t, (shape.head + tokens * shape.tied) / t
-    whole = shape.layers * block + first + shape.head / t
-    # a spread head: each stage has a piece, which tp does not shard; a tied embedding is made of all of them
-    spread, every = plan.spread_head, where(plan.spread_head, added(of_piece(shape, p)), 0)
-    first = where(spread, shape.embedding if shape.tied else added(of_embedding(shape, t)) + every, first)
-    last = where(spread, of_norm(shape) + every, last)
-    ends = np.maximum(stage.first * block + first, stage.last * block + last)
-    return np.where(p == 1, whole, np.maximum(stage.longest * block + every, ends)) / x
-
-
 def states(
     parameters: Amount,
     stage: Amount = 0,
@@ -94,12 +56,14 @@ def states(
     groups: Amount = 1,
     secondary: Amount = 0,
     each: bool = False,
+    matrices: Amount = 0,
 ) -> Footprint:
     """The bytes of `parameters` weights between steps if a stage of ZeRO shards them among some copies.
 
     groups     of such copies, over which the optimizer's state is sharded once more: two levels
     secondary  neighbours that have a second copy of the weights;  each  whether gradients are summed after every
                microbatch, in pieces as large as those of the weights; otherwise as large as those of the optimizer
+    matrices   how many of the weights Muon updates: it keeps one number for each, where Adam keeps two
 
     With 16-bit weights and gradients and Adam in single precision, that is 16, 4 + 12/d, 2 + 14/d or 16/d bytes for
     each weight.
@@ -114,7 +78,11 @@ def states(
     shares[0] = shares[0] + where(secondary, parameters / np.maximum(secondary, 1), 0)
     apart = widths.master != widths.value  # without a separate master copy
     kept = (widths.value, widths.gradient, (apart + widths.states) * widths.master)
-    return Footprint(*(share * width for share, width in zip(shares, kept)), activations=0)
+    found = Footprint(*(share * width for share, width in zip(shares, kept)), activations=0)
+    if not np.any(matrices):
+        return found
+    fewer = (widths.states - widths.matrix) * widths.master * matrices / np.where(stage >= 1, among[2], 1)
+    return found._replace(optimizer=found.optimizer - fewer)
 
 
 def passed(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0, n: Amount = 1) -> Amount:
@@ -190,34 +158,44 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     36 GB, most of it optimizer
     """
     p, t, b, v = plan.p, plan.t, plan.b, plan.v
-    slice_ = first_of(shape, plan.n)
-    again = slice_ * stays(saved_on(shape, plan, software), entered(shape, plan), plan.recompute)[1]
-    each = left_behind(shape, plan, software)
-    m, stage = plan.microbatches(batch), lengths(shape.layers, p, v)
+    slice_, its, kinds = first_of(shape, plan.n), ranks_of(shape, plan), of_kinds(shape, plan)
+    recomputed = [stays(saved_on(*one, software), entered(*one), plan.recompute)[1] for one in kinds]
+    again = slice_ * functools.reduce(np.maximum, recomputed)
+    left = [left_behind(*one, software) for one in kinds]
+    m = plan.microbatches(batch)
     scores = slice_ * 4 * b * shape.context / plan.cp * shape.vocabulary / t
-    there = lambda blocks: (blocks - plan.offload * np.maximum(blocks - ON_DEVICE, 0)) * each
+    there = lambda rank, blocks: (
+        (blocks - plan.offload * np.maximum(blocks - ON_DEVICE, 0)) * rank.mean(left[0], left[-1])
+    )
     sliced = np.asarray(plan.n) > 1
-    held = lambda blocks, flying, place: (
-        there(in_flight(blocks, flying, m, v, place, plan.n) * longer_first(shape, plan, m, place))
-        + sliced * blocks * cached(shape, plan)
+    held = lambda rank, flying: (
+        there(rank, in_flight(rank.blocks, flying, m, v, rank.place, plan.n) * longer_first(shape, plan, m, rank.place))
+        + sliced * rank.blocks * cached(shape, plan)
     )
     # with a spread head, two more microbatches are in flight, and a piece, not sharded by tp, has scores of at most two
     spread = plan.spread_head & (p > 1)
     piece, flying = where(spread, 2 * scores * t / p, 0), p + where(spread, 2, 0)
-    first = held(stage.first, flying, 0) + np.where(p == 1, scores, piece)
-    longest = held(stage.longest, flying, stage.place) + piece
-    last = there((stage.last - stage.least) * p + stage.least) + scores
-    last = where(spread | sliced, held(stage.last, flying, p - 1) + where(spread, piece, scores), last)
-    widths = MIXED._replace(gradient=software.gradient)
-    routed, other = (
-        states(weights, plan.zero, ways, widths, updaters // ways, plan.secondary, software.each)
-        for weights, ways, updaters in zip((of_experts(shape, plan), alike(shape, plan)), plan.sharers, plan.updaters)
-    )
-    states_ = Footprint(*map(added, zip(routed, other)))
+    # a further token: a block with the two vectors that it joins and their norms, and scores of its own
+    scores = scores + plan.further * (scores + left[0] + 4 * entered(shape, plan))
+    first = held(its.first, flying) + np.where(p == 1, scores, piece)
+    longest = functools.reduce(np.maximum, (held(rank, flying) for rank in its.between)) + piece
+    last = there(its.last, (its.last.blocks - its.least) * p + its.least) + scores
+    last = where(spread | sliced, held(its.last, flying) + where(spread, piece, scores), last)
+    activations = again + np.maximum(np.maximum(first, longest), last)
+    states_ = _states(shape, plan, software)
     added_to = software.converted * largest(shape) / (t * plan.x)
-    return states_._replace(
-        gradients=states_.gradients + added_to, activations=again + np.maximum(np.maximum(first, longest), last)
+    return states_._replace(gradients=states_.gradients + added_to, activations=activations)
+
+
+def _states(shape: Shape, plan: Plan, software: Software) -> Footprint:
+    """Weights, gradients and the optimizer's state of the rank that holds the most weights."""
+    widths = MIXED._replace(gradient=software.gradient)
+    every = in_matrices(shape, plan) if np.any(plan.optimizer) else (0, 0)
+    routed, other = (
+        states(weights, plan.zero, ways, widths, updaters // ways, plan.secondary, software.each, matrices)
+        for weights, ways, updaters, matrices in zip(heaviest(shape, plan), plan.sharers, plan.updaters, every)
     )
+    return Footprint(*map(added, zip(routed, other)))
 
 
 def largest(shape: Shape) -> int:
@@ -226,7 +204,8 @@ def largest(shape: Shape) -> int:
     >>> largest(Shape(width=4, style="gpt")), largest(Shape(width=4, style="llama"))
     (64, 128)
     """
-    return shape.width * shape.inside * (2 if shape.style == "llama" else 1)
+    widest = max(shape.inside, shape.plain_ones.inside) if shape.plain else shape.inside
+    return shape.width * widest * (2 if shape.style == "llama" else 1)
 
 
 def left_behind(shape: Shape, plan: Plan, software: Software) -> Amount:

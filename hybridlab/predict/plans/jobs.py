@@ -15,7 +15,7 @@ from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.bytes.experts import DISPATCH
 from hybridlab.predict.plans.partition import dealt
-from hybridlab.predict.plans.plan import Plan, check_plan
+from hybridlab.predict.plans.plan import OPTIMIZERS, Plan, check_plan
 
 if TYPE_CHECKING:
     from hybridlab.predict.plans.replicated import Stage
@@ -91,6 +91,11 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
         raise ValueError(
             "a job recomputes all layers or none, and does not offload activations: leave offload and redone out"
         )
+    if plan.further:
+        raise ValueError(
+            "a job of a reference model predicts the next token only: leave further out, or train "
+            "`training.models.multi_token`"
+        )
     interleaved = {"chunks": plan.v} if plan.v > 1 else {}
     sliced = {"slices": plan.n, "slicing": "cost"} if plan.n > 1 else {}
     return {
@@ -99,7 +104,7 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
         "microbatches": plan.microbatches(batch),
         "batch": batch,
         "model": shape,
-        "optimizer": "adamw",
+        "optimizer": OPTIMIZERS[plan.optimizer],
         "dtype": "bfloat16",
         "sums": "buckets",
         "recompute": RECOMPUTE[plan.recompute],

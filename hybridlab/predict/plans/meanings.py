@@ -31,4 +31,6 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `pl
     "spread_head": "the head is sharded over the stages: vocabulary parallelism, without v and sequence",
     "two_levels": "with z: all copies shard the optimizer's state",
     "secondary": "neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none",
+    "further": "further tokens predicted at each position: multi-token prediction, on the last stage",
+    "optimizer": "'adamw' or 'muon': the numbers that it keeps for each weight",
 }

@@ -24,8 +24,6 @@ Narayanan et al. 2021, arXiv:2104.04473; all other predictions test them.
 Relatives: `predict.bytes.activations`, `predict.plans.arithmetic`, `predict.bytes.collectives`, notebooks 41 and 42.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from hybridlab.core.added import added
@@ -37,8 +35,11 @@ from hybridlab.predict.bytes.context import multiplied, passes
 from hybridlab.predict.bytes.experts import imbalance, weights_of_one
 from hybridlab.predict.bytes.traffic import LOSS_SUMS, Along, along_block, along_head
 from hybridlab.predict.plans.arithmetic import flops
-from hybridlab.predict.plans.footprint import alike, kept_on, left_behind, of_experts
+from hybridlab.predict.plans.footprint import kept_on, left_behind
+from hybridlab.predict.plans.heaviest import heaviest
+from hybridlab.predict.plans.kinds import Rank, of_kinds, ranks_of
 from hybridlab.predict.plans.partition import lengths
+from hybridlab.predict.plans.parts_of_a_step import Pieces, Step, Work
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit, Rates
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, shown
@@ -50,77 +51,6 @@ LOSS_BYTES = 4  # of a number in the loss's sums
 SCORE_BYTES = 16  # for each score of a token: single precision, written and read, forward and backward
 
 
-class Step(NamedTuple):
-    """Seconds of one step on the busiest rank, by cause; numbers, or arrays for many plans.
-
-    multiply   matmuls with weights
-    pointwise  all other operations of a device
-    tensor     all-reduces along tp
-    launch     starting kernels
-    context    messages along cp
-    experts    messages along ep
-    head       the head and the loss
-    messages   between stages
-    bubble     filling and emptying the pipeline
-    data       all-reduces along dp
-    optimizer  its update
-    """
-
-    multiply: float
-    pointwise: float
-    tensor: float
-    launch: float
-    context: float
-    experts: float
-    head: float
-    messages: float
-    bubble: float
-    data: float
-    optimizer: float
-
-    @property
-    def total(self) -> Amount:
-        """The time of the step, the sum of all terms."""
-        return added(self)
-
-    @property
-    def communication(self) -> Amount:
-        """The fraction of the time in which devices wait for any message."""
-        return (self.tensor + self.context + self.experts + self.messages + self.data) / self.total
-
-    @property
-    def idle(self) -> Amount:
-        """The fraction of the time to fill and empty the pipeline: bubble_fraction."""
-        return self.bubble / self.total
-
-
-class Work(NamedTuple):
-    """Seconds of a block for one microbatch on one rank of its stage, by term."""
-
-    multiply: float
-    pointwise: float
-    tensor: float
-    launch: float
-    context: float
-    experts: float
-
-
-class Pieces(NamedTuple):
-    """The seconds of the parts of a step; numbers, or arrays for many plans.
-
-    forward, backward  of one block and microbatch; the backward includes recomputation
-    head  of one microbatch, forward and backward;  hop  of one tensor from a stage to the next
-    data, optimizer  once in a step
-    """
-
-    forward: Work
-    backward: Work
-    head: float
-    hop: float
-    data: float
-    optimizer: float
-
-
 def pieces(
     shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
 ) -> Pieces:
@@ -128,9 +58,29 @@ def pieces(
     rates = Rates.of(machine, fit, software)
     summed = plan.n * rates.sum(plan.t, rates.near(plan, "t"), _stream(shape, plan))
     across = _across(plan, rates)
-    forward, backward = _block(shape, plan, rates, plan.n * fit.launch, summed, across, software)
+    blocks = [
+        _block(kind, its, rates, plan.n * fit.launch, summed, across, software) for kind, its in of_kinds(shape, plan)
+    ]
     if np.any(plan.offload):
-        forward, backward = _with_host(shape, plan, machine, software, forward, backward)
+        blocks = [
+            _with_host(kind, its, machine, software, *one) for one, (kind, its) in zip(blocks, of_kinds(shape, plan))
+        ]
+    forward, backward = blocks[0]
+    head = _head(shape, plan, rates, summed, across, software)
+    if np.any(plan.further):
+        head = head + plan.further * (head + added(forward) + added(backward) + _joined(shape, plan, rates))
+
+    held, layers = heaviest(shape, plan), lengths(shape.layers, plan.p, plan.v).longest
+    once = among_copies(plan, rates, held, layers, software)
+    ahead, back = (layers * added(one) for one in (forward, backward))
+    data = seconds_of_copies(once, plan, plan.passes(batch), ahead / plan.n, back / plan.n, software)
+    updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.updaters))
+    hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
+    return Pieces(forward, backward, head, hop, data, ADAM_BYTES * updated / rates.memory, blocks[-1])
+
+
+def _head(shape: Shape, plan: Plan, rates: Rates, summed, across, software: Software):
+    """The seconds of the head and the loss, forward and backward."""
     tokens = plan.b * shape.context / plan.cp
     moved = SCORE_BYTES * software.traffic / rates.memory
     ways = where(plan.spread_head, 1, plan.t)  # tp does not shard pieces of the head
@@ -138,25 +88,23 @@ def pieces(
     head = head + across(along_head(shape, ways), tokens, 1, 1)
     if software.ends:
         head = head + where(plan.spread_head, 0, _ends(plan, rates, summed, tokens))
-
-    held = of_experts(shape, plan), alike(shape, plan)
-    layers = lengths(shape.layers, plan.p, plan.v).longest
-    once = among_copies(plan, rates, held, layers, software)
-    ahead, back = (layers * added(one) for one in (forward, backward))
-    data = seconds_of_copies(once, plan, plan.passes(batch), ahead / plan.n, back / plan.n, software)
-    updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.updaters))
-    hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
-    return Pieces(forward, backward, head, hop, data, ADAM_BYTES * updated / rates.memory)
+    return head
 
 
-def _with_host(shape: Shape, plan: Plan, machine: Machine, software: Software, *passes: Work) -> tuple[Work, ...]:
+def _joined(shape: Shape, plan: Plan, rates: Rates):
+    """The seconds of the matrix that joins two vectors of a position to one, for a further token."""
+    return 6 * plan.b * shape.context / plan.cp * 2 * shape.width**2 / (plan.t * plan.x) / rates.products
+
+
+def _with_host(shape: Shape, plan: Plan, machine: Machine, software: Software, *passes: Work) -> tuple[Work, Work]:
     """Forward and backward with offload: copies of saved activations overlap with them, and only a longer copy is
     exposed; on the average of all layers."""
     if not machine.host:
         raise ValueError(f"the host link of {machine.name} is not known: leave offload out, or choose another machine")
     copied = left_behind(shape, plan, software) / machine.host
     shown_of = lambda one: plan.offload * np.maximum(copied - added(one), 0)
-    return tuple(one._replace(pointwise=one.pointwise + shown_of(one)) for one in passes)
+    forward, backward = (one._replace(pointwise=one.pointwise + shown_of(one)) for one in passes)
+    return forward, backward
 
 
 def _across(plan: Plan, rates: Rates):
@@ -291,19 +239,27 @@ def step(
     >>> print(f"{one.total:.1f} s, of which {one.idle:.0%} to fill and empty the pipeline")
     24.8 s, of which 7% to fill and empty the pipeline
     """
-    forward, backward, head, hop, data, optimizer = pieces(shape, plan, batch, machine, fit, software)
-    m, length = plan.microbatches(batch), lengths(shape.layers, plan.p, plan.v)
-    block = Work(*map(added, zip(forward, backward)))
+    forward, backward, head, hop, data, optimizer, plain = pieces(shape, plan, batch, machine, fit, software)
+    m, its = plan.microbatches(batch), ranks_of(shape, plan)
+    block, other = (Work(*map(added, zip(*both))) for both in ((forward, backward), plain))
+    every, of_plain = added(block), added(other)
+    length = lambda rank: rank.sum(every, of_plain)
+    slowest = its.between[0]
+    for one in its.between[1:]:
+        slowest = Rank(*(where(length(one) > length(slowest), *both) for both in zip(one, slowest)))
     # the slowest rank is never idle: the last one, unless earlier stages are longer by more than the head
-    ending = length.last * added(block) + head >= length.longest * added(block)
-    layers = where(plan.spread_head, length.longest, where(ending, length.last, length.longest))
+    ending = length(its.last) + head >= length(slowest)
+    ending = np.logical_and(ending, np.logical_not(plan.spread_head))
+    busy = Rank(*(where(ending, *both) for both in zip(its.last, slowest)))
     its_head = where(plan.spread_head, head / plan.p, where(ending, head, 0))
     messages = 2 * plan.v * plan.n * hop
     later = where(plan.spread_head, 0, head - its_head)  # pieces fill the pipeline's ends together
-    bubble = ((shape.layers - layers) * added(block) + later + (plan.p - 1) * messages) / (plan.v * plan.n)
+    whole = Rank(shape.layers, len(shape.plain), 0).sum(every, of_plain)
+    bubble = (whole - length(busy) + later + (plan.p - 1) * messages) / (plan.v * plan.n)
     # the last rank sends its output to all other pieces, and gets their gradients
     messages = messages + where(plan.spread_head, 2 * (plan.p - 1) * hop, 0)
-    return Step(*Work(*(m * layers * one for one in block)), m * its_head, m * messages, bubble, data, optimizer)
+    work = Work(*(m * busy.sum(one, another) for one, another in zip(block, other)))
+    return Step(*work, m * its_head, m * messages, bubble, data, optimizer)
 
 
 def throughput(
@@ -316,5 +272,5 @@ def throughput(
     >>> round(throughput(model("gpt-1t").shape, one, 3072, machine("a100")) / 1e12)
     162
     """
-    work = np.array([flops(shape, batch, how).total for how in RECOMPUTE])[plan.recompute]
+    work = np.array([flops(shape, batch, how, int(np.max(plan.further))).total for how in RECOMPUTE])[plan.recompute]
     return work / (step(shape, plan, batch, machine, fit, software).total * plan.devices)

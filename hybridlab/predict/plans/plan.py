@@ -15,7 +15,7 @@ from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_GATHER, ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
-from hybridlab.predict.plans.equal_parts import refuse_experts, refuse_slices, ways
+from hybridlab.predict.plans.equal_parts import refuse_experts, refuse_further, refuse_slices, ways
 from hybridlab.predict.plans.meanings import MEANINGS
 from hybridlab.predict.plans.partition import most_stages
 from hybridlab.signatures import Argument
@@ -36,12 +36,13 @@ class Plan(NamedTuple):
     uneven  stages are unequal: some have a block more (`partition.dealt`)
     n  token slices of each row, of equal cost (`scheduling.token_slices`)
 
-    Seven more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
+    Nine more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
     attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
     offload, the fraction of the layers whose saved activations are offloaded to the host; spread_head, whether each
     stage has a piece of the head (vocabulary parallelism over the stages); two_levels, whether all copies shard the
     optimizer's state although only z of them shard the weights; secondary, how many neighbours have a second copy of
-    weights that all copies shard.
+    weights that all copies shard; further, how many more tokens are predicted at each position (multi-token
+    prediction: each has a block on the last rank, and uses the head once more); optimizer, an index in OPTIMIZERS.
 
     Ranks are numbered as in Megatron: the order is tp (neighbours), x, cp, ep, copies, stages.
 
@@ -76,6 +77,8 @@ class Plan(NamedTuple):
     spread_head: bool = False
     two_levels: bool = False
     secondary: int = 0
+    further: int = 0
+    optimizer: int = 0
 
     @property
     def devices(self) -> Amount:
@@ -178,13 +181,14 @@ class Plan(NamedTuple):
         more += [f"ep={self.ep} {DISPATCH[self.dispatch]}"] * (self.ep > 1) + ["folded experts"] * bool(self.fold)
         more += [f"{self.n} slices of a row"] * (self.n > 1)
         more += [f"skew={self.skew:g}"] * (self.skew > 0)
-        more += ["uneven stages"] * bool(self.uneven)
+        more += ["uneven stages"] * bool(self.uneven) + [f"further={self.further}"] * (self.further > 0)
         more += ["head on all stages"] * bool(self.spread_head)
         more += ["two levels"] * bool(self.two_levels) + [f"secondary={self.secondary}"] * (self.secondary > 0)
         more += [f"v={self.v}"] * (self.v > 1) + [f"{RECOMPUTE[self.recompute]} recomputation"] * (
             self.recompute > NONE
         )
         more += [f"offload={self.offload:g}"] * (self.offload > 0)
+        more += [OPTIMIZERS[self.optimizer]] * (self.optimizer > 0)
         more += [f"ZeRO {self.zero}"] * (self.zero > 0) + ["sequence parallel"] * bool(self.sequence)
         return ", ".join(more + ["scatter/gather"] * bool(self.scatter) + ["fused attention"] * bool(self.fused))
 
@@ -196,7 +200,8 @@ def arguments() -> dict[str, Argument]:
 
 
 INSIDE_OUT = ("t", "x", "cp", "ep", "d", "p")  # ranks that differ along the first of them are neighbours
-CONDITIONS = ("skew", "fused", "redone", "offload", "spread_head", "two_levels", "secondary")  # are not searched
+# given, not searched
+CONDITIONS = ("skew", "fused", "redone", "offload", "spread_head", "two_levels", "secondary", "further", "optimizer")
 ASKED = {  # by a switch
     "grids": ("x", "z", "two_levels"),
     "contexts": ("cp", "attend", "ulysses", "zigzag"),
@@ -204,7 +209,9 @@ ASKED = {  # by a switch
     "stages": ("uneven",),
     "slices": ("n",),
 }
-NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH}  # fields that are indices in a list of names
+OPTIMIZERS = ("adamw", "muon")
+# fields that are indices in a list of names
+NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH, "optimizer": OPTIMIZERS}
 _KINDS = tuple(type(default) for default in Plan._field_defaults.values())
 
 
@@ -238,6 +245,7 @@ stages with uneven=True
             "sequence=False, or leave it out"
         )
     refuse_slices(plan, shape)
+    refuse_further(plan, shape)
     if max(shape.heads, 1) % plan.t:
         raise ValueError(
             f"t = {plan.t} must divide the {shape.heads} heads: choose it from {ways(max(shape.heads, 1))}"

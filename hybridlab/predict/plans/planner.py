@@ -25,7 +25,7 @@ from hybridlab.predict.plans.choice import Choice
 from hybridlab.predict.plans.footprint import Footprint, footprint
 from hybridlab.predict.plans.given import saves_scores, wider
 from hybridlab.predict.plans.performance import Step, step
-from hybridlab.predict.plans.plan import CONDITIONS, Plan, arguments
+from hybridlab.predict.plans.plan import CONDITIONS, Plan, arguments, named
 from hybridlab.predict.plans.ranges import refuse_numbers, refuse_sizes
 from hybridlab.predict.plans.rates import Fit
 from hybridlab.predict.plans.reasons import reason, waterfall
@@ -73,7 +73,7 @@ class Planned:
     @property
     def assumed(self) -> str:
         """The assumptions of the prediction in a sentence, and the arguments that change them."""
-        return assumptions(self.shape.context, self.software, self.best.plan.fused, self.fit)
+        return assumptions(self.shape.context, self.software, self.best.plan, self.fit)
 
     @property
     def room(self) -> float:
@@ -158,7 +158,9 @@ class Planned:
         time = Step(*map(float, step(self.shape, one, self.batch, self.machine, self.fit, self.software)))
         memory = Footprint(*map(float, footprint(self.shape, one, self.batch, self.software)))
         each = time.total * one.devices
-        done, own = (flops(self.shape, self.batch, how).total / each for how in (RECOMPUTE[one.recompute], "none"))
+        done, own = (
+            flops(self.shape, self.batch, how, one.further).total / each for how in (RECOMPUTE[one.recompute], "none")
+        )
         return Choice(one, time, memory, done, own, self.shape, self.batch)
 
     def why(self, **sizes: Any) -> str:
@@ -269,12 +271,12 @@ def plan(
     given = {name: value for name, value in given.items() if value is not None}
     refuse_numbers(gpus=gpus, batch=batch)
     refuse_sizes(given)
-    if missing := too_few(shape, kind, gpus):
+    if missing := too_few(shape, kind, gpus, named(given)):
         raise ValueError(missing)
     wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages, "slices": slices}
     wanted = {switch: on or wanted[switch] for switch, on in wider(shape, given).items()}
     found = {"fused": assumed.fused and not saves_scores(given)}
-    found |= {name: given[name] for name in CONDITIONS if name in given}
+    found |= {name: getattr(named(given), name) for name in CONDITIONS if name in given}
     every, slabs = grid(shape, gpus, batch, **wanted, given=given, **found)
     if not any(len(one.places) for one in slabs):
         raise ValueError(illegal(shape, gpus, batch, wanted, found, given))

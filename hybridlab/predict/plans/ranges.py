@@ -14,7 +14,7 @@ def refuse_numbers(**numbers: int) -> None:
 def refuse_sizes(given: dict) -> None:
     """Raise ValueError for sizes that no plan can have."""
     whole = {name: (1 if name in Plan._fields[:5] + ("x", "cp", "ep", "n") else 0, MOST) for name in Plan._fields}
-    spans = whole | {"zero": (0, 3), "redone": (0, 1), "offload": (0, 1)}
+    spans = whole | {"zero": (0, 3), "redone": (0, 1), "offload": (0, 1), "further": (0, 16), "optimizer": (0, 1)}
     for name, value in given.items():
         least, most = spans.get(name, (0, MOST))
         if value is None or not isinstance(value, str) and not least <= value <= most:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import MOST, Shape
 from hybridlab.predict.plans.footprint import states
+from hybridlab.predict.plans.heaviest import in_matrices
 from hybridlab.predict.plans.partition import most_stages
-from hybridlab.predict.plans.plan import ASKED
+from hybridlab.predict.plans.plan import ASKED, Plan
 from hybridlab.predict.plans.reasons import factors
 from hybridlab.predict.plans.space import grid
 
@@ -68,15 +69,17 @@ def _nearest(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, giv
     return f", such as {' or '.join(near)}" if near else ""
 
 
-def too_few(shape: Shape, machine: Machine, gpus: int) -> str:
+def too_few(shape: Shape, machine: Machine, gpus: int, plan: Plan) -> str:
     """The sentence that says how many devices the model states alone need; empty if there are enough devices."""
-    alone = float(states(shape.parameters).total)
+    few = in_matrices(shape, Plan(optimizer=plan.optimizer)).total if plan.optimizer else 0
+    alone = float(states(shape.parameters, matrices=few).total)
     if alone <= gpus * machine.memory:
         return ""
+    whose = "Muon's" if plan.optimizer else "Adam's"
     return (
         f"needs ≥ {math.ceil(alone / machine.memory)} GPUs of {machine.memory / 1e9:.0f} GB: weights, gradients and "
-        f"Adam's state of {shape.parameters / 1e9:.1f} billion parameters take 16 bytes each, {alone / 1e9:.0f} GB, "
-        f"and {gpus} have {gpus * machine.memory / 1e9:.0f} GB; give more GPUs"
+        f"{whose} state of {shape.parameters / 1e9:.1f} billion parameters take {alone / shape.parameters:.3g} bytes "
+        f"each, {alone / 1e9:.0f} GB, and {gpus} have {gpus * machine.memory / 1e9:.0f} GB; give more GPUs"
     )
 
 

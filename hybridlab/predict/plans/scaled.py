@@ -33,9 +33,9 @@ class Scaled(NamedTuple):
 def scaled(plan: Plan, shape: Shape) -> Scaled:
     """A plan with two ranks along every axis that it uses.
 
-    It has two chunks or slices for several, two experts on a rank for many, and two microbatches for each stage. If
-    stages may be unequal, one stage has an extra block. With z, there are four copies, and groups of two shard the
-    weights; with secondary, four copies shard them, and groups of two have the second copy.
+    It has two chunks or slices for several, one plain block, two experts on a rank for many, and two microbatches for
+    each stage. If stages may be unequal, one stage has an extra block. With z, there are four copies, and groups of two
+    shard the weights; with secondary, four copies shard them, and groups of two have the second copy.
 
     >>> from hybridlab.core.what.catalog import model
     >>> one = scaled(Plan(p=16, t=8, d=8, zero=2, sequence=True, uneven=True), model("llama3-405b").shape)
@@ -54,7 +54,7 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
     heads = keys * 2 if shape.heads else 0
     one = replace(
         shape,
-        layers=small.p * small.v + bool(plan.uneven),
+        layers=max(small.p * small.v + bool(plan.uneven), 1 + bool(shape.plain)),
         heads=heads,
         kv_heads=keys if grouped else None,
         width=HEAD * (heads or 4),
@@ -63,6 +63,8 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
         vocabulary=VOCABULARY,
         experts=2 * small.expert_ways if shape.experts > 1 else 1,
         chosen=min(shape.chosen, 2),
+        plain=(0,) if shape.plain else (),
+        plain_inner=shape.plain and 3 * HEAD * (heads or 4) or None,
         documents=(),
         **({"latent": 2 * HEAD, "rotary": 2} if shape.latent else {}),
         **({"query_latent": 3 * HEAD} if shape.query_latent else {}),

@@ -107,6 +107,10 @@ SOFTWARE = {
         launch=0.0, early=True, traffic=1.6, library=1.1, attention=0.4, gradient=4, each=True, layered=True,
         gradients=0.6, gathers=0.6, network=0.7,
     ),
+    "xla-2024": Software(
+        launch=0.0, early=True, each=True, layered=True, tensor=0.5, gradients=0.9, gathers=0.9, messages=0.9,
+        context=0.5,
+    ),
 }  # fmt: skip
 REASONS = {  # the special properties of each
     "megatron-2021": "the program waits for every message, and the host launches each kernel after the previous one "
@@ -126,6 +130,9 @@ REASONS = {  # the special properties of each
     "fsdp-2023": "PyTorch's FSDP in eager mode: values that a fused kernel would hold in registers go through "
     "memory; recomputation ends early; the weights and gradients of each layer are sent separately, gradients in "
     "single precision, and these messages take cores from the computation",
+    "xla-2024": "XLA on TPUs, as MaxText uses it: one compiled program, so nothing is launched; a recomputed forward "
+    "omits the operations that no backward needs (dead code); collectives are asynchronous, and the hidden fractions "
+    "are those of megatron-2024, not fitted to TPUs",
 }
 
 

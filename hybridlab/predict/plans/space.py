@@ -11,7 +11,8 @@ import numpy as np
 
 from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
-from hybridlab.core.what.shape import Shape, divisors
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.what.valid_sizes import divisors
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES, USP, passes
 from hybridlab.predict.bytes.experts import ALL_GATHER, ALL_TO_ALL
@@ -205,6 +206,7 @@ def _matters(every: Plan):
     p, how, cp = every.p, every.recompute, every.cp
     free = ((p > 1) & (every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head)
     free = free & ((every.n == 1) | ((p > 1) & np.logical_not(every.spread_head)))
+    free = free & (np.equal(every.further, 0) | ((every.n == 1) & np.logical_not(every.spread_head)))
     return free & ((how != SELECTIVE) | ~(passes(every.attend) & (cp > 1)))
 
 

@@ -41,15 +41,20 @@ ERRORS = {
     ("b200", "fp8"): Error(0.074, 0.171),
     ("b200", "fp4"): Error(0.067, 0.172),
     ("b200", "experts"): Error(0.064, 0.166),
+    ("tpu-v5p", "dense"): Error(0.063, 0.131),
+    ("tpu-v5p", "context"): Error(0.063, 0.131),
+    ("tpu-v5p", "fp8"): Error(0.063, 0.152),
+    ("tpu-v5p", "fp4"): Error(0.063, 0.131),
+    ("tpu-v5p", "experts"): Error(0.067, 0.258),
 }
 CALIBRATED = {  # with the share that another row of the same source and model shows
-    "dense": Error(0.026, 0.149),
+    "dense": Error(0.03, 0.145),
     "context": Error(0.004, 0.011),
     "fp8": Error(0.026, 0.138),
     "fp4": Error(0.077, 0.147),
     "experts": Error(0.088, 0.458),
 }
-PUBLISHED = ("a100", "h100", "b200", "b300", "gb200", "gb300")
+PUBLISHED = ("a100", "h100", "b200", "b300", "gb200", "gb300", "tpu-v4", "tpu-v5e", "tpu-v5p")
 
 
 def kind_of(shape: Shape, plan: Plan, software: Software) -> str:

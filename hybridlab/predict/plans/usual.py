@@ -1,7 +1,7 @@
 """Usual: the assumptions about a machine: programs of its generation, and the fraction of its peak that GEMMs reach.
 
-A published run names its software and its kernels; a plan for a machine does not. For three machines, enough runs are
-published to know both. All other machines use the numbers of the machine with the nearest peak among these three.
+A published run names its software and its kernels; a plan for a machine does not. For three GPUs and for TPUs, enough
+runs are published to know both. All other GPUs use the numbers of the one with the nearest peak among these three.
 
 Relatives: `predict.plans.trust`, the errors of predictions with these numbers; `predict.plans.measured`, numbers that
 are measured on a machine.
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.machines import machine_of
+from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit
 from hybridlab.predict.plans.software import Software, told
 
@@ -25,21 +26,25 @@ class Usual(NamedTuple):
     fit: Fit
 
 
+TPU = "tpu-v5p"
 _HOPPER = Usual("megatron-2024", True, FITTED._replace(multiply=0.556))  # held against results/predictor.json
 USUAL = {
     "a100": Usual("megatron-2021", False, FITTED),  # SC'21's own machine, on whose table 1 the numbers were fitted
     "h100": _HOPPER,
     "b200": _HOPPER,  # published in 8 and 4 bits only, which say nothing of a share in 16
+    TPU: Usual("xla-2024", True, FITTED._replace(multiply=0.773)),  # of three generations, held against the same file
 }
 
 
 def family(machine: Machine) -> str:
-    """The machine in `USUAL` with the nearest peak.
+    """The machine in `USUAL` of the same kind with the nearest peak.
 
-    >>> [family(catalog.machine(name)) for name in ("v100", "h200", "gb300")]
-    ['a100', 'h100', 'b200']
+    >>> [family(catalog.machine(name)) for name in ("v100", "h200", "gb300", "tpu-v6e")]
+    ['a100', 'h100', 'b200', 'tpu-v5p']
     """
-    return min(USUAL, key=lambda name: abs(math.log(catalog.machine(name).peak / machine.peak)))
+    if (machine.like or machine.name).startswith("tpu"):
+        return TPU
+    return min(USUAL.keys() - {TPU}, key=lambda name: abs(math.log(catalog.machine(name).peak / machine.peak)))
 
 
 def usual(machine: str | Machine) -> Usual:
@@ -65,14 +70,20 @@ def fit_of(machine: Machine, runs: Software) -> Fit:
     return known._replace(multiply=machine.share / runs.library) if machine.share else known
 
 
-def assumptions(context: int, software: Software, fused: bool, fit: Fit) -> str:
+def assumptions(context: int, software: Software, plan: Plan, fit: Fit) -> str:
     """The assumptions of a prediction in a sentence, and the arguments that change them.
 
-    >>> print(assumptions(2048, Software(), False, FITTED).partition(";")[0])
-    Assumed: 2,048 tokens in a sequence, megatron-2021 in bf16, unfused attention, GEMMs at 72% of the peak
+    >>> print(assumptions(2048, Software(), Plan(), FITTED).partition(";")[0])
+    Assumed: 2,048 tokens in a sequence, megatron-2021 in bf16, unfused attention, AdamW, GEMMs at 72% of the peak
+    >>> "Muon, 1 further token predicted by a block on the last stage" in assumptions(
+    ...     2048, Software(), Plan(optimizer=1, further=1), FITTED
+    ... )
+    True
     """
+    many = f", {plan.further} further token{'s' * (plan.further > 1)} predicted by a block on the last stage"
     return (
-        f"Assumed: {context:,} tokens in a sequence, {told(software)}, {'fused' if fused else 'unfused'} attention, "
-        f"GEMMs at {fit.multiply * software.library:.0%} of the peak; change context, software, precision or fused, or "
-        "calibrate (fit, --took)"
+        f"Assumed: {context:,} tokens in a sequence, {told(software)}, {'fused' if plan.fused else 'unfused'} "
+        f"attention, {('AdamW', 'Muon')[plan.optimizer]}{many * (plan.further > 0)}, "
+        f"GEMMs at {fit.multiply * software.library:.0%} of the peak; change context, software, precision, fused or "
+        "optimizer, or calibrate (fit, --took)"
     )

@@ -240,7 +240,8 @@ class GPT(ByPlace, Branches):
 
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
         """Its modules: embedding, blocks, head."""
-        blocks = nn.ModuleList(Block(shape, mlp=mlp_of(shape, Mlp)) for _ in range(shape.layers))
+        every = map(shape.at, range(shape.layers))
+        blocks = nn.ModuleList(Block(one, mlp=mlp_of(one, Mlp)) for one in every)
         return Embed(shape), blocks, Head(shape)
 
     def tie(self):

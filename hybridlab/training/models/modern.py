@@ -87,6 +87,6 @@ class Modern(GPT):
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
         """Its modules: embedding, blocks, head."""
         attention = partial(LatentAttention, norm=Norm) if shape.latent else RotaryAttention
-        mlp = mlp_of(shape, SwiGLU)
-        blocks = nn.ModuleList(Block(shape, Norm, attention, mlp) for _ in range(shape.layers))
+        every = map(shape.at, range(shape.layers))
+        blocks = nn.ModuleList(Block(one, Norm, attention, mlp_of(one, SwiGLU)) for one in every)
         return Embed(shape), blocks, Head(shape, Norm)

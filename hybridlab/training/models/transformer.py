@@ -55,7 +55,7 @@ class Transformer(Model):
 
     def in_parts(self):
         shape = self.shape
-        if shape.experts == 1 or shape.skips or shape.parallel or shape.routing.capacity is not None:
+        if shape.experts == 1 or shape.skips or shape.parallel or shape.plain or shape.routing.capacity is not None:
             raise ValueError(
                 "this schedule has all-to-alls between stages: give a shape with experts=2 or more, without "
                 "skips, parallel blocks and a capacity"
