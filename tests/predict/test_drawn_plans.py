@@ -4,6 +4,7 @@ What a plan and a dry run count differently is said here, term by term, and the 
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,6 +125,7 @@ REFUSED = [  # what no rule but one forbids, and its words
     ("tp", Shape(heads=6, kv_heads=4 - 1, width=48), {"t": 2}, "cannot share out heads=6 and kv_heads=3"),
     ("tp", SMALL["gpt"], {"t": 4, "cp": 4, "sequence": True}, "need 16 equal parts of 8 positions"),
     ("tp", SMALL["slots"], {"t": 2, "sequence": True}, "leave capacity out"),
+    ("tp", replace(SMALL["experts"], plain=(0,), plain_inner=1), {"t": 2}, "cannot divide 1 hidden units of plain"),
     ("x", SMALL["experts"], {"x": 2}, "shards the width, but experts need full tokens"),
     ("cp", SMALL["llama"], {"cp": 4, "attend": 2}, "does not divide the 2 heads of keys on a rank"),
     ("cp", SMALL["slots"], {"cp": 2}, "leave capacity out"),

@@ -103,8 +103,8 @@ def _at_least(axis: str, letter: str, what: str, where=lambda one: True) -> Rule
         axis,
         lambda sizes, one: np.logical_not(where(one)) | (sizes.get(letter, np.inf) >= getattr(one, axis)),
         lambda sizes, one: (
-            f"{axis}={getattr(one, axis)} cannot divide {what.format(sizes[letter])}: choose {axis} up to "
-            f"{sizes[letter]}"
+            f"{axis}={getattr(one, axis)} cannot divide {what.format(sizes.get(letter))}: choose {axis} up to "
+            f"{sizes.get(letter)}"
         ),
     )
 
