@@ -86,7 +86,7 @@ def deepseek() -> tuple[float, float]:
     token to at most 4 nodes, and DualPipe hides the messages.
 
     >>> print(*(f"{hours:,.0f}" for hours in deepseek()))
-    329,357 152,882
+    328,248 151,773
     """
     one, batch = Plan(p=16, d=2, zero=1, ep=64, uneven=True, fused=True), 15360
     found = step(DEEPSEEK, check_plan(one, DEEPSEEK, batch), batch, H800)
