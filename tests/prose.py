@@ -625,7 +625,7 @@ COMPUTED = [
     ("50_capstone", "72 GB", lambda: f"{capstone.GIVEN.room / 1e9:g} GB"),
     ("50_capstone", "38.05 s a step", lambda: f"{capstone.GIVEN.longest:.2f} s a step"),
     ("50_capstone", "3 % in half of", lambda: f"{100 * capstone.plans().error.median:.0f} % in half of"),
-    ("50_capstone", "15 % in nine of ten", lambda: f"{100 * capstone.plans().error.nine_of_ten:.0f} % in nine of ten"),
+    ("50_capstone", "14 % in nine of ten", lambda: f"{100 * capstone.plans().error.nine_of_ten:.0f} % in nine of ten"),
     ("50_capstone", "reach 72 % of", lambda: f"reach {100 * capstone.GIVEN.assumed['fit'].multiply:.0f} % of"),
     ("50_capstone", "1024 bytes", lambda: f"{capstone.foreseen_bytes(capstone.chosen(None))['messages']:.0f} bytes"),
     (
