@@ -367,7 +367,7 @@ REFUSED = {
     "too few rows": (dict(model=layers(), data=lambda s, r: (torch.ones(1, 8),) * 2), "make its first dim 2 rows"),
     "a number": (dict(model=layers(), data=lambda s, r: (1, 2)), "gave a int: give tensors"),
     "too many stages": (dict(model=layers(), mesh=PP4), "4 stages need at least 4 layers, but this model has 2"),
-    "no dims for tp": (dict(model=layers(), mesh=TP2), "tp=2 shards dimensions called F, W, N, K, V, and this model has"),
+    "no dims for tp": (dict(model=layers(), mesh=TP2), "tp=2 shards dimensions called F, W, N, K, V, and this model"),
     "skips backwards": (
         dict(model=Model(layers(nn.Tanh()), square_loss, vectors, skips={0: 1}), loss=None, data=None),
         "does not lead from an earlier layer to a later one",
