@@ -24,6 +24,7 @@ from hybridlab.core.when.schedule import Schedule
 HOLD = 0.002  # seconds for which a rank holds a token, unless the token is longer under way
 LAPS, ALL_LAPS, FEWEST = 8, 48, 3  # of each pair; of all pairs together, about; but of each at least
 LONG_LAPS = 5  # with a long message
+GREETINGS = 4  # tokens that two ranks exchange first, to know how long one is under way
 SHORT = 4096  # bytes: of a longer message, a short one is measured too, to know the bandwidth
 LEAST = 1e-9  # seconds that the bytes of a long message take at least
 
@@ -94,17 +95,29 @@ class _Meeting:
     hold: float = HOLD
 
     def meet(self):
-        """Send one token there and back, so that both know how long to hold the others."""
-        token, begin = torch.zeros(1, dtype=torch.float64), time.perf_counter()
+        """Send tokens there and back, so that both know how long to hold the others.
+
+        The first token waits until the other rank has come, however long it was busy elsewhere, so its time says
+        nothing about the link. The fastest of the others counts: while one is under way, a rank may lose its core.
+        """
+        token = torch.zeros(1, dtype=torch.float64)
+        laps = [self._lap(token) for _ in range(GREETINGS)][1:]
+        if self.comm.rank == self.near:
+            self.comm.send(token.fill_(max(HOLD, min(laps))), to=self.far)
+        else:
+            self.comm.recv(token, source=self.near)
+        self.hold = float(token)
+
+    def _lap(self, token) -> float:
+        """Seconds that a token takes there and back."""
+        begin = time.perf_counter()
         if self.comm.rank == self.near:
             self.comm.send(token, to=self.far)
             self.comm.recv(token, source=self.far)
-            self.comm.send(token.fill_(max(HOLD, time.perf_counter() - begin)), to=self.far)
         else:
             self.comm.recv(token, source=self.near)
             self.comm.send(token, to=self.near)
-            self.comm.recv(token, source=self.near)
-        self.hold = float(token)
+        return time.perf_counter() - begin
 
     def times(self, size: int, laps: int) -> tuple[float, float]:
         """(seconds of a message of this size, seconds of a handshake); (0, 0) on the far rank."""

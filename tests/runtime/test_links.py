@@ -6,7 +6,7 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.predict.time.costs import Costs
-from hybridlab.runtime.links import SHORT, edge_links, pairs_of
+from hybridlab.runtime.links import HOLD, SHORT, _Meeting, edge_links, pairs_of
 from hybridlab.world.talk.message import Message
 
 SLOW, RATE = 0.03, 4e6  # seconds of a message without its bytes, bytes per second
@@ -61,8 +61,23 @@ def test_only_the_slow_edge_is_slow_and_its_bytes_and_handshake_are_told_apart()
     links = Costs(**{name: tuple(one) for name, one in every[0].items()})
     assert links.latency[0] < SLOW < links.latency[1] < 3 * SLOW
     assert links.handshake[0] < SLOW / 3 < links.handshake[1] < 3 * SLOW  # the sender is as late as a request
-    assert links.of_message(1) == pytest.approx(SLOW + size / RATE, rel=0.5) and links.of_message(0) < SLOW
+    assert (SLOW + size / RATE) / 2 < links.of_message(1) < 2 * (SLOW + size / RATE) and links.of_message(0) < SLOW
     assert links.of_message(2) == 0
+
+
+@pytest.mark.ranks
+def test_a_rank_that_comes_late_does_not_lengthen_the_link():
+    late = 0.5
+
+    def held(comm):
+        meeting = _Meeting(comm, near=0, far=1, device="cpu")
+        time.sleep(late * comm.rank)
+        meeting.meet()
+        return meeting.hold
+
+    with hl.ranks(2) as pool:
+        near, far = pool.run(held)
+    assert HOLD <= near == far < late / 2
 
 
 @pytest.mark.ranks
