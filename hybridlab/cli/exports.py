@@ -1,14 +1,12 @@
 """Files that a command writes: a schedule as text, a timeline as JSON, as a trace, as a picture or a page."""
 
-from pathlib import Path
-
-from hybridlab.core.files import writable
+from hybridlab.core.files import put, writable
 
 
 def _svg(timeline, path):
     from hybridlab.show.timelines.svg import svg
 
-    Path(path).write_text(svg(timeline), encoding="utf-8")
+    put(path, svg(timeline))
 
 
 def _html(timeline, path):
@@ -42,7 +40,4 @@ def open_exports(chosen):
 def write_exports(chosen, timeline):
     for name, (_, write) in EXPORTS.items():
         if path := getattr(chosen, name, None):
-            try:
-                write(timeline, path)
-            except OSError as error:
-                raise ValueError(f"cannot write {path}: {error.strerror}") from None
+            write(timeline, path)

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from hybridlab.core.files import listed
+from hybridlab.core.files import folder, listed
 
 
 def grade(chosen) -> dict:
@@ -16,7 +16,9 @@ def grade(chosen) -> dict:
     def tell(row):
         print(f"{row.file}: {row.problem or f'{row.right} right'}", file=sys.stderr, flush=True)
 
-    listed(chosen.folder)  # unreadable files are reported first
+    listed(chosen.folder)  # unreadable files are reported first, and a folder that cannot be written
+    if chosen.feedback:
+        folder(chosen.feedback)
     rows = grading.grade(chosen.folder, chosen.seconds, tell, chosen.jobs, tasks, chosen.again)
     print(grading.table(rows, tasks))
     told, found = grading.remarks(chosen.folder, rows), reports.statistics(rows, tasks)

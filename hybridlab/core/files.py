@@ -6,8 +6,10 @@ the work than after it.
 
 import errno
 import os
+import shutil
 import stat
 import tempfile
+import threading
 from os import PathLike
 from pathlib import Path
 
@@ -111,14 +113,33 @@ def writable(path: str | PathLike[str]) -> Path:
 
 
 def put(path: str | PathLike[str], text: str) -> None:
-    """Write a text file in one step: if the process is stopped before the end, the old file stays.
+    """Write a text file in one step: if the process is stopped before the end, or the disk is full, the old file stays.
 
-    raises  OSError if that is impossible
+    A link stays a link, and a file keeps its permissions. A device is never replaced: the text goes through it.
+
+    raises  ValueError if that is impossible
     """
-    path = Path(path)
-    beside = path.with_name(f"{path.name}.part")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    try:
+        found, target = looked_at(path), Path(os.path.realpath(path))
+        if found is None or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and os.access(target.parent, os.W_OK)):
+            _put_beside(target, text)
+        else:
+            target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot write {_shown(path)}: {error.strerror}") from None
+
+
+def _put_beside(path: Path, text: str):
+    """Write another file in the same folder, and rename it: nobody sees a part of it."""
+    beside = path.with_name(f".{os.getpid()}-{threading.get_ident()}.part")  # short: `path` may have the longest name
+    try:
+        beside.write_text(text, encoding="utf-8")
+        if path.exists():
+            shutil.copymode(path, beside)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def folder(path: str | PathLike[str]) -> Path:

@@ -11,14 +11,15 @@ import pathlib
 
 import nbformat
 
+from hybridlab.core import files
 from hybridlab.core.beside import beside
 
 TOLD = {"new": "copied", "updated": "untouched by you, so now the newer one", "kept": "changed by you, kept"}
 TAKEN = ".taken.json"  # in the folder: what each notebook was when it was copied
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
 
 
 def fresh(path: pathlib.Path) -> str:
@@ -36,26 +37,34 @@ def take(folder: pathlib.Path, source: pathlib.Path | None = None) -> dict[str, 
     source  the course's own notebooks; None: those that came with the package
     kept    its owner has changed it, and the course has not changed;  newer  both have: the owner's stays
 
-    raises  ValueError if the folder holds the originals
+    raises  ValueError if the folder holds the originals, or cannot be read or written
     """
     source = source or beside("notebooks")
-    if folder.resolve() == source.resolve():
+    if files.folder(folder).samefile(source):
         raise ValueError(f"{folder} holds the course's own notebooks: choose another folder for your copies")
-    folder.mkdir(parents=True, exist_ok=True)
     record = folder / TAKEN
-    taken = json.loads(record.read_text("utf-8")) if record.exists() else {}
+    taken = _taken(record)
     found = {}
     for original in sorted(source.glob("*.ipynb")):
         name, own, text = original.name, folder / original.name, fresh(original)
-        had, now = own.exists() and _digest(own.read_text("utf-8")), _digest(text)
+        had, now = files.looked_at(own) and _digest(files.content(own)), _digest(text.encode())
         if not had or had == taken.get(name) != now:
             found[name] = "updated" if had else "new"
-            own.write_text(text, encoding="utf-8")
+            files.put(own, text)
             taken[name] = now
         elif had != now:
             found[name] = "kept" if taken.get(name) == now else "newer"
-    record.write_text(json.dumps(taken, indent=1) + "\n", encoding="utf-8")
+    files.put(record, json.dumps(taken, indent=1) + "\n")
     return found
+
+
+def _taken(record: pathlib.Path) -> dict[str, str]:
+    """What each notebook was when it was copied. Nothing, if that is damaged: then every copy counts as changed."""
+    try:
+        found = json.loads(record.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def told(taken: dict[str, str], folder: pathlib.Path) -> str:

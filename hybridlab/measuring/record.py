@@ -13,8 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hybridlab.core import afford
-from hybridlab.core.files import put
+from hybridlab.core import afford, files
 from hybridlab.measuring import cards, course_suite
 from hybridlab.measuring.recorded import AT_ONCE, is_whole
 from hybridlab.measuring.row import device_of_ranks
@@ -124,8 +123,4 @@ def _new(folder: Path, name: str) -> Path:
 
 
 def _keep(record, file):
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        put(file, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise ValueError(f"cannot write to {file.parent}: {error.strerror}") from None
+    files.put(files.folder(file.parent) / file.name, json.dumps(record, indent=1, ensure_ascii=False) + "\n")

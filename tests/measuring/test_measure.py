@@ -149,7 +149,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(mon
     monkeypatch.setattr(cpu_suite, "rows", rows)
     (tmp_path / "file").write_text("")
     assert cli.main(["measure", "--out", str(tmp_path / "file")]) == 2
-    assert "cannot write to" in capsys.readouterr().err
+    assert "it is not a folder; give a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,9 @@ import os
 import re
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeGuard, TypeVar
 
-from hybridlab.core.files import regular
+from hybridlab.core.files import put, regular
 from hybridlab.core.when.action import COLLECTIVES, MOST, SWAPS, Action, last_backwards
 from hybridlab.core.when.inferred import checked, completed
 
@@ -119,7 +118,7 @@ def to_dict(schedule: "Schedule") -> dict:
 def written(text: str, path: str | PathLike[str] | None = None) -> str:
     """The text itself, written to `path` if one is given."""
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
+        put(path, text)
     return text
 
 

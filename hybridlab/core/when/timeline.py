@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.files import put
 from hybridlab.core.when import chrome, timeline_file
 from hybridlab.core.when.action import Action
 from hybridlab.core.when.critical_path import chain, waited_for
@@ -254,7 +254,7 @@ class Timeline:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the timeline to `path` as JSON; `Timeline.load` reads it, even if torch is not installed."""
-        Path(path).write_text(json.dumps(self.to_dict()), encoding="utf-8")
+        put(path, json.dumps(self.to_dict()))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Timeline":
@@ -272,7 +272,7 @@ class Timeline:
         raises  ValueError for a rank that does not exist
         """
         trace = chrome.chrome(self) if rank is None else chrome.chrome_of(self, rank)
-        Path(path).write_text(json.dumps(trace), encoding="utf-8")
+        put(path, json.dumps(trace))
 
     def __repr__(self) -> str:
         return f"<timeline {self.summary}>"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from hybridlab.core import files
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.grade import Row
 
@@ -62,12 +63,7 @@ def write_csv(path: str | Path, rows: Sequence[Row], tasks: Sequence[str]):
 
     raises  ValueError if the file cannot be written
     """
-    try:
-        Path(path).write_text(as_csv(rows, tasks), encoding="utf-8")
-    except OSError as error:
-        raise ValueError(
-            f"csv={str(path)!r} is invalid: {error.strerror}. Name a file in a folder that you can write to."
-        ) from None
+    files.put(path, as_csv(rows, tasks))
 
 
 def _cell(text: str) -> str:
@@ -84,17 +80,11 @@ def write_pages(folder: str | Path, rows: Sequence[Row], tasks: Sequence[str]) -
 
     raises  ValueError if the folder cannot be written
     """
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [(folder / f"{row.file.removesuffix('.json')}.html", page(row, tasks)) for row in rows]
-        for file, text in files:
-            file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ValueError(
-            f"feedback={str(folder)!r} is invalid: {error.strerror}. Name a folder that you can write to."
-        ) from None
-    return [file for file, _ in files]
+    into = files.folder(folder)
+    pages = {into / f"{row.file.removesuffix('.json')}.html": page(row, tasks) for row in rows}
+    for file, text in pages.items():
+        files.put(file, text)
+    return list(pages)
 
 
 def page(row: Row, tasks: Sequence[str]) -> str:

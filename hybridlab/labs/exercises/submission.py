@@ -11,7 +11,7 @@ import platform
 from pathlib import Path
 
 import hybridlab
-from hybridlab.core.files import regular
+from hybridlab.core.files import put, regular
 from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.student import seed_of
 from hybridlab.labs.exercises.written import unwritten
@@ -34,10 +34,7 @@ def export(path: str | Path) -> Path:
     seed = seed_of(kept["student"])
     submission = {"form": FORM, "student": kept["student"], "seed": seed, "versions": versions, "answers": answers}
     path = Path(path).expanduser()
-    try:
-        path.write_text(json.dumps(submission, indent=1, ensure_ascii=False), encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+    put(path, json.dumps(submission, indent=1, ensure_ascii=False))
     for name, written in answers.items():
         if reason := unwritten(written):
             print(f"{name} is not in it: {reason}")

@@ -14,11 +14,11 @@ import math
 import threading
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 import anywidget
 import traitlets
 
+from hybridlab.core.files import put
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
@@ -274,7 +274,7 @@ class Explorer(anywidget.AnyWidget):
 
     def save_svg(self, path) -> None:
         """Write the current picture to an SVG file."""
-        Path(path).write_text(self.twin, encoding="utf-8")
+        put(path, self.twin)
 
     def _repr_mimebundle_(self, **more):
         data, metadata = super()._repr_mimebundle_(**more)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from hybridlab.core.files import put
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.registry import schedule, schedules
@@ -33,7 +34,7 @@ FIRST = {"ranks": 4, "microbatches": 8, "ratio": 2}
 def write(file: Path = FILE) -> Path:
     """Write the page to a file."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(page(), encoding="utf-8")
+    put(file, page())
     return file
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
+from hybridlab.core.files import put
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.style import STYLE
@@ -66,7 +67,7 @@ def report(path, title: str, sections: list[tuple]) -> Path:
         *parts,
         "</main></body></html>\n",
     ]
-    Path(path).write_text("\n".join(page), encoding="utf-8")
+    put(path, "\n".join(page))
     return Path(path)
 
 
