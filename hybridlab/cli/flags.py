@@ -32,7 +32,7 @@ def add_layout(one, microbatches=4):
     told = f"microbatches in one pipeline (default {microbatches})"
     one.flag("--microbatches", default=microbatches, help=told, **whole)
     one.flag("--dp", default=SCHEDULE["dp"], help="data-parallel replicas (default 1)", **whole)
-    one.flag("--pp", help="pipeline-parallel ranks (default 4; 1 if --dp or another axis is given)", **whole)
+    one.flag("--pp", help="pipeline-parallel ranks (default 4; 1 if --dp or another axis is above 1)", **whole)
     one.flag("--chunks", help="stages on each rank, for schedules with this option", **whole)
     told = "token slices of each row, or their lengths, such as 12,9,7; for seq1f1b and terapipe"
     one.flag("--slices", type=lists.slices, metavar="N", help=told)

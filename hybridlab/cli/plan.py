@@ -1,9 +1,9 @@
 """The command that plans a training run: its flags, its output, and the start of the best plan."""
 
 import math
-from contextlib import suppress
 from dataclasses import replace
 
+from hybridlab.cli.settings import fields
 from hybridlab.cli.sizes import OF_A_PLAN
 
 FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
@@ -122,7 +122,8 @@ def _calibrated(chosen, shape, machine, fixed):
     except (KeyError, ValueError):
         raise ValueError("--took has no time: give a plan and its seconds, such as p=4,t=8,d=2,seconds=9.1") from None
     fit = by_step(shape, machine, named(sizes), batch, seconds, chosen.software, chosen.precision)
-    print(f"calibrated on that step: a share of {fit.multiply:.2f} of the peak of {chosen.machine}")
+    more = ", which no device reaches: correct the plan, the batch or the machine" if fit.multiply > 1 else ""
+    print(f"calibrated on that step: a share of {fit.multiply:.3g} of the peak of {chosen.machine}{more}")
     return fit
 
 
@@ -231,7 +232,7 @@ def _add_question(one):
     one.flag("--precision", metavar="NAME", default="bf16", help=told)
     one.flag(
         "--took",
-        type=_sizes,
+        type=fields,
         metavar="SIZES",
         help="calibrate with one step of your logs, such as p=4,t=8,d=2,seconds=9.1",
     )
@@ -290,30 +291,13 @@ def _add_answer(one):
     one.flag("--start", choices=STARTS, help="print the command lines that start the best plan with this framework")
     one.flag(
         "--why",
-        type=_sizes,
+        type=fields,
         metavar="SIZES",
         help="explain why a plan with these sizes, such as t=16,p=4, is not the best",
     )
     one.flag(
         "--what-if",
-        type=_sizes,
+        type=fields,
         metavar="SIZES",
         help="change these sizes of the best plan, for example t=4, and as few other fields as possible",
     )
-
-
-def _sizes(text: str) -> dict:
-    pairs = [part.partition("=")[::2] for part in text.split(",") if part.strip()]
-    return {name.strip(): _value(value.strip()) for name, value in pairs}
-
-
-def _value(text: str):
-    """A number, a switch, or a name.
-
-    >>> [_value(text) for text in ("4", "0.5", "False", "full")]
-    [4, 0.5, False, 'full']
-    """
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return {"True": True, "False": False}.get(text, text)

@@ -1,9 +1,10 @@
 """The command `reshard`: the messages from one layout to another, their picture, and the check on ranks."""
 
-import argparse
+from functools import partial
 from typing import Any
 
 from hybridlab.cli import flags
+from hybridlab.cli.settings import settings
 from hybridlab.core.files import put
 from hybridlab.core.where.mesh import Mesh
 
@@ -14,6 +15,8 @@ def reshard(chosen) -> dict:
     """Print the plan; with --check, go over on ranks, and compare with one device."""
     from hybridlab.training.reshard import reshard as plan_of
 
+    if chosen.at is not None and not chosen.check:
+        raise ValueError("--at has no effect without --check: give both, or leave it out")
     plan = plan_of(to=_second(chosen.to), **flags.read_learning(chosen))
     print(plan)
     if chosen.svg:
@@ -24,28 +27,21 @@ def reshard(chosen) -> dict:
     found = {"total": plan.total, "bytes": plan.bytes, "there": plan.there, "messages": pairs}
     if not chosen.check:
         return found
-    report = plan.check(at=chosen.at)
+    report = plan.check(at=1 if chosen.at is None else chosen.at)
     print(report)
     return found | {"ok": report.ok, "largest_gap": report.largest_gap, "gaps": report.gaps}
 
 
 def add_flags(one):
-    one.flag("--to", type=_settings, required=True, metavar="A=N,…", help=f"the second layout, {EXAMPLE}")
+    typed = partial(settings, example=EXAMPLE)
+    one.flag("--to", type=typed, required=True, metavar="A=N,…", help=f"the second layout, {EXAMPLE}")
     one.flag("--check", action="store_true", help="train on ranks in both layouts, and compare with one device")
     told = "with --check: steps under the first layout (default 1)"
-    one.flag("--at", type=int, metavar="N", default=1, help=told)
+    one.flag("--at", type=int, metavar="N", help=told)
     one.flag("--svg", metavar="FILE", help="write the matrix of senders and receivers")
     flags.add_layout(one)
     flags.add_training(one, dtype="float64")
     flags.add_learning(one, optimizer="adamw")
-
-
-def _settings(text: str) -> dict[str, str]:
-    """The typed settings, {name: value}."""
-    parts = [part.partition("=") for part in text.split(",")]
-    if not all(name and value for name, _, value in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a layout: give settings with commas, {EXAMPLE}")
-    return {name.strip().replace("-", "_"): value.strip() for name, _, value in parts}
 
 
 def _second(typed: dict[str, str]) -> dict[str, Any]:

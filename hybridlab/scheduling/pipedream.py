@@ -62,10 +62,10 @@ def _warm(behind: int, copies: int) -> int:
 
 
 def _refuse_copies(copies, ranks, microbatches, vertical_sync):
-    if min(copies, default=0) < 1 or sum(copies) != ranks:
-        raise ValueError(
-            f"copies={copies} need {sum(copies)} ranks, not {ranks}: give each stage 1 or more, and {ranks} in all"
-        )
+    if min(copies, default=0) < 1:
+        raise ValueError(f"copies={copies} leave a stage without a rank: give each stage 1 or more, and {ranks} in all")
+    if sum(copies) != ranks:
+        raise ValueError(f"copies={copies} need {sum(copies)} ranks, not {ranks}: give {ranks} in all")
     for count in copies:
         if microbatches % count:
             raise ValueError(

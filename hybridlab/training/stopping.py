@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hybridlab.core.files import is_folder
 from hybridlab.training.checkpoints.folder import newest
 
 STOP = "stop"  # a file of this name in the folder asks the run to end after the current step
@@ -25,13 +26,16 @@ def stopping_gently(folder: Path | None, tell: Tell | None) -> Iterator[Tell | N
     folder  of checkpoints; None: nothing can be saved, so every signal and error ends the training at once
     tell    the function that receives every event
 
-    raises  KeyboardInterrupt after the second signal, or if the terminal is gone, with the last checkpoint
+    raises  ValueError if a folder has the name of that file; KeyboardInterrupt after the second signal, or if the
+            terminal is gone, with the last checkpoint
     """
     if folder is None:
         yield tell
         return
     stop, asked, failed = folder / STOP, [], []
     folder.mkdir(parents=True, exist_ok=True)
+    if is_folder(stop):
+        raise ValueError(f"{stop} is a folder, but a file of this name asks a run to stop: rename it")
     stop.unlink(missing_ok=True)
 
     def ask(number, frame):

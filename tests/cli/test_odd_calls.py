@@ -61,6 +61,15 @@ NOT_DONE = {
     "dry-run --layers 1000 --microbatches 10000": "passes of layers take",
     "check --steps 1000000000": "1000000000 steps take",
     "check --microbatches 1000000": "8e+06 actions take 40 s at least, and 30 s is the limit: give microbatches=",
+    "plan --gpus 64 --batch 64 --why p": "argument --why: 'p' has another form: give settings with commas, such as p=4",
+    "plan --gpus 64 --batch 64 --took p=4,t=8,p=2,seconds=9": "sets p twice: give each setting once",
+    "reshard --pp 2 --to tp=2,tp=1": "sets tp twice: give each setting once",
+    "reshard --pp 2 --to tp=2 --at 1": "--at has no effect without --check: give both, or leave it out",
+    "reshard --pp 2 --to tp=2 --svg {tmp}/list.json/x": "cannot write {tmp}/list.json/x: Not a directory",
+    "simulate --schedule pipedream --copies 0,1": "copies=(0, 1) leave a stage without a rank: give each stage 1",
+    "notebooks {tmp}/list.json": "cannot write into {tmp}/list.json: it is not a folder; give a folder",
+    "notebooks {tmp}/loop": "{tmp}/loop: ",
+    "grade {tmp} --feedback {tmp}/list.json": "cannot write into {tmp}/list.json: it is not a folder; give a folder",
     "check --pp 2 --cut 3,x": "argument --cut: '3,x' is not a list of whole numbers: separate them by commas",
 }
 
@@ -71,6 +80,7 @@ def test_what_cannot_be_done_is_said_at_once(words, tmp_path, capsys):
     (tmp_path / "text.json").write_text('{"model_type": "llama", "hidden_size": "64"}')
     (tmp_path / "deep.json").write_text("[" * 100_000)
     os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
     begin = time.monotonic()
     names = {"tmp": tmp_path, "long": "x" * 300}
     assert main([*words.format(**names).split(), "--json"]) == 2

@@ -214,6 +214,24 @@ def test_what_its_owner_has_written_is_never_lost(moves, tmp_path_factory):
         assert written is None or (own / "a.ipynb").read_text() == written
 
 
+def test_copies_that_cannot_be_read_as_text_stay_and_a_damaged_record_changes_none(tmp_path):
+    source, own = tmp_path / "course", tmp_path / "own"
+    source.mkdir()
+    for name in ("a", "b"):
+        (source / f"{name}.ipynb").write_text(a_notebook("one"))
+    take(own, source)
+    (own / "a.ipynb").write_bytes(b"\xff my work")
+    (own / TAKEN).write_text("[")
+    for name in ("a", "b"):
+        (source / f"{name}.ipynb").write_text(a_notebook("two"))
+    assert take(own, source) == {"a.ipynb": "newer", "b.ipynb": "newer"}
+    assert (own / "a.ipynb").read_bytes() == b"\xff my work" and said(own / "b.ipynb") == "one"
+    (own / "b.ipynb").unlink()
+    (own / "b.ipynb").mkdir()
+    with pytest.raises(ValueError, match="b.ipynb: it is a folder"):
+        take(own, source)
+
+
 def test_the_originals_are_no_place_for_copies():
     with pytest.raises(ValueError, match="choose another folder"):
         take(FOLDER)

@@ -50,7 +50,7 @@ def sweep(folder):
     """Delete renamed checkpoints, and incomplete ones of killed runs."""
     for ending in (COMING, GOING):
         for path in folder.glob(f"step-*{ending}"):
-            path.unlink() if path.is_symlink() else shutil.rmtree(path)
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def flush(path):

@@ -14,6 +14,7 @@ from hybridlab.core.where.layout import Layout
 NAME, FORMAT, VERSION = "checkpoint.json", "hybridlab checkpoint", 1
 DTYPES = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "int16", "int8")
 DTYPES += ("uint8", "bool")
+LISTED = 3  # parameters in a message
 
 
 def write(folder: Path, layout: Layout, files: dict[str, dict], notes: dict):
@@ -188,7 +189,9 @@ def refuse_damage(folder: Path, record: dict, rank: int = 0, ranks: int = 1):
     If there are several ranks, each compares other digests, so that no file is read completely twice.
     """
     for number, (name, told) in enumerate(record["files"].items()):
-        file, holds = folder / name, f"it contains parts of {', '.join(told['pieces'])}"
+        file, parts = folder / name, [*told["pieces"]]
+        more = f" and {len(parts) - LISTED} more" * (len(parts) > LISTED)  # the advice must fit into the sentence too
+        holds = f"it contains parts of {', '.join(parts[:LISTED])}{more}"
         if not is_file(file):
             raise ValueError(f"{file} is missing, and {holds}: copy it back, or load another checkpoint")
         if file.stat().st_size != told["bytes"]:
