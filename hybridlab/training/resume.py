@@ -53,6 +53,10 @@ class Saving:
             raise ValueError(
                 f"there is no folder {self.folder} to resume from: correct its name, or start without resume"
             )
+        self.refuse_earlier()
+
+    def refuse_earlier(self):
+        """Raise ValueError if a run that does not resume finds a checkpoint."""
         if not self.resume and (there := runs.newest(self.folder)):
             raise ValueError(f"{there} already exists: continue from it with resume, or save into another folder")
 

@@ -28,6 +28,7 @@ from hybridlab.scheduling.validate import validate
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, loop
 from hybridlab.training.affordable import affordable
+from hybridlab.training.checkpoints.folder import alone_in
 from hybridlab.training.logged import logged
 from hybridlab.training.make_job import refuse_other_mesh
 from hybridlab.training.rehearsal import refuse_other_in_parts
@@ -40,6 +41,7 @@ from hybridlab.world.talk.offset import offset
 
 LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 2e-3}  # defaults of a training
 KEPT = 100  # number of latest steps in a training's timeline: memory does not grow with the training
+TO_END = 5.0  # seconds in which a killed run's last process ends, before another resumes it
 EMULATED = Costs(F=0.02, B=0.04)  # shorter waits are lost in the clock's jitter
 
 
@@ -259,7 +261,15 @@ def train(
     refuse_other_in_parts(job)
     foresee(__name__)
     place = saving and saving.folder
-    with shown as show, logged(log, job, show) as heard, ranks(job.mesh) as pool, stopping_gently(place, heard) as tell:
+    with (
+        shown as show,
+        logged(log, job, show) as heard,
+        ranks(job.mesh) as pool,
+        alone_in(place if getattr(pool, "rank", 0) == 0 else None, patience=TO_END if resume else 0.0),
+        stopping_gently(place, heard) as tell,
+    ):
+        if saving:
+            saving.refuse_earlier()  # a run that has ended since
         if tell and saving and (words := saving.told(job)):
             tell(0, {"resumed": words})
         homes = pool.run(_run_model, job, False, saving, KEPT, comes_home(job), on_event=tell)

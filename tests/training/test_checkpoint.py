@@ -11,6 +11,7 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -32,7 +33,7 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.reshard import Piece, overlap, stretches
 from hybridlab.training.checkpoints import checkpoint, index
 from hybridlab.training.checkpoints.checkpoint import load, save
-from hybridlab.training.checkpoints.folder import newest, steps_of
+from hybridlab.training.checkpoints.folder import alone_in, newest, steps_of
 from hybridlab.training.checkpoints.stored import weights
 from hybridlab.world.processes.launch import RankError, ranks
 
@@ -358,9 +359,30 @@ def test_mutant_padding_stored_is_seen(tmp_path, monkeypatch):
 # ---- the folder
 
 
+def test_a_folder_has_one_run_at_a_time_and_is_free_at_its_end_or_death(tmp_path):
+    with alone_in(tmp_path):
+        with pytest.raises(ValueError, match=f"another run is saving into {tmp_path}: wait for its end, or save"):
+            with alone_in(tmp_path):
+                pass
+        with alone_in(None):
+            pass
+    assert not list(tmp_path.iterdir())
+    words = "import sys; from hybridlab.training.checkpoints.folder import alone_in; from pathlib import Path\n"
+    words += "with alone_in(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    other = subprocess.Popen([sys.executable, "-c", words, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    other.stdout.readline()
+    with pytest.raises(ValueError, match="another run"):
+        with alone_in(tmp_path):
+            pass
+    other.kill()
+    with alone_in(tmp_path, patience=10.0):
+        assert other.wait() == -signal.SIGKILL
+
+
 def test_the_newest_stay_and_what_a_killed_run_left_goes(tmp_path):
     (tmp_path / "step-000002.writing").mkdir()
     (tmp_path / "step-000001.deleting").mkdir()
+    (tmp_path / "step-000003.writing").write_text("")  # a file of this name had failed the save of step 3
     (tmp_path / "results").mkdir()
     assert newest(tmp_path) is None
     for step in (3, 9, 10):
@@ -533,6 +555,16 @@ def other_model(change):
 def test_another_model_is_refused_by_parameter(stored, model, says):
     with pytest.raises(ValueError, match=rf"^{stored} is a checkpoint of another model \({says}\): give"):
         load(ALONE, stored, other_model(model))
+
+
+def test_the_advice_about_a_damaged_file_comes_after_three_names_of_many(tmp_path):
+    """An error of a rank is shortened: the checkpoint to go on from must not be what is left out."""
+    (tmp_path / "f").write_bytes(b"")
+    record = {"files": {"f": {"bytes": 1, "pieces": dict.fromkeys((f"blocks.{k}.weight" for k in range(96)), {})}}}
+    with pytest.raises(
+        ValueError, match=r"parts of blocks.0.weight, blocks.1.weight, blocks.2.weight and 93 more: copy"
+    ):
+        index.refuse_damage(tmp_path, record)
 
 
 def test_a_missing_file_is_refused_by_name(stored):

@@ -16,8 +16,9 @@ import torch
 from few import first, one_in
 
 import hybridlab as hl
+from hybridlab.cli.main import main
 from hybridlab.training.checkpoints import index
-from hybridlab.training.checkpoints.folder import newest
+from hybridlab.training.checkpoints.folder import alone_in, newest
 from hybridlab.training.make_job import job_of
 from hybridlab.training.resume import Saving
 from hybridlab.training.run import train
@@ -190,6 +191,29 @@ def test_what_a_callback_raises_comes_when_all_is_saved(kept, tmp_path):
     (path,) = tmp_path.iterdir()
     assert found.value.__notes__ == [f"the last checkpoint is {path}"] and path.name.startswith("step-00")
     assert len(told) == 1
+
+
+def test_a_second_run_into_the_same_folder_is_refused_before_it_trains(kept, tmp_path):
+    """It would delete the files that the first is writing, and fail at its own first save."""
+    with alone_in(tmp_path), pytest.raises(ValueError, match="another run is saving into"):
+        learn(hl.Mesh(pp=1), 2, tmp_path)
+    assert len(learn(hl.Mesh(pp=1), 2, tmp_path)) == 2
+
+
+def test_a_folder_with_the_name_of_the_request_to_stop_is_told(tmp_path):
+    (tmp_path / "stop").mkdir()
+    with pytest.raises(ValueError, match="stop is a folder, but a file of this name asks a run to stop: rename it"):
+        with stopping_gently(tmp_path, None):
+            pass
+
+
+@pytest.mark.parametrize(
+    "end, says", [(4, "saved after step 4 in"), (3, "stopped early, of 4 steps; saved after step 3")]
+)
+def test_the_command_tells_a_training_that_was_stopped_from_a_whole_one(monkeypatch, capsys, end, says):
+    monkeypatch.setattr("hybridlab.training.run.train", lambda **_: {"losses": [1.0], "memory": [8], "end": end})
+    assert main("train --pp 1 --steps 4 --checkpoint run".split()) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith(says)
 
 
 @pytest.fixture

@@ -1,7 +1,11 @@
-"""The folder of a run's checkpoints: their list, the newest one, and the removal of old ones."""
+"""The folder of a run's checkpoints: their list, the newest one, the removal of old ones, and one run at a time."""
 
+import fcntl
 import os
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hybridlab.core.files import is_file, listed
@@ -51,6 +55,44 @@ def sweep(folder):
     for ending in (COMING, GOING):
         for path in folder.glob(f"step-*{ending}"):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+@contextmanager
+def alone_in(folder: Path | None, patience: float = 0.0) -> Iterator[None]:
+    """A context in which no other run on this machine saves into a folder; None: nothing is saved.
+
+    Two runs would each delete the files that the other one is writing (`sweep`). The lock ends with its process, also
+    if that is killed, and leaves no file. A file system without locks has none.
+
+    patience  seconds to wait for a run that is about to end
+
+    raises  ValueError if another run has the folder
+    """
+    if folder is None:
+        yield
+        return
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(place, folder, time.monotonic() + patience)
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(place, fcntl.LOCK_UN)  # a process that this one has started may hold the handle too
+        os.close(place)
+
+
+def _lock(place: int, folder: Path, until: float):
+    while True:
+        try:
+            return fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise ValueError(
+                    f"another run is saving into {folder}: wait for its end, or save into another folder"
+                ) from None
+            time.sleep(0.1)
+        except OSError:
+            return None
 
 
 def flush(path):
