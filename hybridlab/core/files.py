@@ -130,7 +130,7 @@ def put(path: str | PathLike[str], text: str) -> None:
 
 
 def _put_beside(path: Path, text: str):
-    """Write another file in the same folder, and rename it: nobody sees a part of it."""
+    """Write another file in the same folder, and rename it: no reader sees a part of it."""
     beside = path.with_name(f".{os.getpid()}-{threading.get_ident()}.part")  # short: `path` may have the longest name
     try:
         beside.write_text(text, encoding="utf-8")

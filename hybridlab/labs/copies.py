@@ -59,7 +59,7 @@ def take(folder: pathlib.Path, source: pathlib.Path | None = None) -> dict[str, 
 
 
 def _taken(record: pathlib.Path) -> dict[str, str]:
-    """What each notebook was when it was copied. Nothing, if that is damaged: then every copy counts as changed."""
+    """The digest of each notebook when it was copied; {} if the record is damaged: all copies then count as changed."""
     try:
         found = json.loads(record.read_bytes())
     except (OSError, ValueError, RecursionError):
