@@ -33,6 +33,7 @@ sends tokens there and back; `training.models.experts`; notebook 32.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from math import ceil
 
@@ -40,6 +41,7 @@ from hybridlab.core.what.seams import ByExpert, Dispatches, Routes
 from hybridlab.core.where.layout import even
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts.dispatch import Exchanges, by_all_gather, by_all_to_all, with_slots
+from hybridlab.modes.parts.lent_experts import dealt, number_of, slots_of
 from hybridlab.predict.bytes.experts import DISPATCH, exchanged
 from hybridlab.predict.plans import divisions
 
@@ -121,7 +123,12 @@ class ExpertParallel(Mode):
             return partial(by_all_gather, comm=comm, owned=owned, rows=rows)
         if slots := _slots(job):
             return partial(with_slots, comm=comm, owned=owned, slots=[slots * its for its in rows])
-        return partial(by_all_to_all, comm=comm, owned=owned, axis=self._group(comm, job))
+        group = self._group(comm, job)
+        if not job["expert_copies"]:
+            return partial(by_all_to_all, comm=comm, owned=owned, axis=group)
+        every = slots_of(job)
+        to_slots = partial(by_all_to_all, comm=comm, owned=every.sizes, axis=group)
+        return partial(dealt, to_slots, every.holders, group.index(comm.rank))
 
     # its messages
 
@@ -137,7 +144,8 @@ class ExpertParallel(Mode):
             return
         if job["dispatch"] == "all_gather":
             rows = ceil(rows)  # uneven ranks are padded
-        moves = exchanged(shape, rows * here["T"], ways, job["dispatch"], when)
+        counted = replace(shape, experts=shape.experts + number_of(job))  # a copy is counted as one more expert
+        moves = exchanged(counted, rows * here["T"], ways, job["dispatch"], when)
         if Dispatches not in found:  # split in parts: rows leave after the router, and return after the experts
             moves = moves[:-1] if Routes in found else moves[-1:]
         for operation, what, numbers in moves:

@@ -13,7 +13,8 @@ from hybridlab.modes.mode import Mode, Option
 from hybridlab.signatures import renew
 
 FILES = ("pipeline", "data_parallel", "local_steps", "zero", "on_host")  # stages, copies
-FILES += ("grid_parallel", "context_parallel", "expert_parallel", "tensor_parallel", "spatial_parallel")
+FILES += ("grid_parallel", "context_parallel", "expert_parallel", "copied_experts")
+FILES += ("tensor_parallel", "spatial_parallel")
 FILES += ("recomputation", "out_of_core")  # saved activations
 FILES += ("full_matrices",)  # for the optimizer
 _added: list[Mode] = []

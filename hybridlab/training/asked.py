@@ -7,6 +7,8 @@ Relatives: `signatures.spelled`, which puts a table into a function; `training.m
 `cli.flags`, which makes flags.
 """
 
+import inspect
+
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes import registry
 from hybridlab.modes.data_parallel import DTYPES
@@ -159,5 +161,6 @@ def of_a_layer() -> dict[str, Argument]:
 
 def _type(option: Option) -> str:
     kind = one_of(option.choices) if option.choices else getattr(option.kind, "__name__", "str")
-    kind = kind if option.choices or option.kind in (bool, int, float, str) else "str | float"
+    if inspect.isfunction(option.kind):
+        kind = str(next(iter(inspect.signature(option.kind).parameters.values())).annotation)
     return f"{kind} | None" if option.usual is None else kind

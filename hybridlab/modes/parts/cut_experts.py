@@ -30,6 +30,7 @@ import torch
 
 from hybridlab.core.what.seams import Dispatches
 from hybridlab.core.where.layout import Layout, even
+from hybridlab.modes.parts.lent_experts import number_of
 from hybridlab.modes.parts.token_order import by_expert
 from hybridlab.world.talk.typed import all_gather, all_reduce, all_to_all, enter, split
 
@@ -106,7 +107,8 @@ def sends(job, layer: int, when: str, here: dict[str, int]) -> Iterator[tuple[st
         return
     arrivals = tokens * shape.chosen * shape.width * each
     if job["sequence"]:
-        yield from [("all_gather", ways * shape.experts / job.mesh["ep"] * COUNT)] * (when == "forward")
+        slots = shape.experts + number_of(job)
+        yield from [("all_gather", ways * slots / job.mesh["ep"] * COUNT)] * (when == "forward")
         yield from [("all_to_all", arrivals)] * 2  # each rank has one part of them, and sends it to all
     else:
         yield "all_reduce", tokens * shape.width * each
