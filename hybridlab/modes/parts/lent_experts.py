@@ -18,77 +18,19 @@ Source: loans, He et al. 2022, FasterMoE, PPoPP ("shadowed" experts); copies, De
 `modes.copied_experts`, the mode; `dispatch`; `predict.bytes.copied_experts`, which plans; notebook 32.
 
 Shape suffixes
-    those of `dispatch`, and E experts, H holders of an expert, W weights of an expert
+    those of `dispatch`, and H holders of an expert, W weights of an expert
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.func import functional_call
 
 from hybridlab.core.where.layout import even
+from hybridlab.core.where.slots import Loans, Slots
 from hybridlab.modes.parts.token_order import in_order
 from hybridlab.world.talk.typed import all_to_all
-
-
-class Slots:
-    """The slots of every rank along which experts are distributed: its own experts, and then those lent to it.
-
-    owned  the number of experts of each rank
-    lent   {expert: the ranks with a copy of it}
-
-    >>> slots = Slots((2, 1), {0: (1,)})
-    >>> slots.sizes, slots.holders
-    ((2, 2), [[0, 3], [1], [2]])
-    """
-
-    def __init__(self, owned: Sequence[int], lent: Mapping[int, Sequence[int]]):
-        self.owned, self.lent = tuple(owned), lent
-
-    @cached_property
-    def owner(self) -> list[int]:
-        """The rank that owns each expert."""
-        return [rank for rank, number in enumerate(self.owned) for _ in range(number)]
-
-    @cached_property
-    def borrowed(self) -> list[list[int]]:
-        """For each rank, the experts lent to it, in the order of their numbers."""
-        return [sorted(expert for expert, ranks in self.lent.items() if here in ranks) for here in range(len(self.owned))]
-
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        """The number of slots of each rank."""
-        return tuple(number + len(more) for number, more in zip(self.owned, self.borrowed))
-
-    @cached_property
-    def holders(self) -> list[list[int]]:
-        """For each expert, the slots with its weights. Slots are numbered rank by rank."""
-        own = [[expert for expert, owner in enumerate(self.owner) if owner == rank] for rank in range(len(self.owned))]
-        every = [expert for its, more in zip(own, self.borrowed) for expert in its + more]
-        return [[slot for slot, one in enumerate(every) if one == expert] for expert in range(len(self.owner))]
-
-    def loans(self, rank: int) -> "Loans":
-        """The loans that one rank gives and takes."""
-        first = sum(self.owned[:rank])
-        given = [[expert for expert in its if self.owner[expert] == rank] for its in self.borrowed]
-        taken = [self.owner[expert] for expert in self.borrowed[rank]]
-        return Loans(
-            [expert - first for its in given for expert in its],
-            [len(its) for its in given],
-            [taken.count(other) for other in range(len(self.owned))],
-        )
-
-
-class Loans(NamedTuple):
-    """The loans of one rank: its experts that it lends, in the order of the borrowers and numbered from its first one;
-    how many it lends to each rank; how many it borrows from each."""
-
-    lent: list[int]
-    sent: list[int]
-    received: list[int]
 
 
 def in_turn(chosen_NC, holders: Sequence[Sequence[int]], here: int):
@@ -163,7 +105,7 @@ class _Called(nn.Module):
 def slots_of(job) -> Slots:
     """The slots of a job's layers with experts."""
     ways = job.mesh.length(job.rules()["E"])
-    return Slots([end - begin for begin, end in even(job.sizes["E"], ways)], job["expert_copies"])
+    return Slots([end - begin for begin, end in even(job.sizes["E"], ways)], job["expert_copies"] or {})
 
 
 def number_of(job) -> int:

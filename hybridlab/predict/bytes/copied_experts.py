@@ -9,15 +9,23 @@ gets several, and its copies share its tokens equally. Two greedy steps find the
 No placement is better than a bound: the busiest rank has at least the mean, and at least one copy with the largest
 load. So two things limit the balance: the mean of the loads, and the number of copies of the hottest expert.
 
-Here it is a prediction: no mode runs copies. Copies see different tokens, so their gradients would be partial sums.
+This is EPLB, which moves experts to other ranks too. In training, an expert has an owner with its optimizer's state,
+and stays there. Then only *loans* are to be found (`lent`): the busiest rank lends an expert to the rank with the
+smallest load, as often as this helps. `modes.copied_experts` runs them, and `loaned` counts their bytes.
 
-Source: DeepSeek-AI 2025, EPLB, github.com/deepseek-ai/EPLB (its global form). Relatives: `predict.bytes.experts`, loads
-by Zipf's law; `predict.plans.hot_expert`, the time of a skew; notebook 32.
+Source: DeepSeek-AI 2025, EPLB, github.com/deepseek-ai/EPLB (its global form); loans, He et al. 2022, FasterMoE, PPoPP.
+Relatives: `core.where.slots`; `predict.bytes.experts`, loads by Zipf's law; `predict.plans.hot_expert`, the time of a
+skew; notebook 32.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hybridlab.core.added import added
+from hybridlab.core.amount import Amount
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.slots import Slots
+from hybridlab.predict.bytes.experts import held
 
 Placed = tuple[tuple[int, ...], ...]
 
@@ -81,9 +89,20 @@ def busiest(loads: Sequence[float], placed: Sequence[Sequence[int]]) -> float:
     >>> busiest([6, 2, 1, 1], [(0, 1), (2, 3)]), busiest([6, 2, 1, 1], packed([6, 2, 1, 1], ranks=2, slots=6))
     (1.6, 1.0)
     """
+    return max(on_ranks(loads, placed)) * len(placed) / added(loads)
+
+
+def on_ranks(loads: Sequence[float], placed: Sequence[Sequence[int]]) -> list[float]:
+    """The load of each rank, if the copies of an expert share its tokens equally.
+
+    loads  of the experts;  placed  the experts on each rank
+
+    >>> on_ranks([6, 2, 1, 1], [(0, 1), (2, 3, 0)])
+    [5.0, 5.0]
+    """
     every = [expert for its in placed for expert in its]
     each = [load / max(every.count(expert), 1) for expert, load in enumerate(loads)]
-    return max(added(each[expert] for expert in its) for its in placed) * len(placed) / added(loads)
+    return [added(each[expert] for expert in its) for its in placed]
 
 
 def bound(loads: Sequence[float], ranks: int, slots: int) -> float:
@@ -96,3 +115,56 @@ def bound(loads: Sequence[float], ranks: int, slots: int) -> float:
     """
     largest = max(load / number for load, number in zip(loads, copied(loads, slots)))
     return max(1.0, largest * ranks / added(loads))
+
+
+# --- loans: every expert stays with its owner -----------------------------------------------------------------------
+
+
+def lent(loads: Sequence[float], ranks: int, each: int = 1) -> dict[int, tuple[int, ...]]:
+    """Copies of experts on other ranks than their owners', {expert: ranks}, as `expert_copies` of `hl.check` takes them.
+
+    loads  of the experts, neighbours on one rank, as `hl.check` distributes them
+    ranks  their number;  each  the largest number of experts that are lent to one rank
+
+    >>> lent([6, 2, 1, 1], ranks=2)
+    {0: (1,)}
+    >>> lent([2, 2, 2, 2], ranks=2)
+    {}
+    """
+    owned = [end - begin for begin, end in even(len(loads), ranks)]
+    slots = Slots(owned, {})
+    while True:
+        more = min(_further(loads, slots, each), key=lambda one: _uneven(loads, one), default=slots)
+        if _uneven(loads, more) >= _uneven(loads, slots):
+            return {expert: tuple(sorted(its)) for expert, its in sorted(slots.lent.items())}
+        slots = more
+
+
+def _further(loads, slots: Slots, each: int):
+    """One more loan of an expert of the busiest rank: for each, to the rank with the smallest load that has room."""
+    now = on_ranks(loads, slots.held)
+    for expert in slots.held[now.index(max(now))]:
+        free = [rank for rank, its in enumerate(slots.held) if expert not in its and len(slots.borrowed[rank]) < each]
+        if free:
+            ranks = *slots.lent.get(expert, ()), min(free, key=now.__getitem__)
+            yield Slots(slots.owned, {**slots.lent, expert: ranks})
+
+
+def _uneven(loads, slots: Slots) -> list[float]:
+    """The loads of the ranks over the mean, the largest first, without their rounding: the smaller, the better."""
+    mean = added(loads) / len(slots.owned)
+    return sorted((round(load / mean, 9) for load in on_ranks(loads, slots.held)), reverse=True)
+
+
+def loaned(shape: Shape, copies: Mapping[int, Sequence[int]], ways: Amount, ways_of_one: Amount = 1) -> Amount:
+    """Elements that a rank sends in one layer and microbatch for loans, in the mean: weights to copies in the forward,
+    and as many gradients back in the backward.
+
+    copies  {expert: ranks};  ways  ranks over which experts are distributed;  ways_of_one  ranks that shard one expert
+
+    >>> loaned(Shape(width=8, experts=4), {0: (1, 2)}, ways=4)
+    276.0
+    """
+    sharded, full = held(shape)
+    one = (sharded / ways_of_one + full) / shape.experts
+    return sum(map(len, copies.values())) * one / ways
