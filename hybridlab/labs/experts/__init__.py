@@ -1,9 +1,10 @@
 """Notebook 32, experts: a published model in numbers (`sizes`); which experts real tokens choose in training (`loads`);
 a layer of experts on real ranks, compared with one device and timed (`on_ranks`); the cost of one hot expert
-(`uneven`); `pictures` of loads and of the route of the tokens; `places` of experts: folded ones, copies.
+(`uneven`); `pictures` of loads and of the route of the tokens; `places` of experts: folded ones, copies; copies on real
+ranks, timed (`lending`).
 
-Its exercises are in `tasks` and `build_tasks`, their solutions in `solutions` and `build_solutions`; `trial` runs the
-code of students; `clinic` has the broken program.
+Its exercises are in `tasks` and `build_tasks`, their solutions in `solutions` and `build_solutions`; `trial` and
+`lend_trial` run the code of students; `clinic` has the broken program.
 """
 
 from hybridlab.lazily import room
@@ -18,6 +19,7 @@ __getattr__, __all__ = room(
         "uneven": "factor capacities",
         "pictures": "bars hot way busiest",
         "places": "node traded moved copies",
+        "lending": "stepped_with_loans",
     },
     "clinic",
 )

@@ -19,6 +19,18 @@ def my_places(loads, ranks, slots):
 labs.answer("experts.copies", my_places)""")
 ROUND = PLACES.but("min(free, key=lambda rank: totals[rank])", "sum(map(len, places)) % ranks")  # dealt in turn
 
+LOANS = Cell("""\
+def my_loans(comm, weight, lent):
+    here = comm.coordinates["ep"]
+    every = range(comm.mesh["ep"])
+    sent = [int(rank in lent.get(here, ())) for rank in every]
+    received = [int(here in lent.get(rank, ())) for rank in every]
+    rows = weight.repeat(sum(sent), 1)
+    return typed.all_to_all(comm, rows, "ep", cut=0, join=0, sent=sent, received=received)
+
+labs.answer("experts.loans", my_loans)""")
+TYPED = 'typed.all_to_all(comm, rows, "ep", cut=0, join=0, sent=sent, received=received)'
+
 SOLUTIONS: dict[str, Solution] = {
     "experts.fold": Solution(
         'labs.answer("experts.fold", $ways)',
@@ -52,6 +64,27 @@ SOLUTIONS: dict[str, Solution] = {
             (PLACES.but("append(expert)", "append(0)"), "is on no rank"),
             (PLACES.but("return places", "return places[0]"), "one for each rank"),
             ([[0, 0, 2], [0, 1, 3]], "your function itself"),
+        ),
+    ),
+    "experts.loans": Solution(
+        LOANS,
+        "The rows of an all-to-all are the loans. Autograd sends their gradients back, and adds them at the owner.",
+        (
+            (LOANS.but(TYPED, 'comm.all_to_all(rows, "ep", 0, 0, sent, received)'), "it has no backward"),
+            (
+                LOANS.but(TYPED, TYPED + ".detach().requires_grad_()"),
+                "the gradients of its copies have not returned",
+            ),
+            (
+                LOANS.but(
+                    TYPED,
+                    'typed.all_gather(comm, weight, "ep", 0, to="R")[[one for one in every if received[one]]]',
+                ),
+                "the weights that it lends have",
+            ),
+            (LOANS.but("    return typed", "    typed"), "returned None"),
+            (LOANS.but("sent = [int(rank in lent.get(here, ()))", "sent = [int(here in lent.get(rank, ()))"), ""),
+            (3, "your function itself"),
         ),
     ),
 }  # fmt: skip

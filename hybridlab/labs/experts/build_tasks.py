@@ -3,6 +3,8 @@
 from functools import partial
 
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.experts.lend_trial import LENDINGS, try_loans
+from hybridlab.labs.trials.cases import OnCases, first_found
 from hybridlab.labs.trials.trial import Function, Gave
 from hybridlab.predict.bytes.copied_experts import busiest, packed, placed
 from hybridlab.predict.bytes.experts import popular
@@ -125,5 +127,26 @@ TASKS: dict[str, Task] = {
         objective="Balance ranks with copies of popular experts.",
         difficulty=2,
         minutes=12,
+    ),
+    "experts.loans": task(
+        "Write my_loans(comm, weight, lent). Here each rank along ep owns one expert: expert 2 is on rank 2. weight "
+        "has its weights, in one row. lent has the ranks with a copy of each lent expert, {expert: ranks}. Return the "
+        "weights that this rank borrows: a row for each, in the order of the experts. In the backward, the gradient of "
+        "each copy returns to its owner, and only the lent weights may be sent. "
+        f"Tried on {LENDINGS[0]}, then on others.",
+        OnCases(
+            try_loans, first_found, LENDINGS, "Copies are lent and their gradients returned. No optimizer knows of it."
+        ),
+        (
+            "Every rank sends to some ranks and receives from others, so this is an all-to-all with uneven parts. How "
+            "many rows do you send to each rank, and how many come from each?",
+            "sent: 1 for each rank in lent.get(here, ()), otherwise 0. received: 1 for each rank whose expert is lent "
+            "to this one. The rows to send are sum(sent) times the same row.",
+            'return typed.all_to_all(comm, weight.repeat(sum(sent), 1), "ep", cut=0, join=0, sent=sent, '
+            "received=received). Its backward returns the gradients, and that of repeat adds them.",
+        ),
+        objective="Lend the weights of an expert, and return its gradients.",
+        difficulty=2,
+        minutes=8,
     ),
 }
