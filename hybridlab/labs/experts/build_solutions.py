@@ -83,7 +83,10 @@ SOLUTIONS: dict[str, Solution] = {
                 "the weights that it lends have",
             ),
             (LOANS.but("    return typed", "    typed"), "returned None"),
-            (LOANS.but("sent = [int(rank in lent.get(here, ()))", "sent = [int(here in lent.get(rank, ()))"), ""),
+            (
+                LOANS.but("sent = [int(rank in lent.get(here, ()))", "sent = [int(here in lent.get(rank, ()))"),
+                "are expected by",
+            ),
             (3, "your function itself"),
         ),
     ),
