@@ -33,6 +33,7 @@ from hybridlab.scheduling.registry import schedules
 DEEP = Shape(layers=8)
 SKIPPED = Shape(layers=4, skips=True)
 BRANCHED = Shape(layers=2, parallel=True)
+EXPERTS = Shape(layers=2, experts=5, chosen=2)
 
 
 def of_schedules() -> dict:
@@ -95,6 +96,8 @@ MODES = {
     "slices of equal cost tp": (Mesh(pp=2, tp=2), {"schedule": "terapipe", "slices": 3, "slicing": "cost"}),
     "context documents": (Mesh(cp=2), {"zigzag": True, "shape": Shape(documents=(21, 11), style="llama")}),
     "context groups": (Mesh(cp=4), {"attend": "usp", "shape": Shape(documents=(21, 11), style="llama")}),
+    "experts lent": (Mesh(ep=2), {"shape": EXPERTS, "expert_copies": {0: 1, 3: 0}, "zero": 1}),
+    "experts lent tp": (Mesh(ep=2, tp=2), {"shape": EXPERTS, "expert_copies": {0: 1}, "sequence": True}),
     "driven": (Mesh(pp=4), {"driven": True, "microbatches": 8}),
     "driven dp": (Mesh(dp=2, pp=2), {"driven": True}),
 }
