@@ -182,6 +182,7 @@ def run(
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
+    expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
     scatter: bool = False,
@@ -271,6 +272,8 @@ def run(
     zigzag_over      with zigzag: distribute the parts of each packed document, or of the full row
     dispatch         with ep: how tokens are sent to their experts
     fold             with tp or cp: distribute whole experts over these ranks too, as over ep
+    expert_copies    with ep or fold: ranks that also compute an expert, {expert: ranks}; on the command line
+                     0@1,0@2
     sequence         with tp: shard norms and residuals along the sequence
     overlap          with sequence: send in pieces, each during the matmul of another piece
     scatter          with tp: send only a shard of each activation between stages
@@ -356,6 +359,7 @@ def check(
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
+    expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
     scatter: bool = False,
@@ -441,6 +445,8 @@ def check(
     zigzag_over      with zigzag: distribute the parts of each packed document, or of the full row
     dispatch         with ep: how tokens are sent to their experts
     fold             with tp or cp: distribute whole experts over these ranks too, as over ep
+    expert_copies    with ep or fold: ranks that also compute an expert, {expert: ranks}; on the command line
+                     0@1,0@2
     sequence         with tp: shard norms and residuals along the sequence
     overlap          with sequence: send in pieces, each during the matmul of another piece
     scatter          with tp: send only a shard of each activation between stages
@@ -530,6 +536,7 @@ def train(
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
+    expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
     scatter: bool = False,
@@ -612,6 +619,8 @@ def train(
     zigzag_over      with zigzag: distribute the parts of each packed document, or of the full row
     dispatch         with ep: how tokens are sent to their experts
     fold             with tp or cp: distribute whole experts over these ranks too, as over ep
+    expert_copies    with ep or fold: ranks that also compute an expert, {expert: ranks}; on the command line
+                     0@1,0@2
     sequence         with tp: shard norms and residuals along the sequence
     overlap          with sequence: send in pieces, each during the matmul of another piece
     scatter          with tp: send only a shard of each activation between stages
@@ -708,6 +717,7 @@ def reshard(
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
+    expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
     scatter: bool = False,
@@ -795,6 +805,8 @@ def reshard(
     zigzag_over      with zigzag: distribute the parts of each packed document, or of the full row
     dispatch         with ep: how tokens are sent to their experts
     fold             with tp or cp: distribute whole experts over these ranks too, as over ep
+    expert_copies    with ep or fold: ranks that also compute an expert, {expert: ranks}; on the command line
+                     0@1,0@2
     sequence         with tp: shard norms and residuals along the sequence
     overlap          with sequence: send in pieces, each during the matmul of another piece
     scatter          with tp: send only a shard of each activation between stages
@@ -884,6 +896,7 @@ def dry_run(
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
+    expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
     scatter: bool = False,
@@ -969,6 +982,8 @@ def dry_run(
     zigzag_over      with zigzag: distribute the parts of each packed document, or of the full row
     dispatch         with ep: how tokens are sent to their experts
     fold             with tp or cp: distribute whole experts over these ranks too, as over ep
+    expert_copies    with ep or fold: ranks that also compute an expert, {expert: ranks}; on the command line
+                     0@1,0@2
     sequence         with tp: shard norms and residuals along the sequence
     overlap          with sequence: send in pieces, each during the matmul of another piece
     scatter          with tp: send only a shard of each activation between stages
@@ -1044,6 +1059,7 @@ def dry_layer(
     zigzag_over: Literal['documents', 'row'] = 'documents',
     dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
     fold: bool = False,
+    expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
     scatter: bool = False,
@@ -1110,6 +1126,8 @@ def dry_layer(
     zigzag_over     with zigzag: distribute the parts of each packed document, or of the full row
     dispatch        with ep: how tokens are sent to their experts
     fold            with tp or cp: distribute whole experts over these ranks too, as over ep
+    expert_copies   with ep or fold: ranks that also compute an expert, {expert: ranks}; on the command line
+                    0@1,0@2
     sequence        with tp: shard norms and residuals along the sequence
     overlap         with sequence: send in pieces, each during the matmul of another piece
     scatter         with tp: send only a shard of each activation between stages

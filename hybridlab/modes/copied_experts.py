@@ -3,7 +3,7 @@
 All ranks wait for the one with the most tokens. An expert with more tokens than a rank should have cannot be placed
 well; copies share its tokens. Here an expert keeps one owner, as the layout says, and a copy is a *loan* for one
 microbatch: its weights come from the owner, its gradient returns there (`parts.lent_experts`). So this mode changes no
-record, and works with every other mode that works beside an all-to-all of tokens.
+record, and works with every mode that works with an all-to-all of tokens.
 
   expert_copies={0: (1, 2), 5: 3}    ranks 1 and 2 have a copy of expert 0, rank 3 one of expert 5
   --expert-copies 0@1,0@2,5@3        the same
@@ -32,7 +32,7 @@ from hybridlab.modes.parts.lent_experts import lend, number_of, slots_of
 
 
 def read(copies: dict[int, int | tuple[int, ...]] | str) -> dict[int, tuple[int, ...]]:
-    """Copies of experts in one form, {expert: ranks}, from what the user gives.
+    """Copies of experts in one form, {expert: ranks}, from a value that the user gives.
 
     raises  a ValueError that says which values are valid
 

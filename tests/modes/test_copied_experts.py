@@ -1,4 +1,4 @@
-"""Copies of experts on real ranks: equal to one device beside every other mode, every byte claimed; mutants."""
+"""Copies of experts on real ranks: equal to one device with every other mode, every byte claimed; mutants."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ LENDING = [one for one in LENDING if "ep" in one["axes"].split() or one["fold"]]
 @pytest.mark.ranks
 @pytest.mark.long
 @pytest.mark.parametrize("one", LENDING, ids=map(name_of, LENDING))
-def test_beside_everything_that_experts_go_with(bench, one):
+def test_with_everything_that_experts_go_with(bench, one):
     mesh, about = asked(one)
     report = bench.asked(mesh, **about, expert_copies=ONE)
     assert report.ok, report

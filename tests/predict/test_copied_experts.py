@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_line import change
 
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.slots import Slots
 from hybridlab.predict.bytes import copied_experts
-from hybridlab.predict.bytes.copied_experts import bound, busiest, copied, packed
+from hybridlab.predict.bytes.copied_experts import bound, busiest, copied, lent, packed
 from hybridlab.predict.bytes.experts import popular
 
 loads_of = st.lists(st.floats(0.1, 100), min_size=2, max_size=24)
@@ -58,21 +60,52 @@ def test_a_slot_more_on_each_rank_is_nearly_enough():
     skewed_loads_become_even()
 
 
+# --- loans ----------------------------------------------------------------------------------------------------------
+
+
+@given(loads_of, st.integers(1, 6), st.integers(0, 3))
+def test_loans_keep_owners_and_rooms_and_never_make_a_rank_busier(loads, ranks, each):
+    ranks = min(ranks, len(loads))
+    owned = [end - begin for begin, end in even(len(loads), ranks)]
+    lonely, slots = Slots(owned, {}), Slots(owned, lent(loads, ranks, each))
+    assert all(len(its) <= each for its in slots.borrowed)
+    assert all(len(set(its)) == len(its) for its in slots.held), "no expert twice on a rank"
+    assert busiest(loads, slots.held) <= busiest(loads, lonely.held) + 1e-9
+    assert busiest(loads, slots.held) >= bound(loads, ranks, sum(slots.sizes)) - 1e-9
+
+
+def loans_make_loads_even():
+    loads = popular(16, 1, 1.0)
+    found = [busiest(loads, Slots((4,) * 4, lent(loads, 4, each)).held) for each in range(4)]
+    assert found[0] > 2.4 and found[1] < 1.45 and found[2] < 1.2 and found[3] < 1.1, found
+    assert lent([1.0] * 16, 4) == {}, "nothing to make even"
+    assert busiest([4, 1, 1, 4], Slots((1,) * 4, lent([4, 1, 1, 4], 4)).held) == 1, "two ranks are equally busy"
+
+
+def test_one_or_two_loans_to_each_rank_are_nearly_enough():
+    loans_make_loads_even()
+
+
 MUTANTS = [
     ("loads[expert] / copies[expert])] += 1", "loads[expert])] += 1"),
     ("key=lambda one: -one[0]", "key=lambda one: one[0]"),
     ("key=lambda rank: totals[rank]", "key=lambda rank: rank"),
     ("load / max(every.count(expert), 1)", "load"),
+    ("min(free, key=now.__getitem__)", "free[0]"),
+    ("now.index(max(now))", "0"),
+    ("round(load / mean, 9)", "round(max(on_ranks(loads, slots.held)) / mean, 9)"),
+    ("< each]", "<= each]"),
 ]
 
 
 @pytest.mark.parametrize("line, other", MUTANTS, ids=[one[1] for one in MUTANTS])
 def test_a_mutant_is_caught(line, other, monkeypatch):
     change(monkeypatch, copied_experts, line, other)
-    for name in ("bound", "busiest", "copied", "packed"):
+    for name in ("bound", "busiest", "copied", "lent", "packed"):
         monkeypatch.setitem(globals(), name, getattr(copied_experts, name))
     with pytest.raises(AssertionError):
         skewed_loads_become_even()
+        loans_make_loads_even()
 
 
 def test_slots_that_do_not_fit_are_refused():

@@ -90,7 +90,7 @@ def _timed(comm, chunks, pair_seconds, times):
 
     q, k, v = torch.zeros(3, 1, 1, chunks.length(comm.rank), 4)
     took = []
-    with _waiting(pair_seconds):
+    with waiting(pair_seconds):
         for _ in range(times + 1):
             comm.barrier()
             begin = time.perf_counter()
@@ -101,7 +101,7 @@ def _timed(comm, chunks, pair_seconds, times):
 
 
 @contextmanager
-def _waiting(pair_seconds):
+def waiting(pair_seconds):
     """Emulated work: a meeting takes as long as the pairs that are seen in it."""
     from hybridlab.modes.parts import ring_attention
 

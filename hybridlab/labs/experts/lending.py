@@ -18,6 +18,8 @@ def stepped_with_loans(
     """{the largest number of loans to one rank: (loans of all, seconds of a layer's step predicted, measured)}, for
     loads by Zipf's law.
 
+    The experts are distributed over all axes of the pool's mesh: with tp, they are folded.
+
     Emulated work: a row takes `each` seconds in the forward, and twice as many in the backward. Routing, loans, their
     gradients and the messages of tokens are real. The fastest of several runs counts, timed on its slowest rank.
     """
@@ -44,7 +46,8 @@ def _stepped(comm, loads, copies, each, times):
     from hybridlab.modes.parts.dispatch import by_all_to_all
     from hybridlab.modes.parts.lent_experts import dealt, lend
 
-    slots, group = Slots(_owned(loads, comm.size), copies), comm.mesh.group(comm.rank, ("ep",))
+    slots, group = Slots(_owned(loads, comm.size), copies), tuple(range(comm.size))
+    comm.open(group)
     chosen = torch.arange(len(loads)).repeat_interleave(torch.tensor(loads))[comm.rank :: comm.size, None]
     x, weights = torch.ones(len(chosen), 32, requires_grad=True), torch.ones(len(chosen), 1)
     experts = _waiting(slots.owned[comm.rank], each)

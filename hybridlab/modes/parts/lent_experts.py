@@ -1,6 +1,6 @@
 """Lent experts: the owner of a popular expert lends its weights to other ranks, which compute some of its tokens.
 
-A rank has a slot for each of its own experts, and further slots for the experts lent to it. The dispatch sends tokens
+A rank has a slot for each expert that it owns, and further slots for the experts lent to it. The dispatch sends tokens
 to slots. The choices of one expert, in the order of their tokens, are dealt in turn to its owner and its copies, so the
 result does not depend on the loads of other experts.
 

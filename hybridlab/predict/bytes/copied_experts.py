@@ -121,7 +121,7 @@ def bound(loads: Sequence[float], ranks: int, slots: int) -> float:
 
 
 def lent(loads: Sequence[float], ranks: int, each: int = 1) -> dict[int, tuple[int, ...]]:
-    """Copies of experts on other ranks than their owners', {expert: ranks}, as `expert_copies` of `hl.check` takes them.
+    """Copies of experts, {expert: ranks other than its owner}: the value of `expert_copies` for `hl.check`.
 
     loads  of the experts, neighbours on one rank, as `hl.check` distributes them
     ranks  their number;  each  the largest number of experts that are lent to one rank
@@ -141,7 +141,7 @@ def lent(loads: Sequence[float], ranks: int, each: int = 1) -> dict[int, tuple[i
 
 
 def _further(loads, slots: Slots, each: int):
-    """One more loan of an expert of the busiest rank: for each, to the rank with the smallest load that has room."""
+    """One more loan of an expert of the busiest rank: for each, to the rank with the smallest load that may borrow it."""
     now = on_ranks(loads, slots.held)
     for expert in slots.held[now.index(max(now))]:
         free = [rank for rank, its in enumerate(slots.held) if expert not in its and len(slots.borrowed[rank]) < each]
