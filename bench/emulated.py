@@ -25,12 +25,8 @@ from hybridlab.modes.context_parallel import by_heads_and_positions
 from hybridlab.world.processes.launch import ranks
 
 WITHIN, ROUNDS = 0.05, 3
-P, M, SLICES, HEAD = (
-    4,
-    8,
-    4,
-    2.0,
-)  # ranks, microbatches, slices of a row, time of the head over that of a stage's blocks
+P, M, SLICES = 4, 8, 4  # ranks, microbatches, slices of a row
+HEAD = 2.0  # time of the head over that of a stage's blocks
 UNIT = 0.08  # seconds of a forward of a stage
 POSITIONS, PAIR = 64, 1e-3  # in a row; seconds for a pair of a query and a key
 GROUPS, HEADS = 2, 2  # of usp: groups in the ring; heads, one on each rank of a group after the all-to-all
@@ -69,10 +65,9 @@ def contexts() -> dict[str, tuple[float, float]]:
 
 
 def _usp(comm, chunks) -> float:
-    ways, first = comm.size // GROUPS, range(0, comm.size, comm.size // GROUPS)
-    comm.open(
-        *(tuple(range(one, one + ways)) for one in first), *(tuple(one + k for one in first) for k in range(ways))
-    )
+    ways = comm.size // GROUPS
+    inner = [tuple(range(first, first + ways)) for first in range(0, comm.size, ways)]
+    comm.open(*inner, *zip(*inner))
     q, k, v = torch.zeros(3, 1, HEADS, POSITIONS // comm.size, 4)
     took = []
     with waiting(PAIR):

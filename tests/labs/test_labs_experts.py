@@ -193,3 +193,15 @@ def test_the_room_is_found_from_its_name():
     from hybridlab.labs import experts
 
     assert experts.counted is on_ranks.counted and hl.Mesh is Mesh
+
+
+@pytest.mark.ranks
+def test_loans_shorten_a_step_as_predicted(bench):
+    from hybridlab.labs.experts.lending import stepped_with_loans
+
+    found = stepped_with_loans(bench.pool(Mesh(ep=2)), (0, 2), exponent=2, choices=64, each=4e-3, times=2)
+    (none, slow, _), (some, fast, _) = found[0], found[2]
+    assert none == 0 < some and fast < 0.75 * slow, "few tokens stay on the busiest rank"
+    for _, predicted, measured in found.values():
+        assert 0.98 * predicted <= measured < 2 * predicted
+    assert found[2][2] < 0.95 * found[0][2]

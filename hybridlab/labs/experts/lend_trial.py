@@ -47,5 +47,5 @@ def try_loans(run, answer, case):
     returned = sum((by_copy(here, rank) for rank in case.lent.get(here, ())), torch.zeros_like(own))
     of_y = [by_copy(expert, here) for expert in borrowed]
     near = [(own, "the gradients of its copies have not returned.")]
-    leaves = {"its expert": (weight, own + returned, near, "it is the sum of its own and all returned ones.")}
+    leaves = {"its expert": (weight, own + returned, near, "it is the sum of the owner's and all returned ones.")}
     run.backward(torch.cat([weight, y]), torch.cat([own, *of_y]), "lent weights", leaves)

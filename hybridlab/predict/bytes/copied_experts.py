@@ -141,7 +141,7 @@ def lent(loads: Sequence[float], ranks: int, each: int = 1) -> dict[int, tuple[i
 
 
 def _further(loads, slots: Slots, each: int):
-    """One more loan of an expert of the busiest rank: for each, to the rank with the smallest load that may borrow it."""
+    """One more loan, for each expert of the busiest rank: to the rank with the smallest load that may borrow it."""
     now = on_ranks(loads, slots.held)
     for expert in slots.held[now.index(max(now))]:
         free = [rank for rank, its in enumerate(slots.held) if expert not in its and len(slots.borrowed[rank]) < each]
@@ -167,4 +167,4 @@ def loaned(shape: Shape, copies: Mapping[int, Sequence[int]], ways: Amount, ways
     """
     sharded, full = held(shape)
     one = (sharded / ways_of_one + full) / shape.experts
-    return sum(map(len, copies.values())) * one / ways
+    return added(map(len, copies.values())) * one / ways
