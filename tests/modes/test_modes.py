@@ -192,10 +192,10 @@ def test_every_mode_of_the_package_says_who_it_is():
     axes = [
         *("pp",),
         *("dp", "dp", "dp", "dp"),
-        *("x", "cp", "ep", "tp", "h"),
+        *("x", "cp", "ep", "", "tp", "h"),
         *("", ""),
         "",
-    ]  # stages, copies, inside, what is kept, for the optimizer
+    ]  # stages, copies, inside (lent experts have the axes of ep), what is kept, for the optimizer
     assert [mode.axis for mode in every] == axes
     assert len({mode.name for mode in every}) == len({mode.purpose for mode in every}) == len(every)
     assert all(option.help for mode in every for option in mode.options.values())
