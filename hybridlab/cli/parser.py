@@ -23,7 +23,7 @@ GROUPS = {  # of the commands with a job: what a user wants, and the flags for i
     "checkpoints and results": "checkpoint every resume async_save log save json",
 }
 FURTHER = {  # the same, shown by --help-all
-    "further axes": "overlap x h w attend ulysses zigzag zigzag_over dispatch fold scatter",
+    "further axes": "overlap x h w attend ulysses zigzag zigzag_over dispatch fold expert_copies scatter",
     "sizes of a transformer": "kv_heads per_head vocabulary inner dropout tied skips latent query_latent rotary",
     "experts of a transformer": "experts chosen shared scores balance pace capacity",
     "the optimizer's step": "warmup anneal betas clip validated accumulate decay sums sum_dtype master_dtype owners "
