@@ -87,9 +87,11 @@ FACTORS = {
     "schedule": ALL,
     "order": ("written", "ahead", "driven"),
     "model": ("plain", "tied", "skips", "tied skips", "experts", "slots"),
+    "norm": ("apart", "before", "after"),  # of gradients; or in the schedule, before the optimizer step, or after it
+    "copies": ("together", "alone"),  # alone: each takes its own steps
     "keys": (4, 2, 1, 0),  # heads of keys and values, of four heads of queries; 0: no attention
     "style": ("gpt", "llama", "latent"),
-    "optimizer": ("sgd", "adamw", "muon"),
+    "optimizer": ("sgd", "adamw", "muon", "muon gram"),
     "dropout": (0.0, 0.1),
     "accumulate": (1, 2),
     "clip": (None, 0.05),
@@ -100,8 +102,15 @@ SHARDED = {  # what stands behind a stage of ZeRO, for four replicas
     " of 2 twice": {"owners": 2, "two_levels": True},
     " near 2": {"secondary": 2},
 }
+EXCHANGES = {  # of copies that step alone, for each choice of sums
+    "after": {"sync_every": 1},
+    "each": {"sync_every": 2},
+    "buckets": {"sync_every": 2, "fragments": 2, "sync_delay": 1, "mix": 0.5},
+}
+LOOSE = 100.0  # no gradient is so long: a norm in the schedule never clips by it
 PLACED = ("axes", "first", "grown")  # which make the mesh
-OTHERS = ("zero", "stream", "attend", "zigzag", "dispatch", "fold", "recompute", "schedule", "order", "model", "sizes")
+OTHERS = ("zero", "stream", "attend", "zigzag", "dispatch", "fold", "recompute", "schedule", "order", "model")
+OTHERS += ("sizes", "norm", "copies")
 BOUND = PLACED + OTHERS  # of which `legal` speaks
 FREE = tuple(name for name in FACTORS if name not in BOUND)
 FACTORS = {name: FACTORS[name] for name in (*BOUND, *FREE)}
@@ -185,12 +194,19 @@ ON_MESH = {
     ),
     "schedule": lambda mesh, name: _plays(name, mesh["pp"]),
     "order": lambda mesh, order: order == "written" or mesh["pp"] > 1,
+    "copies": lambda mesh, copies: copies == "together" or mesh["dp"] > 1,
 }
 
 
 def legal(one: dict) -> bool:
     """Whether these choices can be joined, and are not the same as others."""
-    return _placed(one) and all(fits(mesh_of(one), one[what]) for what, fits in ON_MESH.items()) and _together(one)
+    on_mesh = all(fits(mesh_of(one), one[what]) for what, fits in ON_MESH.items()) if _placed(one) else False
+    return on_mesh and _together(one) and fills(one)
+
+
+def fills(one: dict) -> bool:
+    """Whether the free choices can be joined with the others: each pair of them can, but not all of three."""
+    return not (one["norm"] == "after" and "muon" in one["optimizer"] and mesh_of(one).inside)
 
 
 def _placed(one) -> bool:
@@ -212,6 +228,9 @@ def _together(one) -> bool:
         one["schedule"] not in MOVED or one["stream"] in WIDE,
         one["schedule"] != "bpipe" or mesh["pp"] > 3,  # fewer ranks make no loan
         one["order"] != "driven" or _one_chain(one, mesh),
+        one["norm"] == "apart" or one["order"] != "driven",
+        one["norm"] != "after" or _undone(one),
+        one["copies"] == "together" or (one["zero"] == "0" and one["norm"] == "apart"),
     )
     return all(rules)
 
@@ -220,6 +239,11 @@ def _folds(mesh):
     """Whether whole experts can be distributed over tp and cp too."""
     further = mesh["tp"] * mesh["cp"]
     return further > 1 and mesh["ep"] * further <= NUMBER
+
+
+def _undone(one):
+    """A step may be undone: every rank has its whole optimizer, and the norm comes from one end of the pipeline."""
+    return one["zero"] == "0" and one["schedule"] not in (*SLICED, *MOVED, *MIRRORED)
 
 
 def _in_slices(one, mesh):
@@ -281,6 +305,12 @@ def asked(one: dict) -> tuple[Mesh, dict]:
         for what in ("sums", "attend", "zigzag", "dispatch", "fold", "recompute", "optimizer", "accumulate", "clip")
     }
     more |= SHARDED.get(one["zero"][1:], {})
+    if one["optimizer"] == "muon gram":
+        more |= {"optimizer": "muon", "muon": "gram"}
+    if one["norm"] != "apart":
+        more |= {"validated": one["norm"], "clip": one["clip"] or LOOSE}
+    if one["copies"] == "alone":
+        more |= {"sums": LOCAL} | EXCHANGES[one["sums"]]
     ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}
     streams = {what: one["stream"] == what for what in ("sequence", "scatter", "overlap")}
     streams["sequence"] |= streams["overlap"]
@@ -297,10 +327,11 @@ def name_of(one: dict) -> str:
     """A combination in one word: what is not as usual."""
     mesh = "-".join(f"{axis}{length}" for axis, length in mesh_of(one).axes.items())
     words = [mesh, one["schedule"], f"zero{one['zero']}".replace(" ", "") * (one["zero"] != "0"), one["model"]]
-    words += [one[what] for what in ("stream", "attend", "recompute", "order", "sums", "optimizer", "sizes", "style")]
+    words += [one[what] for what in ("stream", "attend", "recompute", "order", "copies", "optimizer", "sizes", "style")]
+    words += [one["sums"] * (one["sums"] != "after"), f"norm {one['norm']}" * (one["norm"] != "apart")]
     words += [f"kv{one['keys']}", "zigzag" * one["zigzag"], "folded" * one["fold"]]
     words += [f"{what}{one[what]}" for what in ("dropout", "accumulate", "clip") if one[what] not in (0.0, 1, None)]
-    usual = ("", "plain", "whole", "gather", "written", "after", "none", "sgd", "even", "gpt", "kv4")
+    usual = ("", "plain", "whole", "gather", "written", "none", "sgd", "even", "gpt", "kv4", "apart", "together")
     return ",".join(word for word in words if word not in usual).replace(" ", "+")
 
 
@@ -371,7 +402,8 @@ def _filled(one, factors, left, bits, chance):
     for name in chance.sample(FREE, len(FREE)):
         chosen.append(name)
         names = [what for what in factors if what in chosen]
-        one[name] = max(factors[name], key=lambda value: (bits.of(one | {name: value}, names) & left).bit_count())
+        can = [value for value in factors[name] if fills(one | {name: value})]
+        one[name] = max(can, key=lambda value: (bits.of(one | {name: value}, names) & left).bit_count())
     return one
 
 

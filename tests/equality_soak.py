@@ -39,7 +39,7 @@ def drawn(cores, chance):
                 one = chance.choice(by_mesh[mesh]) | {
                     name: chance.choice(equality.FACTORS[name]) for name in equality.FREE
                 }
-                if (key := tuple(one.values())) not in seen:
+                if equality.fills(one) and (key := tuple(one.values())) not in seen:
                     seen.add(key)
                     batch.append(one)
             yield batch

@@ -39,6 +39,7 @@ from hybridlab.training.trained import Trained, comes_home, shares_of
 from hybridlab.world.processes.launch import foresee, ranks
 
 TITLE = "pieces that other ranks have"
+OF_VERSIONS = {"predict_weights": False, "stash": True}  # how a schedule without flush uses versions of the weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,11 +155,12 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
     Each rank takes from the others what it needs under the second layout and does not have yet: weights, and the state
     of the optimizer, ZeRO's shards included. If several ranks have a piece, they send in turn. The plan can be drawn,
     run (`train`) and checked (`check`). A common use is reinforcement learning: training under one layout, evaluation
-    or generation of text under another.
+    or generation of text under another. From a schedule without flush, the newest version of the weights goes on.
 
     {arguments}
     to             the second layout: a mesh, or a dict of the arguments above that differ, such as
-                   {"mesh": hl.Mesh(tp=4), "zero": 1}
+                   {"mesh": hl.Mesh(tp=4), "zero": 1}; with another schedule, predict_weights and stash are as usual
+                   unless they are given here
 
     returns a `Resharding`: `moves`, `bytes` and `there` (both by weights and state), `total`, `pairs`
     raises  ValueError in one sentence for invalid arguments, or if the second job cannot continue the first
@@ -171,13 +173,14 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
       state: 25,920 bytes sent, 25,920 there already
     """
     more = {"mesh": to} if isinstance(to, Mesh) else dict(to)
-    every = asked.LAYOUT.keys() | asked.of_modes().keys() | {"rows", "accumulate"}
+    every = asked.LAYOUT.keys() | asked.of_modes().keys() | {"rows", "accumulate", "validated"} | OF_VERSIONS.keys()
     for name in more:
         if name not in every:
             raise ValueError(f"to={{{name!r}: …}} is not about the layout: {nearest(name, sorted(every))}")
     before = affordable(DAY, **given)
     batch = {} if {"rows", "batch"} & more.keys() else {"rows": None, "batch": before.microbatches * before.rows}
-    after = affordable(DAY, **given | batch | more)
+    usual = OF_VERSIONS if "schedule" in more else {}
+    after = affordable(DAY, **given | usual | batch | more)
     if "local" in (before["sums"], after["sums"]):
         raise ValueError("sums='local' has another model in every copy: leave sums out to reshard")
     if after.mesh.size != before.mesh.size:

@@ -61,7 +61,8 @@ def test_all_crossed_layouts_are_what_they_were(recorded):
 @pytest.mark.long
 def test_all_joined_layouts_are_what_they_were(recorded):
     """Other schedules, packs, owners, orders of axes: what the table of combinations chose when they were recorded."""
-    since = {"style": "gpt", "attend": "gather", "dispatch": "all_to_all", "recompute": "none"}  # chosen since
+    since = {"style": "gpt", "attend": "gather", "dispatch": "all_to_all", "recompute": "none"}
+    since |= {"zigzag": False, "fold": False, "norm": "apart", "copies": "together"}  # chosen since
     every = [(one["choices"] | since, one["fingerprint"]) for one in recorded["joined"]]
     assert len(every) > 50
     assert not [one for one, was in every if fingerprint(*equality.asked(one)) != was]

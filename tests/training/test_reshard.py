@@ -146,6 +146,23 @@ def test_it_is_the_way_through_a_checkpoint_bit_for_bit(tmp_path):
 
 
 @pytest.mark.ranks
+@pytest.mark.parametrize(
+    "first", one_in(3, [{"schedule": "pipedream", "predict_weights": True}, {"schedule": "pipedream_2bw"},
+                        {"schedule": "pipedream", "stash": False}])
+)  # fmt: skip
+def test_the_newest_weights_of_a_pipeline_without_flush_go_on(tmp_path, first):
+    """Versions that microbatches used, and predictions of later ones, stay behind."""
+    then, about = {"mesh": M(dp=2, tp=2), "schedule": "1f1b"}, TRY | {"microbatches": 4, "batch": 16}
+    plan = hl.reshard(M(pp=4), to=then, steps=4, **about | first)
+    live, about = plan.train(at=2), about | {"progress": False, "checkpoint": tmp_path}
+    hl.train(M(pp=4), steps=2, **about | first)
+    resumed = hl.train(steps=4, resume=True, **about | then)
+    assert live["losses"][-2:] == resumed["losses"] and live["bytes"] == plan.sent
+    for one, other in zip(live["model"].parameters(), resumed["model"].parameters()):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.ranks
 def test_evaluated_under_another_layout_it_is_the_same_model():
     plan = hl.reshard(M(dp=2), to=dict(mesh=M(tp=2), zero=0), zero=1, steps=1, **TRY)
     done = plan.train(at=1, evaluate=True)
