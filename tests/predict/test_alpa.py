@@ -99,8 +99,30 @@ def test_submeshes_are_alike_or_there_is_no_job():
     assert alike.job() == {"mesh": hl.Mesh(pp=2, tp=2), "cut": [3, 1]}
     mixed = on_submeshes(price([5, 5, 8]), 3, Submesh(1, 4), 16)
     assert [tuple(one.submesh) for one in mixed.stages] == [(1, 1), (1, 1), (1, 2)]
-    with pytest.raises(ValueError, match="submeshes of 1×1 and 1×2 devices.*give a model of equal layers"):
+    with pytest.raises(ValueError, match="stage 0 has one device and stage 2 has tp=2.*give a model of equal layers"):
         mixed.job()
+
+
+def test_a_job_has_the_axes_of_the_plan_inside_the_stages():
+    """Alpa's inner level also chooses the form of a submesh: all of tp, all of dp, or a grid."""
+    price = lambda span, one, later: len(span) / one.devices**0.9
+    about = (price, 4, Submesh(2, 2), 1)
+    assert on_submeshes(*about).job() == {"mesh": hl.Mesh(pp=1, dp=2, tp=2), "cut": [4]}
+    folded = on_submeshes(*about, axes=lambda layers, one: {"tp": one.devices})
+    assert folded.job()["mesh"] == hl.Mesh(pp=1, tp=4)
+    turned = on_submeshes(*about, axes=lambda layers, one: {"tp": 2, "x": 1, "dp": 2})
+    assert turned.job()["mesh"] == hl.Mesh(pp=1, tp=2, dp=2) and turned.seconds == folded.seconds
+
+
+def test_stages_with_equal_submeshes_and_other_axes_are_no_job():
+    price = lambda span, one, later: len(span) / one.devices**0.5
+    by_stage = lambda layers, one: {"dp": one.devices} if layers.start else {"tp": one.devices}
+    found = on_submeshes(price, 2, Submesh(1, 4), 16, axes=by_stage)
+    assert len({stage.submesh for stage in found.stages}) == 1 < len({stage.kind for stage in found.stages})
+    with pytest.raises(ValueError, match="stage 0 has tp=2 and stage 1 has dp=2.*a job has one mesh"):
+        found.job()
+    with pytest.raises(ValueError, match="axes tp=3 do not have the 2 devices of their submesh: give"):
+        on_submeshes(price, 4, Submesh(1, 4), 16, axes=lambda layers, one: {"tp": 3})
 
 
 def test_what_does_not_fit_is_refused():

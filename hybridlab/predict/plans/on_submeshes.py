@@ -50,11 +50,18 @@ class Stage(NamedTuple):
     layers   a range
     submesh  its devices
     seconds  of the forward and the backward of one microbatch
+    axes     {axis: length} of the parallelism inside the stage, of the devices all together, the slowest axis first
     """
 
     layers: range
     submesh: Submesh
     seconds: float
+    axes: dict[str, int]
+
+    @property
+    def kind(self) -> tuple[tuple[str, int], ...]:
+        """Its axes longer than one, in their order: stages of one kind can be in one mesh."""
+        return tuple((axis, length) for axis, length in self.axes.items() if length > 1)
 
 
 class OnSubmeshes(NamedTuple):
@@ -70,24 +77,26 @@ class OnSubmeshes(NamedTuple):
     asked: int
 
     def job(self) -> dict:
-        """The arguments of `hl.check` or `hl.train` that run these stages: stages along pp; inside a stage nodes along
-        dp, and the devices of a node along tp.
+        """The arguments of `hl.check` or `hl.train` that run these stages: stages along pp, and inside every stage the
+        axes that all of them have.
 
-        raises  ValueError if stages have different submeshes: the ranks of a mesh all have as many
+        raises  ValueError if stages have different axes: a mesh has each axis in every stage, equally long
 
         >>> on_submeshes(lambda layers, submesh, later: len(layers) / submesh.devices, 4, Submesh(1, 2), 1).job()
         {'mesh': Mesh(pp=1, tp=2), 'cut': [4]}
         """
-        shapes = dict.fromkeys(stage.submesh for stage in self.stages)
-        if len(shapes) > 1:
-            told = " and ".join(f"{nodes}×{per_node}" for nodes, per_node in shapes)
-            raise ValueError(
-                f"these stages have submeshes of {told} devices, and all stages of a mesh have the same: give a model "
-                "of equal layers, or fewer kinds of submeshes"
-            )
-        (one,) = shapes
-        axes = {axis: length for axis, length in (("dp", one.nodes), ("tp", one.per_node)) if length > 1}
-        return {"mesh": Mesh(pp=len(self.stages), **axes), "cut": [len(stage.layers) for stage in self.stages]}
+        first = self.stages[0].kind
+        for number, stage in enumerate(self.stages):
+            if stage.kind != first:
+                raise ValueError(
+                    f"stage 0 has {_told(first)} and stage {number} has {_told(stage.kind)}, and a job has one mesh, with "
+                    "the same axes in all stages: give a model of equal layers, or fewer kinds of submeshes or axes"
+                )
+        return {"mesh": Mesh(pp=len(self.stages), **dict(first)), "cut": [len(stage.layers) for stage in self.stages]}
+
+
+def _told(kind: tuple[tuple[str, int], ...]) -> str:
+    return ", ".join(f"{axis}={length}" for axis, length in kind) or "one device"
 
 
 def submeshes(cluster: Submesh) -> list[Submesh]:
@@ -119,8 +128,17 @@ def pipeline_length(seconds: Sequence[float], microbatches: int) -> float:
     return added(seconds) + (microbatches - 1) * max(seconds)
 
 
+def usual_axes(layers: range, submesh: Submesh) -> dict[str, int]:
+    """The axes of a stage if nothing else is said: its nodes along dp, the devices of a node along tp."""
+    return {"dp": submesh.nodes, "tp": submesh.per_node}
+
+
 def on_submeshes(
-    seconds: Callable[[range, Submesh, int], float], layers: int, cluster: Submesh, microbatches: int
+    seconds: Callable[[range, Submesh, int], float],
+    layers: int,
+    cluster: Submesh,
+    microbatches: int,
+    axes: Callable[[range, Submesh], dict[str, int]] = usual_axes,
 ) -> OnSubmeshes:
     """The stages and submeshes with the smallest time by the formula, exactly.
 
@@ -130,8 +148,9 @@ def on_submeshes(
     layers        their number
     cluster       all devices, which are all used
     microbatches  in a step, m
+    axes          axes(layers, submesh): the axes of the best plan inside a stage, {"dp": 2, "tp": 4}; for the job
 
-    raises  ValueError if nothing fits
+    raises  ValueError if nothing fits, or the axes of a stage have more or fewer ranks than its devices
 
     >>> wide = [1, 1, 6, 6]  # seconds of each layer on one device
     >>> price = lambda layers, submesh, later: sum(wide[layer] for layer in layers) / submesh.devices**0.7
@@ -156,7 +175,18 @@ def on_submeshes(
         limit = max(times)  # between it and the last limit, these stages are the best
     if not best.stages:
         raise ValueError("no stages fit on these submeshes: give more devices, or fewer layers")
-    return best._replace(asked=asked)
+    return best._replace(asked=asked, stages=tuple(_with_axes(stage, axes) for stage in best.stages))
+
+
+def _with_axes(stage: Stage, axes) -> Stage:
+    """The stage with the axes of its plan."""
+    its = axes(stage.layers, stage.submesh)
+    if math.prod(its.values()) != stage.submesh.devices:
+        raise ValueError(
+            f"axes {_told(tuple(its.items()))} do not have the {stage.submesh.devices} devices of their submesh: give "
+            "lengths with this product"
+        )
+    return stage._replace(axes=dict(its))
 
 
 def _shortest(prices, shapes, layers: int, devices: int, most: int, limit: float) -> tuple[tuple[Stage, ...], int]:
@@ -176,7 +206,7 @@ def _shortest(prices, shapes, layers: int, devices: int, most: int, limit: float
                         asked += 1
                         key = later + 1, first, rest + shape.devices
                         if price + tail[0] < tails.get(key, (math.inf,))[0]:
-                            tails[key] = price + tail[0], Stage(range(first, end), shape, price), (later, end, rest)
+                            tails[key] = price + tail[0], Stage(range(first, end), shape, price, {}), (later, end, rest)
     ends = [(number, 0, devices) for number in range(1, most + 1) if (number, 0, devices) in tails]
     if not ends:
         return (), asked
