@@ -122,7 +122,7 @@ def test_stages_with_equal_submeshes_and_other_axes_are_no_job():
     with pytest.raises(ValueError, match="stage 0 has tp=2 and stage 1 has dp=2.*a job has one mesh"):
         found.job()
     with pytest.raises(ValueError, match="axes tp=3 do not have the 2 devices of their submesh: give"):
-        on_submeshes(price, 4, Submesh(1, 4), 16, axes=lambda layers, one: {"tp": 3})
+        on_submeshes(price, 2, Submesh(1, 4), 16, axes=lambda layers, one: {"tp": 3})
 
 
 def test_what_does_not_fit_is_refused():
