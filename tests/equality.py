@@ -225,7 +225,7 @@ def _together(one) -> bool:
         one["stream"] != "overlap" or (mesh["x"] == 1 and one["schedule"] in (*WHOLE, "recompute")),
         one["schedule"] not in SLICED or _in_slices(one, mesh),
         one["schedule"] not in PIECED or _in_pieces(one, mesh),
-        one["schedule"] not in MOVED or one["stream"] in WIDE,
+        one["schedule"] not in MOVED or (one["stream"] in WIDE and mesh["ep"] == 1 and not one["fold"]),
         one["schedule"] != "bpipe" or mesh["pp"] > 3,  # fewer ranks make no loan
         one["order"] != "driven" or _one_chain(one, mesh),
         one["norm"] == "apart" or one["order"] != "driven",

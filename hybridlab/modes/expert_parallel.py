@@ -86,6 +86,13 @@ class ExpertParallel(Mode):
             remedy = f"leave {'fold' if job['fold'] else 'ep'} out, or give experts=…"
             raise ValueError(f"{said} distributes experts, but this model has none: {remedy}")
         divisions.refuse(job.sizes, job.division, "fold")
+        memory = job["device_memory"] is not None
+        if memory or job.schedule.moves:
+            what = "device_memory" if memory else job.schedule.name
+            raise ValueError(
+                f"{what} needs to know how much a forward saves, and experts that are distributed over ranks save as "
+                f"many tokens as come: leave out {'device_memory' if memory else 'ep and fold, or choose 1f1b'}"
+            )
         if experts < ways:
             raise ValueError(f"{asked}={ways} cannot distribute {experts} experts: choose {asked} up to {experts}")
         if job.rows < rows:

@@ -54,7 +54,20 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
         ]
         for usual, plain, thirds in zip((forward, backward), found.plain, (1, 2))
     )
-    return _costs(F, B, post=round(float(hop) / 2, DIGITS), unit="s")
+    return _costs(F, B, post=round(float(hop) / 2, DIGITS), swap=_swaps(job, machine), unit="s")
+
+
+def _swaps(job: Job, machine: Machine) -> float | tuple[float, ...]:
+    """The seconds to move what a forward of each stage saves: to the host, or to the rank that lends its memory."""
+    if not job.room:
+        return 0
+    lent = any(action.lent for program in job.schedule.program for action in program)
+    speed = (machine.across if job.mesh.size > machine.node else machine.inside) if lent else machine.host
+    if not speed:
+        raise ValueError(
+            f"the host link of {machine.name} is not known: choose another machine, or leave out copies to the host"
+        )
+    return tuple(round(size / speed, DIGITS) for size in job.room.keeps)
 
 
 def _parts(job: Job, shape) -> Iterator[tuple[Rank, float, float]]:

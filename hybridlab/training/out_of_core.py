@@ -49,7 +49,7 @@ def moving(job: Job) -> Job:
 
     raises  ValueError in one sentence if another option manages them too
     """
-    if not any(action.kind in SWAPS for program in job.schedule.program for action in program):
+    if not job.schedule.moves:
         return job
     refuse_moves(job)
     room = weighed(job)

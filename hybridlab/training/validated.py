@@ -14,10 +14,8 @@ Source: the zero-bubble repository, `megatron/core/optimizer/optimizer.py`; it k
 
 import math
 
-import numpy as np
 import torch
 
-from hybridlab.core.when.action import CODE, SWAPS
 from hybridlab.scheduling.norms import repeated
 from hybridlab.training.held import squares
 
@@ -45,7 +43,7 @@ def refuse_other_norms(job, validated: str | None):
     undone = {
         "zero": job["zero"] > 0,
         "slices": job.schedule.slices > 1,
-        "activations that move": bool(np.isin(job.schedule.rows[:, 0], [CODE[kind] for kind in SWAPS]).any()),
+        "activations that move": job.schedule.moves,
         "optimizer='muon' inside stages": job.optimizer == "muon" and bool(job.mesh.inside),
     }
     late = any(repeated(job.schedule).program)
@@ -107,6 +105,11 @@ class Validated:
         self.kept = None
         return again
 
+    @property
+    def besides(self) -> list[torch.Tensor]:
+        """What it keeps until the norm is known: copies of weights and of the optimizer's state."""
+        return self.kept.copies if self.kept else []
+
     def drop(self):
         """Forget the forwards of a step that begins again: nothing remains of them but the count."""
         self.repeated += 1
@@ -136,6 +139,11 @@ class _Kept:
 
     def _rates(self) -> list[float]:
         return [group["lr"] for group in self.optimizer.param_groups]
+
+    @property
+    def copies(self) -> list[torch.Tensor]:
+        """The copied tensors."""
+        return self.values + [x for state in self.states.values() for x in state.values() if torch.is_tensor(x)]
 
     @torch.no_grad()
     def restore(self):

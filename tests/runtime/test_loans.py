@@ -16,6 +16,7 @@ from hybridlab.training.make_job import job_of
 from hybridlab.training.out_of_core import copied, weighed
 
 FOUR, EIGHT = (Shape(layers=layers, width=16, heads=2, context=8) for layers in (4, 8))
+SPARSE = replace(EIGHT, experts=4, chosen=2, inner=16)
 LENT = {"schedule": "bpipe", "microbatches": 7, "shape": FOUR}
 OFFLOADED = {"schedule": "pipeoffload", "microbatches": 6, "shape": EIGHT}
 COPIED, MESSAGES = "kept on the host, there and back", "messages between stages"
@@ -106,6 +107,12 @@ def test_offloaded_chunks_give_the_results_of_one_device(bench, mesh, more):
         ({"recompute": "full"}, "recompute='full' manages the saved activations, and so does pipeoffload"),
         ({"sequence": True, "mesh": Mesh(pp=2, tp=2)}, "leave sequence out"),
         ({"driven": True}, "give driven=False"),
+        ({"shape": SPARSE, "mesh": Mesh(pp=2, ep=2)}, "pipeoffload needs to know .* leave out ep and fold"),
+        ({"shape": SPARSE, "mesh": Mesh(pp=2, tp=2), "fold": True}, "save as many tokens as come"),
+        (
+            {"shape": SPARSE, "mesh": Mesh(pp=2, ep=2), "schedule": "gpipe", "device_memory": 0.5},
+            "device_memory needs to know .* leave out device_memory",
+        ),
     ],
 )
 def test_another_manager_of_activations_is_refused(more, said):

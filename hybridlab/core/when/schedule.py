@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hybridlab.core.when import exchange
-from hybridlab.core.when.action import CODE, COMPUTE, KINDS, MESSAGES, Action
+from hybridlab.core.when.action import CODE, COMPUTE, KINDS, MESSAGES, SWAPS, Action
 
 COLUMNS = ("kind", "stage", "microbatch", "replica", "version", "peer")
 BESIDE = tuple(kind for kind in KINDS if kind not in COMPUTE)  # kinds that run beside a rank's compute actions
@@ -169,6 +169,11 @@ class Schedule:
     def lowered(self) -> bool:
         """Whether the messages are written out as SEND and RECV actions."""
         return bool(np.isin(self.rows[:, 0], [CODE[kind] for kind in MESSAGES]).any())
+
+    @cached_property
+    def moves(self) -> bool:
+        """Whether saved activations move to the host, or to other ranks."""
+        return bool(np.isin(self.rows[:, 0], [CODE[kind] for kind in SWAPS]).any())
 
     @cached_property
     def is_compute(self) -> np.ndarray:

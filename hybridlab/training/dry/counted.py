@@ -22,8 +22,8 @@ class CountedWork(ModelWork):
     alive  the count;  marks  (an action, the number of its last operation), in order
     """
 
-    def __init__(self, alive: Alive, *about):
-        super().__init__(*about)
+    def __init__(self, alive: Alive, *about, **more):
+        super().__init__(*about, **more)
         self.alive, self.marks = alive, []
         alive.forget(alive.of(x for room in self.rooms.values() for x in room))
         self.left: dict[tuple[int, int], list[Held]] = {}  # by stage and microbatch: the saved storages
@@ -105,6 +105,9 @@ class Counted(loop.Trainer):
         """One step in the state of every later one: the optimizer's state exists from the start. Returns the number of
         the last operation before it."""
         self._rehearse()
+        if self.job.norms:  # a step may begin with the end of the one before
+            super().gradients(0)
+            self.update()
         gc.collect()  # objects from the trainer's creation that refer to themselves
         self._name_what_stays()
         self.comm.ledger.clear()
@@ -146,5 +149,6 @@ class Counted(loop.Trainer):
         computing = [x for module in modules for x in (*module.parameters(), *module.buffers())]
         state = [x for one in self.optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
         state += self.weights.besides if self.job.flushes else []
+        state += self.work.step.besides if self.job.norms else []
         self.alive.name("optimizer", self.alive.of([*state, *shares]))
         self.alive.name("weights", self.alive.of([*computing, *self.alone]))

@@ -4,15 +4,22 @@ Code that would read a number (losses, norms, comparisons of ranks) is skipped; 
 A model may read integers that follow from its batch (`known`).
 """
 
+from hybridlab.runtime.arena import Arena
 from hybridlab.training.dry.alive import Alive
-from hybridlab.training.dry.counted import Counted
+from hybridlab.training.dry.counted import Counted, CountedWork
 from hybridlab.training.dry.known import Known
+from hybridlab.training.dry.moving import MovingWork
 from hybridlab.training.fused_attention import fused_attention
 from hybridlab.world.talk.dry import META, DryComm
 
 
 class Dry(Counted):
     """The trainer of a single rank that computes nothing."""
+
+    def works(self, *about) -> CountedWork:
+        if room := self.job.room:
+            return MovingWork(self.alive, Arena(room.capacity, self.comm.rank), *about, sizes=room.keeps)
+        return super().works(*about)
 
     def _numbers(self, x) -> list[float]:
         return [0.0] * x.numel()
