@@ -2,6 +2,8 @@
 rank is that of the simulator, and the bytes are those of the formulas.
 """
 
+from dataclasses import replace
+
 import pytest
 from few import one_in
 from test_dry_run import assert_bytes_are_those_of_the_formulas
@@ -13,13 +15,13 @@ from hybridlab.core.when.room import during
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.registry import schedule
-from hybridlab.training.dry.alive import Alive
 from hybridlab.training.dry.dry_run import dry_run
+from hybridlab.training.dry.moving import AtOnce
 from hybridlab.training.dry.one_rank import played
 from hybridlab.training.make_job import job_of
 
 EIGHT = Shape(layers=8, width=32, heads=4, context=32)
-ABOUT = {"shape": EIGHT, "microbatches": 6, "optimizer": "adamw"}
+ABOUT = {"shape": replace(EIGHT, layers=4), "microbatches": 5, "optimizer": "adamw"}
 ACTIVATIONS = list(KINDS).index("activations")
 CASES = {
     "lent": (Mesh(pp=4), {"schedule": "bpipe"}),
@@ -36,14 +38,14 @@ NORMS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", one_in(2, CASES))
+@pytest.mark.parametrize("case", one_in(4, CASES))
 def test_each_rank_saves_what_the_simulator_says(case):
     """The bytes that the law adds up, if copies take no time, except boundary tensors, which the law counts also while
     they are sent."""
     mesh, how = CASES[case]
     job = job_of(mesh, **ABOUT | how)
     flow, stored = flow_of(job.schedule), during(flow_of(job.schedule), job.room)
-    for rank in range(mesh.size):
+    for rank in (one for one in range(mesh.size) if mesh.place(one, "dp") == 0):
         arena = played(job, rank)[0].work.arena
         seat = mesh.line(rank).index(rank)
         first, last = flow.program[seat : seat + 2]
@@ -53,7 +55,7 @@ def test_each_rank_saves_what_the_simulator_says(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", one_in(3, CASES | NORMS))
+@pytest.mark.parametrize("case", one_in(7, CASES | NORMS))
 def test_ranks_send_what_the_formulas_say(case):
     mesh, how = (CASES | NORMS)[case]
     assert_bytes_are_those_of_the_formulas(mesh, **ABOUT | how)
@@ -61,7 +63,7 @@ def test_ranks_send_what_the_formulas_say(case):
 
 def held(name: str, ranks: int, **more) -> list[int]:
     """The largest bytes of activations on each rank."""
-    made = schedule(name, ranks=ranks, microbatches=ABOUT["microbatches"], **more)
+    made = schedule(name, ranks=ranks, microbatches=6, **more)
     runs = [dry_run(Mesh(pp=ranks), made, rank=rank, shape=EIGHT) for rank in range(ranks)]
     return [int(one.held[:, ACTIVATIONS].max()) for one in runs]
 
@@ -83,8 +85,6 @@ def test_what_is_on_the_host_is_not_held(monkeypatch):
     """Half of the chunks wait on the host: 4, 4 in flight in place of 6, 5 on two ranks."""
     there, away = held("pipeoffload", 2, offloaded=0), held("pipeoffload", 2)
     assert all(few < 0.8 * many for few, many in zip(away, there))
-    right, forgotten = Alive.forget, []
-    monkeypatch.setattr(Alive, "forget", lambda alive, ones: forgotten.append(right(alive, ones)))
-    assert held("pipeoffload", 2) == away and forgotten
-    monkeypatch.setattr(Alive, "forget", lambda alive, ones: None)
-    assert sum(held("pipeoffload", 2)) >= sum(away), "a copy on the host would be memory of the device"
+    monkeypatch.setattr(AtOnce, "start", lambda engine, way, load, before=(): engine)
+    with pytest.raises(AssertionError):
+        assert all(few < 0.8 * many for few, many in zip(held("pipeoffload", 2), there)), "nothing has left"

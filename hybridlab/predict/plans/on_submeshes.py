@@ -184,7 +184,7 @@ def _with_axes(stage: Stage, axes) -> Stage:
     if math.prod(its.values()) != stage.submesh.devices:
         raise ValueError(
             f"axes {_told(tuple(its.items()))} do not have the {stage.submesh.devices} devices of their submesh: give "
-            "lengths with this product"
+            "lengths that multiply to this number"
         )
     return stage._replace(axes=dict(its))
 

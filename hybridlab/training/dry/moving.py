@@ -1,7 +1,7 @@
 """The work of a dry run whose schedule moves saved activations: to the host and back, or to another rank.
 
 A move takes no time here: memory is free at once, and there again at once, as in `core.when.room`. A copy on the host
-is no memory of the device. The message of a loan is in flight, and a guest of another rank counts as an activation.
+does not count. The message of a loan is in flight, and a guest of another rank counts as an activation.
 
 Relatives: `modes.out_of_core.KeepingWork`, which moves; `runtime.copies`, the engines of real ranks.
 """
