@@ -732,7 +732,7 @@ def reshard(
     Each rank takes from the others what it needs under the second layout and does not have yet: weights, and the state
     of the optimizer, ZeRO's shards included. If several ranks have a piece, they send in turn. The plan can be drawn,
     run (`train`) and checked (`check`). A common use is reinforcement learning: training under one layout, evaluation
-    or generation of text under another.
+    or generation of text under another. From a schedule without flush, the newest version of the weights goes on.
 
     mesh             ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     schedule         a name from hl.schedules(), or your own schedule
@@ -818,7 +818,8 @@ def reshard(
     muon             with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
                      'gram' matrices
     to             the second layout: a mesh, or a dict of the arguments above that differ, such as
-                   {"mesh": hl.Mesh(tp=4), "zero": 1}
+                   {"mesh": hl.Mesh(tp=4), "zero": 1}; with another schedule, predict_weights and stash are as usual
+                   unless they are given here
 
     returns a `Resharding`: `moves`, `bytes` and `there` (both by weights and state), `total`, `pairs`
     raises  ValueError in one sentence for invalid arguments, or if the second job cannot continue the first

@@ -73,7 +73,7 @@ def test_a_loan_takes_one_microbatch_from_the_first_rank_to_the_last():
     """In 1F1B the ranks hold 4, 3, 2, 1 microbatches; with loans 3, 3, 2, 3. Stages of blocks are as long as each
     other; the first keeps its tokens too, and on the last one two guests stand beside the head."""
     plain, lent = held("1f1b", 4), held("bpipe", 4)
-    assert simulate(schedule("bpipe", 4, 6)).peak_live == (3, 3, 2, 3)
+    assert simulate(schedule("bpipe", 4, 6)).peak_live == [3, 3, 2, 3]
     one = plain[2] / 2
     assert plain[0] - lent[0] == pytest.approx(one, rel=0.05)
     assert lent[1:3] == pytest.approx(plain[1:3], rel=0.05)
@@ -86,5 +86,5 @@ def test_what_is_on_the_host_is_not_held(monkeypatch):
     there, away = held("pipeoffload", 2, offloaded=0), held("pipeoffload", 2)
     assert all(few < 0.8 * many for few, many in zip(away, there))
     monkeypatch.setattr(AtOnce, "start", lambda engine, way, load, before=(): engine)
-    with pytest.raises(AssertionError):
-        assert all(few < 0.8 * many for few, many in zip(held("pipeoffload", 2), there)), "nothing has left"
+    with pytest.raises(MemoryError, match="rank 0 has no room"):  # nothing has left
+        held("pipeoffload", 2)

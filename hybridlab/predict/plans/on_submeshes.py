@@ -90,7 +90,8 @@ class OnSubmeshes(NamedTuple):
             if stage.kind != first:
                 raise ValueError(
                     f"stage 0 has {_told(first)} and stage {number} has {_told(stage.kind)}, and a job has one mesh, "
-                    "with the same axes in all stages: give a model of equal layers, or fewer kinds of submeshes or axes"
+                    "with the same axes in all stages: give a model of equal layers, or fewer kinds of submeshes "
+                    "or axes"
                 )
         return {"mesh": Mesh(pp=len(self.stages), **dict(first)), "cut": [len(stage.layers) for stage in self.stages]}
 

@@ -2,5 +2,6 @@
 
 `dry_run` is the public function. `one_rank` runs one rank without the others, `counted` assigns the memory of a
 training rank to kinds, also if activations move (`moving`), `alive` counts bytes as they come and go, and `known` has
-the numbers that a forward may ask for. The result is a `core.dry.DryRun`. `dry_layer`, public too, assigns the messages of one layer to their places.
+the numbers that a forward may ask for. The result is a `core.dry.DryRun`.
+`dry_layer`, public too, assigns the messages of one layer to their places.
 """
