@@ -97,18 +97,21 @@ class _Queues:
         return True
 
     def _stuck(self, ends):
-        waiting, marks = {}, []
+        waiting, whom, marks = {}, {}, []
         for rank, end in enumerate(ends):
             if self.queues[rank]:
                 first = self.queues[rank][0]
                 other = self.partner[first]
                 what = f"{self.flow.action(other)} on rank {self.flow.rank[other]}, the other side of its message"
-                waiting[rank] = (str(self.flow.action(first)), what)
+                waiting[rank], whom[rank] = (str(self.flow.action(first)), what), int(self.flow.rank[other])
                 marks.append(first)
             elif self.position[rank] < end:
                 action = self.position[rank]
                 missing = next(v for v in self.flow.takes[action] if not self.made[v])
                 waiting[rank] = (str(self.flow.action(action)), f"the {self.flow.describe(missing)}")
+                by = int(self.flow.maker[missing])
+                whom[rank] = int(self.flow.rank[by]) if by >= 0 else -1
                 marks.append(action)
         grid = self.flow.schedule.grid(mark=int(self.flow.first_row[marks[0]]))
-        return Stuck(self.flow.schedule.name, waiting, grid)
+        done = [now - begin for now, begin in zip(self.position, self.flow.program.tolist())]
+        return Stuck(self.flow.schedule.name, waiting, grid, done, whom)

@@ -18,10 +18,13 @@ from hybridlab.core.when.lanes import lanes, messages
 
 
 class Stuck(ValueError):
-    """A schedule in which every unfinished rank waits: `waiting` maps each to (action, what it waits for)."""
+    """A schedule in which every unfinished rank waits: `waiting` maps each to (action, what it waits for).
 
-    def __init__(self, name: str, waiting: dict[int, tuple[str, str]], grid: str):
-        self.waiting = waiting
+    done  by rank: the number of actions that it has finished;  whom  by waiting rank: the rank it waits for; -1: none
+    """
+
+    def __init__(self, name: str, waiting: dict[int, tuple[str, str]], grid: str, done: list[int], whom: dict[int, int]):
+        self.waiting, self.done, self.whom = waiting, done, whom
         lines = [f"  rank {rank}: {action} waits for {what}" for rank, (action, what) in waiting.items()]
         super().__init__(f"{name} waits on itself: no rank can go on\n" + "\n".join(lines) + f"\n{grid}")
 
@@ -86,11 +89,11 @@ def _partners(flow: Flow) -> dict[int, int]:
 
 
 def _stuck(flow: Flow, made: bytearray, position: list[int], unfinished: list[int], partner: dict[int, int]) -> Stuck:
-    waiting = {}
+    waiting, whom = {}, {}
     for rank in unfinished:
         action = position[rank]
         if action in partner:
-            there = partner[action]
+            there = by = partner[action]
             what = f"{flow.action(there)} on rank {flow.rank[there]}, the other side of its message"
         else:
             missing = next(value for value in flow.takes[action] if not made[value])
@@ -98,8 +101,10 @@ def _stuck(flow: Flow, made: bytearray, position: list[int], unfinished: list[in
             maker = f"{flow.action(by)} on rank {flow.rank[by]}" if by >= 0 else "no action"
             what = f"the {flow.describe(missing)}, which {maker} makes"
         waiting[rank] = (str(flow.action(action)), what)
+        whom[rank] = int(flow.rank[by]) if by >= 0 else -1
     first = int(flow.first_row[position[unfinished[0]]])
-    return Stuck(flow.schedule.name, waiting, flow.schedule.grid(mark=first))
+    done = [now - begin for now, begin in zip(position, flow.program.tolist())]
+    return Stuck(flow.schedule.name, waiting, flow.schedule.grid(mark=first), done, whom)
 
 
 GIVEN = -(2**31)  # the maker of a value that needs none

@@ -228,11 +228,16 @@ class Timeline:
         else:
             held = f"{min(peaks)} to {max(peaks)}, by rank"
         kind = "measured" if self.origin.get("kind") == "measured" else "predicted"
+        stuck = ", ".join(
+            f"rank {rank} waits at {action} for {f'rank {whom}' if whom >= 0 else 'what no rank makes'}"
+            for rank, action, whom in self.origin.get("stuck", ())
+        )
         return (
             f"{s.name}, {_count(s.ranks, 'rank')}, {_count(len(s.replica_of), 'microbatch')}, {kind}: "
             f"length {length_text(self.length, self.unit)}, "
             f"idle/total {self.bubble_fraction:.1%}, idle/ideal {self.bubble_overhead:.1%}, "
             f"activations{' of one stage' if s.chunks > 1 else ''} held at most {held}"
+            f"{stuck and f'; then a deadlock: {stuck}'}"
         )
 
     def metrics(self) -> dict:

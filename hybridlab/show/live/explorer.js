@@ -42,7 +42,7 @@ function render({ model, el }) {
     const { can, on, text } = model.get("running"), top = model.get("picture").timelines[0];
     run.textContent = on ? "■ Stop" : `Run ${top.name} for real`;
     run.title = `runs ${top.name} on ${top.ranks} real processes of this machine; computing is emulated by waiting`;
-    run.hidden = !can;
+    run.hidden = !can || top.stuck.length > 0;
     progress.textContent = text;
   }
 

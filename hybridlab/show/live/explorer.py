@@ -9,10 +9,8 @@ It has three parts:
 The browser gets the JavaScript as one module (`module.module`); a page without a server uses the same files.
 """
 
-import importlib.util
 import math
 import threading
-from dataclasses import replace
 from functools import lru_cache
 
 import anywidget
@@ -23,12 +21,11 @@ from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.overlay import predicted_for
-from hybridlab.predict.time.simulate import simulate
-from hybridlab.scheduling.lower import lower
 from hybridlab.scheduling.registry import GENERATORS, options_of, schedules
 from hybridlab.scheduling.registry import schedule as make
 from hybridlab.show.live.attempt import Attempt, in_seconds
 from hybridlab.show.live.module import module, stylesheet
+from hybridlab.show.live.quickly import per_stage, simulated
 from hybridlab.show.live.typed_text import parsed
 from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.picture import picture
@@ -49,7 +46,6 @@ SLIDERS = (  # trait, label, least, most, step
 CONTROLS = ("two", "few", "all")
 MOST = {"ranks": 64, "microbatches": 4096, "chunks": 16, "slices": 64}
 OPTIONS = ("chunks", "slices")  # of some schedules only
-QUICK = 4_000  # from this number of actions, machine code is worth its import: each move of a slider simulates again
 MOST_BOXES = 300_000  # of one schedule: about 3 for each rank, microbatch and chunk
 CHOSEN = ("schedules", "ranks", "microbatches", "chunks", "slices", "F", "I", "W", "latency", "typed")
 
@@ -72,7 +68,7 @@ def explore(
     """Live timelines on one time axis, with their three bubbles and the activations that each rank holds.
 
     shown    names of schedules, which follow all sliders ("1f1b" if none is given); your own schedules, which follow
-             the costs; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
+             the costs and may have a deadlock; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
     ranks    the number of ranks;  microbatches  the number in a step;  latency  the latency of a message
     chunks   stages per rank v;  slices  token slices of a row n: for the schedules that take them
     F, I, W  durations of forward, input half, weight half (a full backward takes I + W) of all stages of a rank
@@ -205,8 +201,11 @@ class Explorer(anywidget.AnyWidget):
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run the top schedule on real ranks; its measured timeline grows under the prediction. Returns at once."""
-        if not self.running["can"] or self.running["on"]:
+        """Run the top schedule on real ranks; its measured timeline grows under the prediction. Returns at once.
+
+        A schedule with a deadlock is not run.
+        """
+        if not self.running["can"] or self.running["on"] or "stuck" in self.timelines[0].origin:
             return
         top, toy = self.timelines[0], self._costs
         costs = in_seconds(toy, simulated(top.schedule, toy).length, top.schedule.chunks)
@@ -279,23 +278,6 @@ class Explorer(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **more):
         data, metadata = super()._repr_mimebundle_(**more)
         return {**data, "image/svg+xml": self.twin, "text/plain": self.summary}, metadata
-
-
-def simulated(plan: Schedule, costs: Costs) -> Timeline:
-    """The predicted timeline of a schedule, simulated in the fastest way for its size.
-
-    costs  of all stages of a rank together: with v chunks per rank each stage takes 1/v of them
-
-    Messages that take time are explicit actions.
-    """
-    plan = lower(plan) if costs.latency else plan
-    quick = len(plan.rows) >= QUICK and importlib.util.find_spec("numba")
-    return simulate(plan, per_stage(costs, plan), engine="compiled" if quick else "auto")
-
-
-def per_stage(costs: Costs, plan: Schedule) -> Costs:
-    """The costs of one stage, from those of all stages of a rank together."""
-    return replace(costs, **{kind: costs.of(kind, 0) / plan.chunks for kind in ("F", "I", "W")})
 
 
 @lru_cache(maxsize=16)

@@ -1,6 +1,7 @@
 // Machine: the ranks of each timeline as cards, at the time of the cursor: the action that runs, the activations held,
 // and the outputs on their way from card to card. Forwards travel above the cards, backwards below them; an output that
-// has arrived stands at its card until it is used. It reads the picture's columns, as the timeline above it does.
+// has arrived stands at its card until it is used. In a deadlock, an arrow leads from each waiting card to the one that
+// it waits for. It reads the picture's columns, as the timeline above it does.
 //
 //   const machine = machined(open, kinds);   machine.root
 //   machine.show(picture, data);   machine.lay(width, em, ratio);   machine.paint(time, theme, font)
@@ -44,13 +45,21 @@ function machined(open, kinds) {
     pen.clearRect(0, 0, size.width, rows.length * size.tall);
     pen.textBaseline = "middle";
     rows.forEach((row, t) => paintRow(pen, row, t * size.tall, time, theme, font, t));
-    const told = rows.map((row, t) => `${picture.timelines[t].name} at ${number(time)}: ${inWords(row, time)}`);
+    const told = rows.map((row, t) => `${picture.timelines[t].name} at ${number(time)}: ${inWords(row, time, t)}`);
     canvas.setAttribute("aria-label", `machine view. ${told.join(". ")}`);
   }
 
-  function inWords(row, time) {
+  // The ranks that wait in a deadlock at this time: rank → [the action that it would do, the rank that it waits for].
+  function stuckAt(t, time) {
+    const { stuck, measures } = picture.timelines[t];
+    return new Map(time < measures[0].end - 1e-6 ? [] : stuck.map(([rank, ...why]) => [rank, why]));
+  }
+
+  function inWords(row, time, t) {
+    const stuck = stuckAt(t, time);
     return row.ranks.map(({ boxes, curve }, r) => {
-      const now = running(data, boxes, time), what = now < 0 ? "idle" : nameOf(picture, data, now);
+      const now = running(data, boxes, time), waits = stuck.get(r);
+      const what = waits ? waitsFor(waits) : now < 0 ? "idle" : nameOf(picture, data, now);
       return `rank ${r} ${what}, holds ${held(data, curve, time)}`;
     }).join("; ");
   }
@@ -65,15 +74,17 @@ function machined(open, kinds) {
       pen.fillText(one.measured ? `${one.name}, measured` : one.name, 0, top + size.name / 2);
     }
     const card = (r) => [r * wide + EDGE * em, y, wide - 2 * EDGE * em, BODY * em];
-    row.ranks.forEach((rank, r) => paintCard(pen, rank, r, card(r), row.most, time, theme, font));
+    const stuck = stuckAt(t, time);
+    row.ranks.forEach((rank, r) => paintCard(pen, rank, r, card(r), row.most, time, theme, font, stuck.get(r)));
     paintTokens(pen, row, wide, y, time, theme, font);
+    for (const [r, [, whom]] of stuck) if (whom >= 0 && whom !== r) paintWait(pen, r, whom, wide, y, theme);
   }
 
   // A card: its name, the running action, and one cell for each activation that the fullest rank ever holds.
-  function paintCard(pen, rank, r, [x, y, w, h], most, time, theme, font) {
+  function paintCard(pen, rank, r, [x, y, w, h], most, time, theme, font, waits) {
     const { em } = size, inner = [x + 0.4 * em, w - 0.8 * em], now = running(data, rank.boxes, time);
-    pen.lineWidth = 1.5;
-    pen.strokeStyle = theme.muted;
+    pen.lineWidth = waits ? 3 : 1.5;
+    pen.strokeStyle = waits ? theme.error : theme.muted;
     pen.strokeRect(x, y, w, h);
     pen.textAlign = "left";
     pen.fillStyle = theme.ink;
@@ -83,10 +94,11 @@ function machined(open, kinds) {
     const ink = look ? inkOf(look, m, theme) : { fill: theme.bubble, text: theme.muted };
     pen.fillStyle = ink.fill;
     pen.fillRect(inner[0], y + 1.6 * em, inner[1], 1.6 * em);
-    pen.fillStyle = ink.text;
+    pen.fillStyle = waits ? theme.ink : ink.text;
     pen.textAlign = "center";
-    const text = look ? look.letter + (m < 0 ? "" : m) : "idle";
-    if (pen.measureText(text).width < inner[1]) pen.fillText(text, inner[0] + inner[1] / 2, y + 2.45 * em);
+    const text = look ? [look.letter + (m < 0 ? "" : m)] : waits ? [waitsFor(waits), `${waits[0]} waits`, waits[0]] : ["idle"];
+    const fits = text.find((one) => pen.measureText(one).width < inner[1]);
+    if (fits) pen.fillText(fits, inner[0] + inner[1] / 2, y + 2.45 * em);
     paintHolding(pen, held(data, rank.curve, time), most, [inner[0], y + 3.7 * em, inner[1], 0.9 * em], theme);
   }
 
@@ -98,6 +110,21 @@ function machined(open, kinds) {
     for (let k = 0; k < Math.min(count, most); k++) pen.fillRect(x + k * cell, y, cell - gap, h);
     if (gap) for (let k = count; k < most; k++) pen.strokeRect(x + k * cell + 0.5, y + 0.5, cell - gap - 1, h - 1);
     else pen.strokeRect(x, y, w, h);
+  }
+
+  // In a deadlock: an arrow from a card to the one that it waits for; to the right above them, to the left below them.
+  function paintWait(pen, from, to, wide, y, theme) {
+    const { em } = size, up = to > from ? -1 : 1, edge = up < 0 ? y : y + BODY * em, far = edge + up * (STRIP * em - 3);
+    const [a, b] = [from, to].map((r, end) => (r + 0.5) * wide - up * (end ? -1 : 1) * Math.min(1.6 * em, wide / 5));
+    pen.beginPath();
+    for (const [x, at] of [[a, edge], [a, far], [b, far], [b, edge + 2 * up]]) pen.lineTo(x, at);
+    for (const side of [-1, 1]) {
+      pen.moveTo(b, edge + 2 * up);
+      pen.lineTo(b + side * 0.35 * em, edge + up * 0.6 * em);
+    }
+    pen.lineWidth = 3;
+    pen.strokeStyle = theme.error;
+    pen.stroke();
   }
 
   function paintTokens(pen, row, wide, y, time, theme, font) {

@@ -26,6 +26,30 @@ function paintChosen(pen, data, place, theme, i, { causes, effects }) {
   pen.strokeRect(...frame(data, place, i));
 }
 
+// In a deadlock: in words; and from a rank's last action to the end, a frame with the action that it waits to do.
+const waitsFor = ([action, whom]) => `${action} waits for ${whom < 0 ? "what no rank makes" : `rank ${whom}`}`;
+
+const toldDeadlocks = (picture) => picture.timelines.flatMap(({ name, stuck }) => (stuck.length
+  ? [`Deadlock of ${name}: ${stuck.map(([r, ...why]) => `rank ${r}: ${waitsFor(why)}`).join("; ")}.`] : [])).join(" ");
+
+function paintDeadlocks(pen, picture, data, place, theme, font) {
+  pen.font = `${font.box}px ${font.family}`;
+  pen.textAlign = "center";
+  picture.timelines.forEach(({ stuck, measures: [{ end }] }, t) => stuck.forEach(([rank, action]) => {
+    const number = picture.lanes.findIndex((one) => one.timeline === t && one.rank === rank);
+    let last = 0;
+    for (let i = 0; i < data.count; i++)
+      if (data.lane[i] === number && data.kind[i] >= 0) last = Math.max(last, data.x1[i]);
+    const [x, right, y] = [place.x(last), place.x(end), place.lifted(picture.lanes[number].top)];
+    pen.lineWidth = 3;
+    pen.strokeStyle = theme.error;
+    pen.strokeRect(x, y + 1.5, right - x, place.lane - 3);
+    pen.fillStyle = theme.ink;
+    const text = `waits at ${action}`, fits = [text, action].find((one) => pen.measureText(one).width < right - x - 8);
+    if (fits && font.box + 4 < place.lane) pen.fillText(fits, (x + right) / 2, y + place.lane / 2 + 1);
+  }));
+}
+
 // From the end of one box to the begin of another.
 function arrow(pen, data, place, from, to) {
   if (data.lane[from] === data.lane[to]) return;

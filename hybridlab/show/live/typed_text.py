@@ -29,18 +29,21 @@ class Cell(NamedTuple):
 def parsed(text: str, name: str = "mine") -> tuple[Schedule | None, dict]:
     """(the schedule, {}), or (None, its fault): {"text": one sentence, "begin", "end": the characters at fault}.
 
-    If the location is unknown, begin and end are 0. A text without any action is not an error: (None, {}).
+    A schedule with a deadlock comes with its fault. If the location is unknown, begin and end are 0. A text without any
+    action is not an error: (None, {}).
 
     >>> parsed("0F0 0B0\\n1F0 1Q0")[1]
     {'text': "line 2, cell 2: '1Q0' is not an action: ...", 'begin': 12, 'end': 15}
     """
     if not cells(text):
         return None, {}
+    made = None
     try:
-        return validate(Schedule.from_csv(_as_text(text), name)), {}
+        made = Schedule.from_csv(_as_text(text), name)
+        return validate(made), {}
     except ValueError as error:
         begin, end = _spot(text, error)
-        return None, {"text": _sentence(error), "begin": begin, "end": end}
+        return made if isinstance(error, Stuck) else None, {"text": _sentence(error), "begin": begin, "end": end}
 
 
 def cells(text: str) -> list[Cell]:

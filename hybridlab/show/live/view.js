@@ -27,12 +27,13 @@ function view(el, style, options = {}) {
 
   const along = transport({ length: () => picture.length, now: () => cursor, events, moveTo });
   const glide = gliding(() => { paintAll(); paint(); }, style.kinds), machine = machined(options.machine, style.kinds);
+  const machines = toggle("machine view", options.machine, (on) => {
+    machine.put(on);
+    refresh();
+    if (on && cursor >= picture.length) along.playOnce(); // at the end, all ranks are idle
+  });
   const looks = element("div", { class: "hl-row" },
-    toggle("machine view", options.machine, (on) => {
-      machine.put(on);
-      refresh();
-      if (on && cursor >= picture.length) along.playOnce(); // at the end, all ranks are idle
-    }),
+    machines,
     toggle("colour by microbatch", false, (on) => { tinted = on; refresh(); showLegend(); }));
   const zooms = element("div", { class: "hl-row" },
     button("Zoom in", () => zoom(1 / CLOSER), { "aria-keyshortcuts": "+" }),
@@ -63,6 +64,10 @@ function view(el, style, options = {}) {
     showLegend();
     counters.show(picture);
     machine.show(picture, data);
+    if (picture.timelines.some(({ stuck }) => stuck.length)) { // a deadlock is seen there
+      machines.firstChild.checked = true;
+      machine.put(true);
+    }
     place = null; // nothing is painted before all is laid out
     moveTo(Infinity);
     refresh();
@@ -99,7 +104,8 @@ function view(el, style, options = {}) {
     const ratio = devicePixelRatio || 1;
     glide.end();
     el.dataset.theme = root.dataset.theme = isDark(el) ? "dark" : "light";
-    theme = { ...style[root.dataset.theme], held: style.held, dotted: style.dotted, kinds: style.kinds };
+    theme = { ...style[root.dataset.theme], held: style.held, dotted: style.dotted, kinds: style.kinds,
+      error: style.error };
     theme.tints = tinted ? style.tints : null;
     for (const swatch of root.querySelectorAll("[data-bubble]")) swatch.style.background = theme.bubble;
     const em = letter();
@@ -147,6 +153,7 @@ function view(el, style, options = {}) {
     if (lit) light(pen);
     paintHeld(pen, picture, data, place, theme, font, cursor);
     clipped(pen, place, () => {
+      if (all) paintDeadlocks(pen, picture, data, place, theme, font);
       if (critical) paintPath(pen, data, place, theme);
       pen.fillStyle = theme.ink;
       if (!all) pen.fillRect(now - 1, 0, 2, place.tall);
@@ -176,7 +183,8 @@ function view(el, style, options = {}) {
   function read(i) {
     chosen = i;
     belongs = belongings(data, i);
-    readout.textContent = i >= 0 ? describe(picture, data, i) : options.head ? note.textContent || BRIEF : HINT;
+    const hint = toldDeadlocks(picture) || (options.head ? note.textContent || BRIEF : HINT);
+    readout.textContent = i >= 0 ? describe(picture, data, i) : hint;
   }
 
   function moveTo(time, playing = false) {

@@ -16,7 +16,7 @@ can be sent as it is (columns as bytes) or written as JSON (columns in base64, s
     kinds      [[spelling, meaning], …], as in "F", "forward"
     timelines  one each, from top to bottom: {"name", "measured", "summary", "peaks" (per rank), "ranks", "chunks",
                "scale" (drawn time per tick), "ruler" (the top of its ruler, in lane heights), "length" (text),
-               "measures"}; a measure is one of the three bubbles, with its times (see `_measures`)
+               "stuck" (of a deadlock at its end: [rank, action, the rank that it waits for], …), "measures"}; a measure is one of the three bubbles, with its times (see `_measures`)
     unit, length, height, lighter, told, summary
 """
 
@@ -176,6 +176,7 @@ def _timeline(timeline, drawn, number):
         "length": length_text(timeline.length, timeline.unit),
         "scale": scale,
         "ruler": drawn.rulers[number],
+        "stuck": timeline.origin.get("stuck", []),
         "measures": _measures(timeline, scale / timeline.tick),
     }
 
