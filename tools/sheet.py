@@ -12,12 +12,18 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+import hybridlab as hl
 from hybridlab.show.live import embedded
 from tools.course import HOUSE
 
 LOOK = HOUSE / "tools" / "look"
 LIVE = '<div class="hl-live">'  # around a stored picture that a program replaces
 SIZE = re.compile(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)')  # of a picture: width, height
+LIVE_CALLS = {  # what a cell calls, and what gives the data of the same picture
+    "hl.explore": embedded.embedded,
+    "hl.pictures.box_of_ranks": hl.pictures.box_of_ranks,
+    "hl.pictures.ring_all_reduce": hl.pictures.ring_all_reduce,
+}
 LICENCE = "Text and figures: CC BY 4.0. Code: BSD 3-Clause. hybridlab contributors."
 HELP = "→ or space: next · ←: back · ↓ ↑: scroll · n p: slide · a: all of it · + −: size · b: dark"
 
@@ -96,17 +102,15 @@ def output(one) -> str:
 
 @cache
 def explored(source: str) -> str:
-    """The pictures of the explorer with which a cell ends, as JSON; "" if it ends otherwise."""
+    """The data of the live picture with which a cell ends, as JSON; "" if it ends otherwise, or needs other cells."""
     *_, last = ast.parse(source).body or [None]
     call = last.value if isinstance(last, ast.Expr) else None
-    if not isinstance(call, ast.Call) or ast.unparse(call.func) != "hl.explore":
+    name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+    if name not in LIVE_CALLS or any(isinstance(node, ast.Name) and node.id != "hl" for node in ast.walk(call)):
         return ""
-    try:
-        names = [ast.literal_eval(one) for one in call.args]
-        choices = {one.arg: ast.literal_eval(one.value) for one in call.keywords}
-    except ValueError:
-        return ""
-    return embedded.embedded(*names, **choices) if all(isinstance(name, str) for name in names) else ""
+    value = lambda one: eval(ast.unparse(one), {"hl": hl})
+    shown = LIVE_CALLS[name](*map(value, call.args), **{one.arg: value(one.value) for one in call.keywords})
+    return shown if isinstance(shown, str) else shown.as_json
 
 
 def parts(cell, live: bool = False) -> list[str]:

@@ -1,11 +1,32 @@
 """Pictures in addition to the timeline of `hl.draw`, and its annotations: braces and outlines, rows of tracks, a map of
-plans, a box of ranks.
+plans, a box of ranks, a ring.
 """
 
 from hybridlab.show.layouts.memory_bars import size
 from hybridlab.show.live.rank_box import box_of_ranks
+from hybridlab.show.live.ring import ring_panel
+from hybridlab.show.live.shown import Shown
 from hybridlab.show.plans.plan_map import plan_map
 from hybridlab.show.timelines.notes import busy_and_idle, fill_work_drain, triangles
 from hybridlab.show.timelines.tracks import Row, tracks
+from hybridlab.world.talk.ring import route
 
-__all__ = ["Row", "box_of_ranks", "busy_and_idle", "fill_work_drain", "plan_map", "size", "tracks", "triangles"]
+__all__ = [
+    "Row", "box_of_ranks", "busy_and_idle", "fill_work_drain", "plan_map", "ring_all_reduce", "size", "tracks",
+    "triangles",
+]  # fmt: skip
+
+
+def ring_all_reduce(ranks: int = 4, size: float = 12e6) -> Shown:
+    """An all-reduce on a ring, step by step: the chunks that move, the sums that they become, the bytes sent.
+
+    ranks  the number of ranks at first, from 2 to 8; a slider changes it
+    size   bytes of the tensor on each rank
+
+    raises  ValueError for a number of ranks that is not drawn, and for a size that is not positive
+
+    >>> import hybridlab as hl
+    >>> print(hl.pictures.ring_all_reduce(ranks=2, size=8e6).summary.splitlines()[0])
+    ring all-reduce, 2 ranks, 2 chunks: of 8 MB each rank sends 8 MB
+    """
+    return ring_panel(route, ranks, size)

@@ -36,7 +36,7 @@ def test_a_wall_is_red_where_two_neighbours_of_a_group_are_on_different_nodes(me
 
 def test_what_the_page_gets_and_what_is_stored():
     box = hl.pictures.box_of_ranks(MESH, rank=5, per_node=4)
-    state, (data, _) = box.get_state(), box._repr_mimebundle_()
+    state, (data, _) = box.get_state()["data"], box._repr_mimebundle_()
     assert state["rank"] == 5 and len(state["told"]) == 12 and state["told"][5] == box.summary == data["text/plain"]
     assert state["told"][11] == (
         "rank 11: stage 2, copy 1, part 1. Pipeline 3, 7, 11, crosses nodes. Data group 9, 11. Tensor group 10, 11."

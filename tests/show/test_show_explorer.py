@@ -201,10 +201,29 @@ def test_cells_are_where_the_reader_of_schedules_sees_them():
 )
 def test_the_cell_at_fault_is_marked(text, marked, said):
     schedule, fault = parsed(text)
-    assert schedule is None and said in fault["text"] and "\n" not in fault["text"]
+    assert (schedule is None) == ("waits on itself" not in said) and said in fault["text"] and "\n" not in fault["text"]
     assert text[fault["begin"] : fault["end"]] == marked
     if "twice" in said:
         assert fault["begin"] == text.rindex(marked)
+
+
+def test_a_schedule_with_a_deadlock_is_shown_up_to_it_and_is_not_run():
+    order = "0F0 0F1 0B0 0B1\n1F1 1B1 1F0 1B0\n2F0 2F1 2B0 2B1"
+    widget = explore(hl.Schedule.from_csv(order), F=2, run=lambda *_, **__: pytest.fail("it was run"))
+    waits = [[0, "0B0", 1], [1, "1B1", 2], [2, "2F0", 1]]
+    assert widget.picture["timelines"][0]["stuck"] == waits and widget.picture["length"] == 6
+    told = ", ".join(f"rank {rank} waits at {action} for rank {whom}" for rank, action, whom in waits)
+    assert widget.summary.endswith(f"; then a deadlock: {told}")
+    widget.latency = 1.0
+    assert widget.picture["length"] == 7 and widget.picture["timelines"][0]["stuck"] == waits
+    widget.run()
+    assert not widget.running["on"]
+    widget = explore("gpipe", ranks=2)
+    widget.typed = "0F0 0B0\n1B0 1F0"
+    assert widget.fault["end"] and widget.timelines[0].origin["stuck"] == [[0, "0B0", 1], [1, "1B0", 1]]
+    assert widget.picture["timelines"][1]["stuck"] == []
+    widget.typed = "0B0 0F0\n1B0 1F0"
+    assert "waits on itself" in widget.problem  # nobody does anything: there is nothing to draw
 
 
 def test_nothing_typed_is_no_fault_and_a_file_name_is_no_file():

@@ -23,7 +23,9 @@ class Stuck(ValueError):
     done  by rank: the number of actions that it has finished;  whom  by waiting rank: the rank it waits for; -1: none
     """
 
-    def __init__(self, name: str, waiting: dict[int, tuple[str, str]], grid: str, done: list[int], whom: dict[int, int]):
+    def __init__(
+        self, name: str, waiting: dict[int, tuple[str, str]], grid: str, done: list[int], whom: dict[int, int]
+    ):
         self.waiting, self.done, self.whom = waiting, done, whom
         lines = [f"  rank {rank}: {action} waits for {what}" for rank, (action, what) in waiting.items()]
         super().__init__(f"{name} waits on itself: no rank can go on\n" + "\n".join(lines) + f"\n{grid}")

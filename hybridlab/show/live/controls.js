@@ -49,6 +49,15 @@ function slider(label, least, most, step, value, changed) {
   return { root: element("label", {}, element("span", {}, label, shown), input), input, put };
 }
 
+// A slider that stops at some values only.
+function stops(label, values, at, changed) {
+  const tell = (i) => { made.root.querySelector("b").textContent = number(values[i]); };
+  const made = slider(label, 0, values.length - 1, 1, at, (i) => { tell(i); changed(i); });
+  const put = (i) => { made.put(i); tell(i); };
+  tell(at);
+  return { root: made.root, put };
+}
+
 function selection(label, choices, value, changed) {
   const select = element("select", {}, ...choices.map((name) => element("option", { value: name }, name)));
   select.addEventListener("change", () => changed(select.value));
@@ -71,6 +80,18 @@ function toggle(label, on, changed) {
   box.checked = on;
   box.addEventListener("change", () => changed(box.checked));
   return element("label", { class: "hl-toggle" }, box, label);
+}
+
+// The switch for the back row: while it is on, all live pictures of this page are larger (see explorer.css). Each
+// picture has one; they are switched together.
+function projector() {
+  const page = document.documentElement, made = toggle("projector", "projector" in page.dataset, (on) => {
+    page.toggleAttribute("data-projector", on);
+    page.dispatchEvent(new Event("hl-projector"));
+  });
+  page.addEventListener("hl-projector", () => { made.firstChild.checked = "projector" in page.dataset; });
+  made.title = "large type, to be read from the back row";
+  return made;
 }
 
 // Whether the page behind is dark: what colour does it really have?

@@ -21,6 +21,12 @@ function opened(picture) {
   return data;
 }
 
+// Lines of text, as `module.packed` packs them.
+async function unpacked(text) {
+  const bytes = new Blob([Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))]);
+  return (await new Response(bytes.stream().pipeThrough(new DecompressionStream("gzip"))).text()).split("\n");
+}
+
 const slice = (values, starts, i) => Array.from(values.subarray(starts[i], starts[i + 1]));
 
 // Who takes from whom, the other way round: made when first asked for.

@@ -1,19 +1,5 @@
 // The grid: the view without a kernel, over pictures that Python has computed for every choice.
 
-async function unpacked(text) {
-  const bytes = new Blob([Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))]);
-  return (await new Response(bytes.stream().pipeThrough(new DecompressionStream("gzip"))).text()).split("\n");
-}
-
-// A slider that stops at some values only.
-function stops(label, values, at, changed) {
-  const tell = (i) => { made.root.querySelector("b").textContent = number(values[i]); };
-  const made = slider(label, 0, values.length - 1, 1, at, (i) => { tell(i); changed(i); });
-  const put = (i) => { made.put(i); tell(i); };
-  tell(at);
-  return { root: made.root, put };
-}
-
 // `address`: the page's address remembers the choices, as in #1f1b/4/8/2: schedule, ranks, microbatches, ratio.
 async function renderGrid(el, { names, axes, first, style, pictures: packed, machine, play }, address = false) {
   const pictures = await unpacked(packed);

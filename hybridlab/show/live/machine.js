@@ -96,7 +96,8 @@ function machined(open, kinds) {
     pen.fillRect(inner[0], y + 1.6 * em, inner[1], 1.6 * em);
     pen.fillStyle = waits ? theme.ink : ink.text;
     pen.textAlign = "center";
-    const text = look ? [look.letter + (m < 0 ? "" : m)] : waits ? [waitsFor(waits), `${waits[0]} waits`, waits[0]] : ["idle"];
+    const idle = waits ? [waitsFor(waits), `${waits[0]} waits`, waits[0]] : ["idle"];
+    const text = look ? [look.letter + (m < 0 ? "" : m)] : idle;
     const fits = text.find((one) => pen.measureText(one).width < inner[1]);
     if (fits) pen.fillText(fits, inner[0] + inner[1] / 2, y + 2.45 * em);
     paintHolding(pen, held(data, rank.curve, time), most, [inner[0], y + 3.7 * em, inner[1], 0.9 * em], theme);

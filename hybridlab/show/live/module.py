@@ -6,6 +6,9 @@ A comment at the top of each file says what it holds; a file may use names of th
 server.
 """
 
+import base64
+import gzip
+from collections.abc import Sequence
 from pathlib import Path
 
 from hybridlab.show.paper.style import STYLE, look
@@ -25,10 +28,16 @@ def module(*own: str) -> str:
     return "\n".join((HERE / name).read_text("utf-8") for name in (*VIEW, *own))
 
 
+def packed(lines: Sequence[str]) -> str:
+    """Lines of text, compressed and in base64; `unpacked` in data.js reads them."""
+    return base64.b64encode(gzip.compress("\n".join(lines).encode(), 9, mtime=0)).decode()
+
+
 def stylesheet(*own: str) -> str:
     """The style sheets of the view and its controls, and then `own`; ink and paper come from the page around them."""
     colours = {"error": STYLE["error"], "control": STYLE["control"], "still": STYLE["ink"], "sky": STYLE["curves"][0]}
     colours |= {"focus-light": look("F").fill, "focus-dark": look("F", chunk=1).fill}
+    colours |= {"projector": STYLE["projector"]}
     properties = "; ".join(f"--hl-{name}: {colour}" for name, colour in colours.items())
     sheets = [(HERE / name).read_text("utf-8") for name in ("explorer.css", *own)]
     return "\n".join([f":root, :host {{ {properties} }}", *sheets])

@@ -4,8 +4,6 @@
 network. The JavaScript (`module`) and the JSON of each picture (`picture`) are those of the widgets, compressed.
 """
 
-import base64
-import gzip
 import itertools
 import json
 import sys
@@ -16,7 +14,7 @@ from hybridlab.core.files import put
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.registry import schedule, schedules
-from hybridlab.show.live.module import HERE, module, stylesheet
+from hybridlab.show.live.module import HERE, module, packed, stylesheet
 from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.picture import picture, to_json
 from hybridlab.show.timelines.svg import svg
@@ -63,9 +61,8 @@ def grid(names: list[str], axes: dict[str, Sequence[int]], first: list[int], pic
     axes   values by label;  first  the place of the first choice in each list, the names' before the axes'
     more   machine: open the machine view;  play: play once when visible
     """
-    packed = base64.b64encode(gzip.compress("\n".join(pictures).encode(), 9, mtime=0)).decode()
     columns = [{"label": label, "values": list(values)} for label, values in axes.items()]
-    whole = {"names": names, "axes": columns, "first": first, "style": STYLE, "pictures": packed} | more
+    whole = {"names": names, "axes": columns, "first": first, "style": STYLE, "pictures": packed(pictures)} | more
     return json.dumps(whole, separators=(",", ":"))
 
 

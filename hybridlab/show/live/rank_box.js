@@ -1,35 +1,29 @@
 // The box of ranks: the rank under the pointer, or in focus, lights its groups. All of it is in the picture already.
 
-function renderBox({ model, el }) {
+function renderBox(el, { svg, told: words, rank: first }) {
   const picture = element("div"), told = element("p", { class: "hl-readout", role: "status" });
-  const root = element("div", { class: "hl-explorer hl-view hl-box" }, picture, told);
+  const row = element("div", { class: "hl-row" }, projector());
+  const root = element("div", { class: "hl-explorer hl-view hl-box" }, picture, told, row);
 
   function choose(rank) {
     for (const part of picture.querySelectorAll("[data-of]"))
       part.style.display = part.dataset.of.split(" ").includes(rank) ? "" : "none";
-    told.textContent = model.get("told")[+rank];
+    told.textContent = words[+rank];
   }
 
-  function draw() {
-    picture.innerHTML = model.get("svg");
-    for (const part of picture.querySelectorAll("[data-rank]")) {
-      const { rank } = part.dataset;
-      for (const [name, value] of [["tabindex", 0], ["role", "button"], ["aria-label", model.get("told")[+rank]]])
-        part.setAttribute(name, value);
-      for (const event of ["pointerenter", "click", "focus"]) part.addEventListener(event, () => choose(rank));
-    }
-    choose(String(model.get("rank")));
+  picture.innerHTML = svg;
+  for (const part of picture.querySelectorAll("[data-rank]")) {
+    const { rank } = part.dataset;
+    for (const [name, value] of [["tabindex", 0], ["role", "button"], ["aria-label", words[+rank]]])
+      part.setAttribute(name, value);
+    for (const event of ["pointerenter", "click", "focus"]) part.addEventListener(event, () => choose(rank));
   }
-
   const paint = () => { root.dataset.theme = isDark(el) ? "dark" : "light"; };
   const themed = new MutationObserver(paint);
   themed.observe(document.body, { attributes: true });
   keepKeys(root);
-  el.append(root);
+  el.replaceChildren(root);
   requestAnimationFrame(paint);
-  model.on("change:svg", draw);
-  draw();
+  choose(String(first));
   return () => themed.disconnect();
 }
-
-export default { render: renderBox };

@@ -2,9 +2,11 @@
 
 const SWEEP = 10_000, BEAT = 700; // milliseconds: of the whole play; between two events where motion is unwelcome
 
-// axis: { length(), now(), events() -> sorted times, moveTo(time, playing) }; a time beyond the length is the end.
+// axis: { length(), now(), events() -> sorted times, moveTo(time, playing), and perhaps sweep() -> milliseconds of the
+// whole play }; a time beyond the length is the end.
 function transport(axis) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
+  const whole = axis.sweep ?? (() => SWEEP);
   let timer = 0;
   const play = button("▶ Play", () => toggle(), { class: "hl-play" });
   const scrub = element("input", { type: "range", min: 0, step: "any", "aria-label": "time" });
@@ -30,9 +32,9 @@ function transport(axis) {
   function start() {
     if (here() >= axis.length()) axis.moveTo(0, true);
     play.textContent = "❚❚ Pause";
-    const began = performance.now() - (here() / axis.length()) * SWEEP;
+    const long = whole(), began = performance.now() - (here() / axis.length()) * long;
     const sweep = (now) => {
-      const time = ((now - began) / SWEEP) * axis.length();
+      const time = ((now - began) / long) * axis.length();
       if (time >= axis.length()) { stop(); axis.moveTo(Infinity); return; }
       axis.moveTo(time, true);
       timer = requestAnimationFrame(sweep);

@@ -34,7 +34,7 @@ function view(el, style, options = {}) {
   });
   const looks = element("div", { class: "hl-row" },
     machines,
-    toggle("colour by microbatch", false, (on) => { tinted = on; refresh(); showLegend(); }));
+    toggle("colour by microbatch", false, (on) => { tinted = on; refresh(); showLegend(); }), projector());
   const zooms = element("div", { class: "hl-row" },
     button("Zoom in", () => zoom(1 / CLOSER), { "aria-keyshortcuts": "+" }),
     button("Zoom out", () => zoom(CLOSER), { "aria-keyshortcuts": "-" }),

@@ -42,6 +42,7 @@ STYLE = {
     "curves": ["#56B4E9", "#882255", "#E69F00", "#1A1A1A", "#009E73", "#0072B2"],
     "held": [[1, ""], [2.5, "7 4"], [2, "2 3"], [1.5, "9 3 2 3"]],  # width and dashes of the curves of activations held
     "dotted": "4 3",
+    "projector": 1.6,  # how much larger all live pictures are while the switch *projector* is on
 }
 DASHES = {  # by their meaning; the first four are plotly's names, for curves
     "solid": "none",

@@ -16,7 +16,8 @@ can be sent as it is (columns as bytes) or written as JSON (columns in base64, s
     kinds      [[spelling, meaning], …], as in "F", "forward"
     timelines  one each, from top to bottom: {"name", "measured", "summary", "peaks" (per rank), "ranks", "chunks",
                "scale" (drawn time per tick), "ruler" (the top of its ruler, in lane heights), "length" (text),
-               "stuck" (of a deadlock at its end: [rank, action, the rank that it waits for], …), "measures"}; a measure is one of the three bubbles, with its times (see `_measures`)
+               "stuck" (of a deadlock at its end: [rank, action, the rank that it waits for], …), "measures"};
+               a measure is one of the three bubbles, with its times (see `_measures`)
     unit, length, height, lighter, told, summary
 """
 
