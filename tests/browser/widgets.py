@@ -39,7 +39,7 @@ WHERE = "one => one.value ?? one.getAttribute('aria-valuenow')"
 ASTRAY = """area => Array.from(area.querySelectorAll("svg"), (svg) => {
   const frame = svg.getBoundingClientRect(), found = [];
   const texts = Array.from(svg.querySelectorAll("text"), (one) => [one.textContent, one.getBoundingClientRect()])
-    .filter(([text]) => text.trim());
+    .filter(([text, box]) => text.trim() && box.width);
   texts.forEach(([text, box], i) => {
     if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1)
       found.push(`"${text}" is cut off`);
