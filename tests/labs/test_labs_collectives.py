@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from hybridlab.labs.collectives import on_ranks as collectives
-from hybridlab.labs.collectives.ring_picture import ring_still
 from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.show.charts.scaling import Series, scaling
 from hybridlab.show.layouts.tiles import tiles
 from hybridlab.show.live.stepper import Stepper
 from hybridlab.show.paper.still import Still
+from hybridlab.world.talk.ring import route
 
 # --- pictures ---------------------------------------------------------------------------------------------------
 
@@ -58,21 +58,6 @@ def held_by_hand(ranks, steps_done):
         4: [[7, 7, 7], [7, 7, 7], [7, 7, 7]],
     }
     return by_hand[steps_done]
-
-
-def test_the_picture_of_a_step_tells_what_is_complete_and_what_came():
-    held = np.array([held_by_hand(3, step) for step in range(5)])
-    sent = np.array([[0, 1, 2], [2, 0, 1], [1, 2, 0], [0, 1, 2]])
-    still = ring_still(held, sent, 2)
-    assert still.summary == (
-        "after step 2 of 4: first round, adding; complete chunks on ranks 0 to 2: 1 1 1; chunks sent by each: 2"
-    )
-    assert still.svg.count('stroke-width="3"') == 2 * 3, "a frame and an arrow for each message"
-    frames = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" [^>]*stroke-width="3"', still.svg)
-    xs, ys = (sorted({float(one[i]) for one in frames}) for i in (0, 1))
-    came = {(ys.index(float(y)), xs.index(float(x))) for x, y in frames}  # (rank, chunk)
-    assert came == {((r + 1) % 3, chunk) for r, chunk in enumerate(sent[1].tolist())}
-    assert ring_still(held, sent, 0).svg.count('stroke-width="3"') == 0
 
 
 # --- the stepper ------------------------------------------------------------------------------------------------
@@ -178,6 +163,19 @@ def test_the_ring_is_watched_and_not_retold(bench, ranks):
         assert changed == [{homes[r - 1]["sent"][step]} for r in range(ranks)]
     if ranks == 3:
         assert held.tolist() == [held_by_hand(3, step) for step in range(5)]
+
+
+@pytest.mark.ranks
+def test_the_sums_of_the_ranks_are_compared_with_the_drawn_ones(pool, monkeypatch):
+    rows = collectives.ring_sums(pool)
+    assert [row[2] for row in rows] == ["as drawn"] * 7 and [row[1] for row in rows[::3]] == [
+        "0 0 0 0",
+        "1 1 1 1",
+        "4 4 4 4",
+    ]
+    copies = lambda ranks, rank: [step._replace(adds=False) for step in route(ranks, rank)]
+    monkeypatch.setattr(collectives, "route", copies)
+    assert [row[2] for row in collectives.ring_sums(pool)] == ["as drawn"] + ["other sums"] * 6
 
 
 @pytest.mark.ranks

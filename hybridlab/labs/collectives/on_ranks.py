@@ -1,15 +1,16 @@
-"""Notebook 20: pictures of collectives that ran on ranks; a ring, step by step; measured times and the formula.
+"""Notebook 20: pictures of collectives that ran on ranks; the sums of a ring; measured times and the formula.
 
 The pictures show the tensors that the ranks returned, never the expected result.
 """
 
 import numpy as np
 
-from hybridlab.labs.collectives.ring_picture import ring_still
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.show.charts.scaling import Series, scaling
+from hybridlab.show.layouts.ring_of_ranks import Ring
 from hybridlab.show.layouts.tiles import tiles
 from hybridlab.show.paper.still import Still
+from hybridlab.world.talk.ring import route
 
 SIDE = 12
 OPERATIONS = {  # {name: (the call on a rank, the description of its result)}
@@ -57,14 +58,17 @@ def _do(comm, operation, before):
     return OPERATIONS[operation][0](comm, torch.tensor(before[comm.rank])).numpy()
 
 
-def ring(pool):
-    """A stepper over our ring all-reduce: after each step, the ranks whose numbers are in every chunk."""
-    from hybridlab.show.live.stepper import Stepper
-
+def ring_sums(pool) -> list[tuple]:
+    """Our ring all-reduce on a pool's ranks: for each step, (its number, the complete chunks that each rank holds,
+    whether all sums are those of `hl.pictures.ring_all_reduce`).
+    """
     homes = pool.run(watched_ring)
     held = np.stack([home["held"] for home in homes], axis=1)  # step, rank, chunk
-    sent = np.stack([home["sent"] for home in homes], axis=1)  # step, rank: which chunk left
-    return Stepper([ring_still(held, sent, step) for step in range(len(held))], start=1)
+    drawn = Ring([route(pool.size, rank) for rank in range(pool.size)], size=1).sums
+    names = [[[sum(2**rank for rank in chunk) for chunk in row] for row in state] for state in drawn]
+    whole = (held == 2**pool.size - 1).sum(axis=2)
+    said = ["as drawn" if one.tolist() == name else "other sums" for one, name in zip(held, names, strict=True)]
+    return [(step, " ".join(map(str, row)), word) for step, (row, word) in enumerate(zip(whole, said))]
 
 
 def watched_ring(comm) -> dict:
