@@ -66,15 +66,19 @@ def test_a_page_that_fetches_is_caught():
 EXPLORED = ("00_start", "01_tour", "10_naive", "11_gpipe", "12_1f1b", "13_interleaved", "14_zero_bubble")
 
 
+def _lines(packed):
+    return gzip.decompress(base64.b64decode(packed)).decode().split("\n")
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=() if one == "12_1f1b" else pytest.mark.long) for one in EXPLORED]
 )
 def test_an_explorer_starts_where_its_cell_says(name):
     cell = next(
-        one for one in books()[name].cells if "hl.explore(" in one.source and "image/svg+xml" in str(one.outputs)
+        one for one in books()[name].cells if 'hl.explore("' in one.source and "image/svg+xml" in str(one.outputs)
     )
     grid = json.loads(sheet.explored(cell.source))
-    pictures = gzip.decompress(base64.b64decode(grid["pictures"])).decode().split("\n")
+    pictures = _lines(grid["pictures"])
     place, wide = grid["first"][1:], len(grid["axes"][1]["values"])
     first = json.loads(pictures[place[0] * wide + place[1]])
     assert first["summary"] in "".join(str(one.data) for one in cell.outputs).replace("\\n", "\n")
@@ -82,9 +86,34 @@ def test_an_explorer_starts_where_its_cell_says(name):
 
 
 @pytest.mark.parametrize(
+    "book, call",
+    [
+        ("12_1f1b", "hl.explore(hl.Schedule"),
+        ("20_collectives", "hl.pictures.ring_all_reduce("),
+        ("40_hybrid", "hl.pictures.box_of_ranks("),
+    ],
+)
+def test_other_live_pictures_live_without_a_kernel_too(book, call):
+    cell = next(one for one in books()[book].cells if one.source.startswith(call))
+    shown, (output,) = json.loads(sheet.explored(cell.source)), cell.outputs
+    if "pictures" in shown:
+        (picture,) = _lines(shown["pictures"])
+        assert (
+            json.loads(picture)["summary"] == output.data["text/plain"] and json.loads(picture)["timelines"][0]["stuck"]
+        )
+    elif shown["show"] == "box":
+        assert shown["told"][shown["rank"]] == output.data["text/plain"]
+    else:
+        assert shown["values"][shown["first"]] == 4
+        assert json.loads(_lines(shown["panels"])[shown["first"]])["told"] == output.data["text/plain"].split("\n")[1:]
+    live, still = sheet.parts(cell, live=True)[1], sheet.parts(cell)[1]
+    assert live.startswith(sheet.LIVE) and sheet.LIVE not in still
+
+
+@pytest.mark.parametrize(
     "source", ["", "x = 1", "hl.explore(mine)", "hl.explore('1f1b', ranks=p)", "labs.explore('1f1b')"]
 )
-def test_only_names_and_numbers_are_explored_without_a_kernel(source):
+def test_what_needs_other_cells_is_not_explored_without_a_kernel(source):
     assert sheet.explored(source) == ""
 
 

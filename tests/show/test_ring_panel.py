@@ -67,6 +67,15 @@ def test_the_page_gets_a_panel_for_every_number_of_ranks_and_the_twin_is_stored(
     assert stored["text/plain"].split("\n")[0] == "ring all-reduce, 5 ranks, 5 chunks: of 10 MB each rank sends 16 MB"
 
 
+def test_without_a_size_chunks_are_counted():
+    svg, told = Ring([route(3, rank) for rank in range(3)]).parts(), hl.pictures.ring_all_reduce(ranks=3).summary
+    sent = [part.svg for part in svg if "sent by each rank" in part.svg]
+    counts = ["0 chunks", "1 chunk", "2 chunks", "3 chunks", "4 chunks"]
+    assert [f">{count} sent by each rank<" in one for count, one in zip(counts, sent, strict=True)] == [True] * 5
+    assert told.startswith("ring all-reduce, 3 ranks, 3 chunks: each rank sends 4 chunks\n")
+    assert not any("n =" in part.svg for part in svg)
+
+
 @pytest.mark.parametrize(
     "more, said", [({"ranks": 1}, "from 2 to 8"), ({"ranks": 9}, "from 2 to 8"), ({"size": 0}, "above 0")]
 )

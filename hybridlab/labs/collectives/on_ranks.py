@@ -64,7 +64,7 @@ def ring_sums(pool) -> list[tuple]:
     """
     homes = pool.run(watched_ring)
     held = np.stack([home["held"] for home in homes], axis=1)  # step, rank, chunk
-    drawn = Ring([route(pool.size, rank) for rank in range(pool.size)], size=1).sums
+    drawn = Ring([route(pool.size, rank) for rank in range(pool.size)]).sums
     names = [[[sum(2**rank for rank in chunk) for chunk in row] for row in state] for state in drawn]
     whole = (held == 2**pool.size - 1).sum(axis=2)
     said = ["as drawn" if one.tolist() == name else "other sums" for one, name in zip(held, names, strict=True)]

@@ -18,8 +18,9 @@ MOST = len(HUES)
 
 
 class Ring:
-    """A ring all-reduce of `size` bytes, from the steps of each rank (`world.talk.ring.route`).
+    """A ring all-reduce, from the steps of each rank (`world.talk.ring.route`).
 
+    size  bytes of the tensor on each rank; None: chunks are counted, not bytes
     sums  [step][rank][chunk]: the ranks whose numbers are in it, before the first and after each step
 
     >>> from hybridlab.world.talk.ring import route
@@ -30,14 +31,16 @@ class Ring:
     'step 1 of 2, the receiver adds: rank 0 sends chunk 0 to rank 1, rank 1 sends chunk 1 to rank 0. Complete: 2 of 4.'
     """
 
-    def __init__(self, routes: list, size: float):
+    def __init__(self, routes: list, size: float | None = None):
         self.routes, self.size, self.ranks = routes, size, len(routes)
-        self.steps, chunk = len(routes[0]), size / len(routes)
+        self.steps, chunk = len(routes[0]), size / len(routes) if size else 1
         self.sums = [[[{rank}] * self.ranks for rank in range(self.ranks)]]
         for number in range(self.steps):
             self.sums.append(self._after(self.sums[-1], number))
         self.sent = [chunk * number for number in range(self.steps + 1)]
         self.told = [self._told(number) for number in range(self.steps + 1)]
+        total = f"of {megabytes(size)} MB each rank sends" if size else "each rank sends"
+        self.summary = f"{total} {self._amount(self.steps)}"
         self.title = f"ring all-reduce, {self.ranks} ranks, {self.ranks} chunks"
 
     def _after(self, before, number):
@@ -47,6 +50,12 @@ class Ring:
             came = before[left][self.routes[left][number].sends]
             after[rank][step.gets] = before[rank][step.gets] | came if step.adds else came
         return after
+
+    def _amount(self, number):
+        """What a rank has sent after some steps."""
+        if self.size:
+            return f"{megabytes(self.sent[number])} MB"
+        return "1 chunk" if number == 1 else f"{number} chunks"
 
     def _whole(self, number):
         return sum(len(one) == self.ranks for row in self.sums[number] for one in row)
@@ -134,16 +143,16 @@ class Ring:
     def _middle(self):
         """The words in the middle of the ring: the step, what each rank has sent, and the formula."""
         bold = {"font-weight": "600"}
-        for number, sent in enumerate(self.sent):
+        for number in range(self.steps + 1):
             adds = number and self.routes[0][number - 1].adds
             does = "the receiver adds" if adds else "the receiver copies" if number else "before the first step"
             until = number + 1 if number < self.steps else math.inf
             lines = words(WIDTH / 2, MIDDLE - 34, f"step {number} of {self.steps}: {does}", PX["axis"], "middle")
-            told = f"{megabytes(sent)} MB sent by each rank"
+            told = f"{self._amount(number)} sent by each rank"
             yield Part(lines + words(WIDTH / 2, MIDDLE + 2, told, 26, "middle", **bold), number, until)
-        formula = f"2·(p−1)/p·n = 2·{self.ranks - 1}/{self.ranks}·{megabytes(self.size)} MB"
-        end = f"{formula} = {megabytes(self.sent[-1])} MB"
-        yield Part(words(WIDTH / 2, MIDDLE + 32, end, PX["axis"], "middle"))
+        if self.size:
+            formula = f"2·(p−1)/p·n = 2·{self.ranks - 1}/{self.ranks}·{megabytes(self.size)} MB"
+            yield Part(words(WIDTH / 2, MIDDLE + 32, f"{formula} = {self._amount(self.steps)}", PX["axis"], "middle"))
         yield Part(heading(24, HEIGHT - 14, self.title, PX["axis"]))
 
 
