@@ -1,5 +1,4 @@
-"""Notebook 12, 1F1B: the memory of ranks, slow messages, and a written order and a message-driven one (`orders`),
-a short interpreter beside the package's (`interpreter`).
+"""Notebook 12, 1F1B: the memory of ranks, slow messages, and a written order and a message-driven one (`orders`).
 
 Its exercises are in `tasks`, some answered in `letters`; those in which the student builds the interpreter, in
 `build_tasks` and `blocking`. Their solutions are in `solutions`.
@@ -8,10 +7,4 @@ Its exercises are in `tasks`, some answered in `letters`; those in which the stu
 from hybridlab.lazily import room
 
 # names that the notebook uses
-__getattr__, __all__ = room(
-    __name__,
-    {
-        "orders": "ahead both buffers growth in_flight memory with_messages",
-        "interpreter": "beside_the_engine interpret",
-    },
-)
+__getattr__, __all__ = room(__name__, {"orders": "ahead both buffers growth in_flight memory with_messages"})

@@ -10,7 +10,7 @@ from hybridlab.predict.time.simulate import simulate
 
 
 def halted(schedule: Schedule, stuck: Stuck, costs: Costs | None = None) -> Timeline:
-    """The predicted timeline of what the ranks do before they wait for each other.
+    """The predicted timeline of the actions that the ranks do before they wait for each other.
 
     schedule  with a deadlock
     stuck     the error that names it, of this schedule

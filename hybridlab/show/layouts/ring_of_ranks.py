@@ -52,7 +52,7 @@ class Ring:
         return after
 
     def _amount(self, number):
-        """What a rank has sent after some steps."""
+        """The amount that a rank has sent after some steps."""
         if self.size:
             return f"{megabytes(self.sent[number])} MB"
         return "1 chunk" if number == 1 else f"{number} chunks"
@@ -63,7 +63,7 @@ class Ring:
     def _told(self, number):
         whole = f"Complete: {self._whole(number)} of {self.ranks**2}."
         if number == 0:
-            return f"before the first step: every rank has {self.ranks} chunks of its own numbers. {whole}"
+            return f"before the first step: every rank has its own numbers, in {self.ranks} chunks. {whole}"
         moves = [(rank, route[number - 1].sends, (rank + 1) % self.ranks) for rank, route in enumerate(self.routes)]
         sends = ", ".join(f"rank {rank} sends chunk {chunk} to rank {to}" for rank, chunk, to in moves)
         does = "adds" if self.routes[0][number - 1].adds else "copies"

@@ -17,7 +17,7 @@ def ring_panel(route: Callable, ranks: int, size: float | None) -> Shown:
     if ranks not in range(2, MOST + 1):
         raise ValueError(f"a ring of {ranks} ranks is not drawn: give a number from 2 to {MOST}")
     if size is not None and not size > 0:
-        raise ValueError(f"size={size} is no number of bytes: give one above 0")
+        raise ValueError(f"size={size} cannot be a number of bytes: give one above 0")
     values = list(range(2, MOST + 1))
     rings = [Ring([route(p, rank) for rank in range(p)], size) for p in values]
     panels = packed([json.dumps({"told": one.told, "svg": _whole(one)}) for one in rings])
