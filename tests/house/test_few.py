@@ -3,6 +3,9 @@
 import pytest
 from few import first, one_in
 
+from tools.later import FILE, listed
+
+ROOT = FILE.parents[1]
 CASES = [1, (2, "b"), pytest.param(3, id="three", marks=pytest.mark.ranks), 4, 5]
 
 
@@ -22,3 +25,10 @@ def test_the_first_are_as_they_were_and_the_others_are_long():
 
 def test_one_in_so_many_begins_with_the_first():
     assert [marks for *_, marks in seen(one_in(2, CASES))] == [set(), {"long"}, {"ranks"}, {"long"}, set()]
+
+
+def test_a_case_that_waits_has_a_quicker_one_that_stays_and_its_test_is_still_there():
+    for case in listed(FILE.read_text(encoding="utf-8")):
+        path, _, name = case.partition("::")
+        assert "[" in name, f"{case} is the only case of its test: mark that one long"
+        assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(encoding="utf-8"), f"{case}: run make later"
