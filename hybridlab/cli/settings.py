@@ -13,7 +13,7 @@ def settings(text: str, example: str) -> dict[str, str]:
     {'tp': '4', 'two_levels': 'yes'}
     """
     found: dict[str, str] = {}
-    for part in text.split(","):
+    for part in filter(str.strip, text.split(",")):
         name, _, value = (word.strip() for word in part.partition("="))
         if not (name and value):
             raise ArgumentTypeError(f"{text!r} has another form: give settings with commas, {example}")
@@ -21,6 +21,8 @@ def settings(text: str, example: str) -> dict[str, str]:
         if name in found:
             raise ArgumentTypeError(f"{text!r} sets {name} twice: give each setting once")
         found[name] = value
+    if not found:
+        raise ArgumentTypeError(f"there is no setting in {text!r}: give settings with commas, {example}")
     return found
 
 

@@ -265,7 +265,7 @@ def train(
         shown as show,
         logged(log, job, show) as heard,
         ranks(job.mesh) as pool,
-        alone_in(place if getattr(pool, "rank", 0) == 0 else None, patience=TO_END if resume else 0.0),
+        alone_in(place if pool.rank == 0 else None, patience=TO_END if resume else 0.0),
         stopping_gently(place, heard) as tell,
     ):
         if saving:

@@ -93,6 +93,8 @@ def refuse_crowd(mesh: Mesh):
 class Ranks:
     """Ranks that stay between runs; any failure or interrupt ends them all, and the next run starts fresh ones."""
 
+    rank = 0  # of this program, which acts for the first rank; under torchrun, each process has its own
+
     def __init__(self, mesh, placed, timeout, hang_s, on_event, groups, once):
         self.mesh, self.size, self.timeout, self.hang_s = mesh, mesh.size, timeout, hang_s
         self._on_event, self._groups, self._once, self._placed = on_event, groups, once, placed
