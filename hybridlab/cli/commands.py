@@ -92,13 +92,16 @@ def train(chosen) -> dict:
 
     more = flags.read_learning(chosen) | flags.read_saving(chosen) | {"on_event": tell}
     result = learn(**more)
+    whole = result["end"] >= chosen.steps
     if not chosen.json and result["losses"]:  # without a step there are no gradients
         kept = ", ".join(f"{size / 1e6:.2f}" for size in result["memory"])
         print(f"weights, gradients and optimizer state on each rank: {kept} MB")
         if folder := chosen.checkpoint:
-            early = f"stopped early, of {chosen.steps:,} steps; " * (result["end"] < chosen.steps)
+            early = "" if whole else f"stopped early, of {chosen.steps:,} steps; "
             print(f"{early}saved after step {result['end']} in {folder}; --resume goes on from there")
-    return {"losses": result["losses"], "memory": result["memory"], "end": result["end"]}
+    return {"losses": result["losses"], "memory": result["memory"], "end": result["end"]} | (
+        {} if whole else {"code": output.INTERRUPTED}
+    )
 
 
 def _in_words(event) -> str:

@@ -1,6 +1,7 @@
 """From the command line to an exit code: one command runs, and an error is reported in one sentence.
 
-Bad arguments end with exit code 2, a failing rank with 1; so does a check that finds ranks not equal to one device.
+Bad arguments end with exit code 2, a failing rank with 1; so does a check that finds ranks not equal to one device. A
+training that was asked to stop ends as an interrupted command does, so that no script goes on with half of it.
 """
 
 import contextlib
@@ -44,7 +45,7 @@ def main(arguments=None) -> int:
         return _ended(f"{name}: {str(error) or 'interrupted'}", output.INTERRUPTED, typed)
     if chosen.json:
         print(output.as_json(result))
-    return 0 if result.get("ok", True) else 1
+    return result.get("code", 0 if result.get("ok", True) else 1)
 
 
 def _ended(sentence: str, code: int, typed) -> int:

@@ -208,11 +208,11 @@ def test_a_folder_with_the_name_of_the_request_to_stop_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "end, says", [(4, "saved after step 4 in"), (3, "stopped early, of 4 steps; saved after step 3")]
+    "end, says, code", [(4, "saved after step 4 in", 0), (3, "stopped early, of 4 steps; saved after step 3", 130)]
 )
-def test_the_command_tells_a_training_that_was_stopped_from_a_whole_one(monkeypatch, capsys, end, says):
+def test_the_command_tells_a_training_that_was_stopped_from_a_whole_one(monkeypatch, capsys, end, says, code):
     monkeypatch.setattr("hybridlab.training.run.train", lambda **_: {"losses": [1.0], "memory": [8], "end": end})
-    assert main("train --pp 1 --steps 4 --checkpoint run".split()) == 0
+    assert main("train --pp 1 --steps 4 --checkpoint run".split()) == code
     assert capsys.readouterr().out.splitlines()[-1].startswith(says)
 
 
@@ -289,7 +289,7 @@ def test_the_command_interrupted_ends_after_the_step_under_way_saves_it_and_resu
     os.kill(running.pid, signal.SIGINT)
     began = time.monotonic()
     lines += running.communicate(timeout=60)[0].splitlines()
-    assert running.returncode == 0 and time.monotonic() - began < 20
+    assert running.returncode == 130 and time.monotonic() - began < 20
     end = told(lines, first=0)
     assert newest(tmp_path).name == f"step-{end:06d}" and end >= 3
     lines = command(tmp_path, end + 2).communicate(timeout=100)[0].splitlines()
