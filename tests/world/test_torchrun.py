@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from few import first
 
+import hybridlab as hl
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.devices.placement import ASKED
 from hybridlab.world.devices.surroundings import Seen, everywhere, seen
@@ -238,6 +239,14 @@ def test_torchrun_is_recognised_by_all_its_variables(started, monkeypatch):
     assert torchrun.present()
     monkeypatch.delenv("MASTER_PORT")
     assert not torchrun.present()
+
+
+def test_processes_of_another_launcher_do_not_train_alone(started, monkeypatch):
+    monkeypatch.setenv("RANK", "1"), monkeypatch.setenv("WORLD_SIZE", "4"), monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    with pytest.raises(ValueError, match="RANK=1 and WORLD_SIZE=4 are set, but torchrun has not.*: start them with"):
+        hl.ranks(2)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert hl.ranks(2).size == 2
 
 
 @pytest.mark.parametrize("rank, world", [("", "4"), ("4", "4"), ("-1", "4"), ("0", ""), ("0", "four")])

@@ -53,8 +53,8 @@ def ranks(
     start      "kept": the ranks stay for the next run; "fresh": every run starts new ranks
     placement  backend and device of each rank; None: chosen by `hl.placement`
 
-    raises  ValueError for less than 1 or more than 128 ranks, an unknown start, or a placement for another number of
-            ranks
+    raises  ValueError for less than 1 or more than 128 ranks, an unknown start, a placement for another number of
+            ranks, or if another launcher than torchrun has given this process a rank
 
     >>> import hybridlab as hl
     >>> with hl.ranks(2) as pool:  # starts ranks
@@ -64,6 +64,7 @@ def ranks(
     mesh = n_or_mesh if isinstance(n_or_mesh, Mesh) else Mesh(world=n_or_mesh)
     if torchrun.present():
         return torchrun.TorchrunRanks(mesh, timeout if hang_s is None else hang_s, on_event, groups)
+    refuse_alone()
     refuse_crowd(mesh)
     if start not in ("kept", "fresh"):
         raise ValueError(f"start={start!r} is not known: give 'kept' or 'fresh'")
@@ -82,6 +83,19 @@ def foresee(module: str):
     """
     if not torchrun.present():
         ZYGOTE.expect(module)
+
+
+def refuse_alone():
+    """Raise ValueError if this process is one of several, but torchrun has not started them.
+
+    Each would start all ranks for itself, and save into the same folder.
+    """
+    rank, started = os.environ.get("RANK"), os.environ.get("WORLD_SIZE", "1")
+    if rank is not None and started != "1":
+        raise ValueError(
+            f"RANK={rank} and WORLD_SIZE={started} are set, but torchrun has not started this process, so each of "
+            f"{started} processes would train alone: start them with torchrun, or unset RANK and WORLD_SIZE"
+        )
 
 
 def refuse_crowd(mesh: Mesh):
