@@ -1,5 +1,7 @@
 """Files that a command writes: a schedule as text, a timeline as JSON, as a trace, as a picture or a page."""
 
+from pathlib import Path
+
 from hybridlab.core.files import put, writable
 
 
@@ -31,10 +33,14 @@ def add_exports(one, *names):
 
 
 def open_exports(chosen):
-    """Raise ValueError before the work starts if its result cannot be written."""
+    """Raise ValueError before the work starts if its result cannot be written, or one file would replace another."""
+    taken: dict[Path, str] = {}
     for name in EXPORTS:
         if path := getattr(chosen, name, None):
-            writable(path)
+            file = writable(path).resolve()
+            if file in taken and not file.is_char_device():
+                raise ValueError(f"--{taken[file]} and --{name} both write {path}: give each its own file")
+            taken[file] = name
 
 
 def write_exports(chosen, timeline):

@@ -70,6 +70,7 @@ NOT_DONE = {
     "notebooks {tmp}/list.json": "cannot write into {tmp}/list.json: it is not a folder; give a folder",
     "notebooks {tmp}/loop": "{tmp}/loop: ",
     "grade {tmp} --feedback {tmp}/list.json": "cannot write into {tmp}/list.json: it is not a folder; give a folder",
+    "simulate --csv {tmp}/a --save {tmp}/../{name}/a": "--csv and --save both write {tmp}/../{name}/a: give",
     "check --pp 2 --cut 3,x": "argument --cut: '3,x' is not a list of whole numbers: separate them by commas",
 }
 
@@ -82,7 +83,7 @@ def test_what_cannot_be_done_is_said_at_once(words, tmp_path, capsys):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "loop").symlink_to("loop")
     begin = time.monotonic()
-    names = {"tmp": tmp_path, "long": "x" * 300}
+    names = {"tmp": tmp_path, "name": tmp_path.name, "long": "x" * 300}
     assert main([*words.format(**names).split(), "--json"]) == 2
     said = capsys.readouterr()
     last = json.loads(said.out.splitlines()[-1])
