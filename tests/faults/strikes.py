@@ -269,6 +269,16 @@ def dropped(comm):
         comm.recv(torch.ones(8), 0)
 
 
+def drops_many(comm):
+    for tag in range(3):
+        comm.isend(torch.ones(8), 1 - comm.rank, tag=tag)
+
+
+def keeps_and_fails(comm):
+    _kept = [comm.isend(torch.ones(8), 1 - comm.rank, tag=tag) for tag in range(3)]
+    raise ValueError("of its own")
+
+
 # ---- meetings that do not fit
 
 

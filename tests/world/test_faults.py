@@ -230,7 +230,18 @@ def test_a_message_that_was_dropped_is_told_by_its_line(pools, capsys):
     ) as caught:
         pools().run(strikes.dropped)
     assert caught.value.kind == "left" and caught.value.where.startswith("strikes.py:")
-    assert re.search(r"\[rank 0\] what isend to rank 1 \(strikes.py:\d+\) returned is gone", capsys.readouterr().err)
+    assert re.search(r"\[rank 0\] the handle of isend to rank 1 \(strikes.py:\d+\) is gone", capsys.readouterr().err)
+
+
+@with_ranks
+def test_messages_of_one_line_are_told_once_and_those_of_a_rank_that_failed_not_at_all(pools, capsys):
+    with pytest.raises(RankError):
+        pools().run(strikes.drops_many)
+    told = capsys.readouterr().err
+    assert max(told.count(f"[rank {rank}] the handle of isend") for rank in (0, 1)) == 1  # the other may be ended first
+    with pytest.raises(RankError, match="ValueError: of its own"):
+        pools().run(strikes.keeps_and_fails)
+    assert "the handle of" not in capsys.readouterr().err
 
 
 @with_ranks

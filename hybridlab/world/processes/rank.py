@@ -131,6 +131,7 @@ def _serve(call: frames.Frame, comm: Comm, home: Home, pen: Pen, aside: Aside):
         if home.forked:
             traceback.print_exc()
             os._exit(1)
+        comm.ledger.failed = True  # its frames go now, and with them messages that it would have waited for
         answer = "fault", _fault(error), ()
     sys.stdout.finish()
     sys.stderr.finish()

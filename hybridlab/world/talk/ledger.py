@@ -53,6 +53,7 @@ class Ledger:
         self._open: dict[int, tuple[int, ...]] = {}  # by row: the ranks of operations that have begun and not ended
         self.failed = False  # whether the run has failed: then pending operations are not a mistake
         self._lent: dict[int, tuple] = {}  # by row: a tensor in transit, its version when it left, some of its numbers
+        self._told: set[str] = set()  # operations whose dropped messages were told: a loop drops many
         self.nans: Unwatched = UNWATCHED  # the watch for the first nan, for the rest of this run
         for column in self.COLUMNS:
             setattr(self, column, [])
@@ -154,7 +155,7 @@ class Ledger:
         return note
 
     def dropped(self, row: int, run: list):
-        """Warn on stderr that no code can wait for this operation any more: its message was dropped.
+        """Warn on stderr that no code can wait for this operation any more: its message was dropped. Once for a line.
 
         run  `end_ns` when it was recorded: `close` has already warned about earlier runs, and the row now belongs to
              another one
@@ -162,12 +163,15 @@ class Ledger:
         if run is self.end_ns and not run[row] and not self.failed:
             self._lent.pop(row, None)
             run[row] = time.perf_counter_ns()
-            print(
-                f"what {self._name(row)} returned is gone, and nobody waited for it, so it may never arrive: keep it, "
-                "and call wait() on it",
-                file=sys.stderr,
-                flush=True,
-            )
+            name = self._name(row)
+            if name not in self._told:
+                self._told.add(name)
+                print(
+                    f"the handle of {name} is gone, and nobody waited for it, so the message may never arrive: keep "
+                    "what it returns, and call wait() on it",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
     def unended(self) -> tuple[str, tuple[int, ...]]:
         """The latest operation that has not ended, and its ranks; ("", ()) if all have ended."""
