@@ -223,13 +223,22 @@ def _add(gaps: Gaps, kind, parts, alone, job, scale):
     for name, reference in ((name, x) for name, x in alone[kind].items() if name not in of_adam):
         off = worst(difference(mine, its) for mine, its in _held(kind, name, parts, reference, job))
         trained = name not in job.frozen and (kind == "gradient" or not any(own.values()) or _pulled(name, alone))
-        gaps.add(f"{kind} {name}", off, own[name], alone["noise"][scale][name], max(own.values()), trained)
+        noise = alone["noise"][scale][name]
+        if kind == "weight" and _noise_alone(name, alone):
+            noise = max(noise, own[name])  # a few shadows may have moved it in the same direction by chance
+        gaps.add(f"{kind} {name}", off, own[name], noise, max(own.values()), trained)
 
 
 def _pulled(name, alone) -> bool:
     """Whether a weight had a gradient above the noise, so that it should have moved."""
     its = alone.get("gradient", {}).get(name)
     return its is not None and largest(its) > FACTOR * alone["noise"]["gradient"][name]
+
+
+def _noise_alone(name, alone) -> bool:
+    """Whether a weight had a gradient, but none above the noise."""
+    its = alone.get("gradient", {}).get(name)
+    return its is not None and largest(its) > 0 and not _pulled(name, alone)
 
 
 def _add_buffers(gaps: Gaps, parts, alone, job):

@@ -30,6 +30,7 @@ ON_THE_CPU = {
     "labs/data_parallel/rank.py": 1,
     "labs/engine/toy.py": 3,
     "labs/experts/clinic.py": 2,
+    "labs/experts/lending.py": 6,  # emulated work
     "labs/experts/on_ranks.py": 6,
     "labs/gpipe/sweeps.py": 2,
     "labs/hybrid/rank.py": 1,
@@ -54,6 +55,7 @@ ON_THE_CPU = {
     "modes/context_parallel.py": 1,
     "modes/parts/cut_experts.py": 1,
     "modes/parts/dispatch.py": 3,
+    "modes/parts/lent_experts.py": 4,  # indices, from counts of choices
     "modes/parts/token_order.py": 2,
     "modes/products/layout_proof.py": 1,
     "modes/recomputation.py": 1,

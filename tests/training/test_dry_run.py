@@ -284,7 +284,7 @@ def test_what_would_hang_is_said():
         ({"machine": "abacus"}, "no machine 'abacus'"),
         ({"driven": True}, "give driven=False"),
         ({"offload": True}, "leave it out"),
-        ({"schedule": "pipeoffload", "machine": "v100"}, "host link of .* is not known"),
+        ({"schedule": "pipeoffload", "machine": "tpu-v5e", "model": Shape(layers=8)}, "host link of .* is not known"),
         ({"model": "gpt4"}, "gpt3-175b"),
         ({"zero": 1}, "give dp=2 or more"),
     ],
