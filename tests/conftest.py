@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:  # an example says itself that it starts ranks
         if isinstance(item, pytest.DoctestItem) and any("# starts ranks" in one.source for one in item.dtest.examples):
             item.add_marker("ranks")
-        if item.nodeid in LATER:  # a case of which a quicker one stays
+        if item.nodeid in LATER:  # too long for make test, see tools/later.py
             item.add_marker("long")
     marks = [mark for mark in ASKED_FOR if not config.getoption(f"--{mark}")]
     left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in marks)]

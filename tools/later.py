@@ -3,7 +3,8 @@
     make later
 
 It runs the tests that start processes, and the slow ones, on a machine that does nothing else, and notes the seconds of
-each case. The quickest case of each test stays. Of the other cases, the quickest ones stay while the sum allows.
+each case. The quickest case of each test stays, if it is quick enough. Of the other cases, the quickest ones stay while
+the sum allows.
 """
 
 import pathlib
@@ -15,30 +16,28 @@ FILE = pathlib.Path(__file__).parents[1] / "tests/later.txt"
 HEAD = "# Cases that wait for --long, written by `make later` from measured seconds. Others run in make test.\n"
 WORKERS = 2  # processes that share the tests, as in the Makefile
 MINUTES = 5.0  # for all of them
-LEAST = 1.5  # seconds: a shorter case is never listed
+LEAST, MOST = 1.0, 8.0  # seconds: a shorter case is never listed, a longer one always is
 
 
-def chosen(seconds: dict[str, float], budget: float, least: float = LEAST) -> list[str]:
-    """The cases to leave out, so that the others last as long as the budget.
+def chosen(seconds: dict[str, float], budget: float) -> list[str]:
+    """The cases to leave out, so that the others last as long as the budget, if that is possible.
 
     seconds  of each case, by its name for pytest
     budget   seconds in all
 
-    >>> chosen({"a::t[1]": 9, "a::t[2]": 4, "a::t[3]": 5, "b::s": 7}, budget=17)
-    ['a::t[1]']
+    >>> chosen({"a::t[1]": 6, "a::t[2]": 4, "a::t[3]": 5, "b::s": 7, "b::u": 9}, budget=17)
+    ['a::t[1]', 'b::u']
     """
+    quick_first = sorted((case for case in seconds if seconds[case] <= MOST), key=seconds.__getitem__)
     first: dict[str, str] = {}
-    quick_first = sorted(seconds, key=seconds.__getitem__)
     for case in quick_first:
         first.setdefault(case.partition("[")[0], case)
     left = budget - sum(seconds[case] for case in first.values())
-    out = []
+    out = [case for case in seconds if seconds[case] > MOST]
     for case in quick_first:
-        if case in first.values():
-            continue
-        left -= seconds[case]
-        if left < 0 and seconds[case] >= least:
-            out.append(case)
+        if case not in first.values() and seconds[case] >= LEAST:
+            left -= seconds[case]
+            out += [case] * (left < 0)
     return sorted(out)
 
 
