@@ -20,6 +20,7 @@ from hybridlab.labs.asynchronous.pictures import met
 from hybridlab.labs.capstone.tasks import crossing
 from hybridlab.labs.context import sizes as long_context
 from hybridlab.labs.data_parallel import pictures as data_parallel_pictures
+from hybridlab.labs.data_parallel.tasks import WITHIN, best_exposed
 from hybridlab.labs.exercises.words import in_words
 from hybridlab.labs.experts import uneven as experts
 from hybridlab.labs.gpipe import sweeps as gpipe
@@ -573,6 +574,8 @@ COMPUTED = [
     ("22_zero_fsdp", "each GPU sends 16 GB/s", lambda: f"each GPU sends {3 * 2 * 174.6 / gathers_alone():.0f} GB/s"),
     ("22_zero_fsdp", "The 16 GB/s of 2021", lambda: f"The {3 * 2 * 174.6 / gathers_alone():.0f} GB/s of 2021"),
     ("22_zero_fsdp", "as high as 200 GB/s", lambda: f"as high as {8 * machine('a100').across / 1e9:g} GB/s"),
+    ("21_data_parallel", "exposed time is 3.34 ms", lambda: f"exposed time is {1e3 * best_exposed():.2f} ms"),
+    ("21_data_parallel", "so 3.84 ms are", lambda: f"so {1e3 * WITHIN * best_exposed():.2f} ms are"),
     ("21_data_parallel", "14 times", lambda: f"{cost('all_reduce', 8, 1, 'ring').messages} times"),
     ("21_data_parallel", "needs 8000 tokens", lambda: f"needs {tokens_that_hide():.0f} tokens"),
     ("21_data_parallel", "16 GB in an all-reduce: 128 s", lambda: exchange_of_llama()),

@@ -207,7 +207,7 @@ TASKS: dict[str, Task] = {
     "data_parallel.exposed": task(
         f"{LAST['ranks']} ranks have links with α = 30 µs and 25 GB/s. The backward ends at 28 ms. The bucket before "
         "the last, of 26 MB, is full at 26 ms, and the link is free then. The last one, of 9 MB, is full at 28 ms. How "
-        "many ms are exposed, to two decimals?",
+        "many ms are exposed, to two decimals? An all-reduce is a ring, as in notebook 20.",
         Number(
             _last_exposed,
             "ms",
@@ -236,7 +236,7 @@ TASKS: dict[str, Task] = {
         _bucketed,
         (
             "Fill a bucket until the next gradient would not fit, then begin another. Which size is good?",
-            "Large buckets need fewer messages, but the last one is fully exposed: large at first, smaller at the end.",
+            "Large buckets need fewer messages, but the last one is exposed: choose a size that leaves little for it.",
             "With 38 to 40 MiB for every bucket there are few enough, and the last one is small enough.",
         ),
         objective="Cut gradients into buckets under limits of number, memory and time.",

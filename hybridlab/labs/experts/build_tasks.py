@@ -27,7 +27,7 @@ def _fold(ways: int) -> Task:
     return task(
         f"Experts are distributed over ep={ep}, and tp={ways} shards the hidden units of each; the stream is sharded "
         "along the sequence. A row is one token with one of its choices. It starts on one rank. Along ep, one message "
-        f"takes it to the part of ep that has its expert, unless it is there. Along tp, {ways - 1} messages take it to "
+        f"takes it to the ep rank that has its expert, unless it is there. Along tp, {ways - 1} messages take it to "
         f"the other ranks that have parts of this expert. Then as many messages return: {ways - 1} partial sums along "
         f"tp, and one row along ep. Now fold: the {ep * ways} ranks of ep and tp have whole experts, and a row is sent "
         "to the only rank of its expert and back, unless it is there. By what factor does a rank send fewer bytes of "

@@ -267,7 +267,7 @@ TASKS: dict[str, Task] = {
         f"A layer has {COARSE.experts} experts with {COARSE.inner:,} hidden units each, and a token goes through "
         f"{COARSE.chosen}. Make experts {FINER} times narrower, and make one of them a shared expert for every token. "
         "The total number of hidden units, and the number for one token, must not change. Answer with (experts, "
-        "chosen, shared, inner), as in Shape; experts counts the routed ones only.",
+        "chosen, shared, inner): routed experts, those that a token chooses, shared experts, hidden units of each.",
         _fine,
         (
             "Count hidden units: in total, and for one token.",

@@ -75,7 +75,7 @@ def _uneven(have, messages, sent) -> str:
 TASKS: dict[str, Task] = {
     "hybrid.moves": task(
         "A flat tensor changes its layout. have[r] and want[r] are the spans (from, to) that rank r has, and needs. "
-        "Ranks may have the same span, and no two spans of have overlap otherwise. Write my_moves(have, want): return "
+        "Two spans of have are equal, or they do not overlap. Write my_moves(have, want): return "
         f"the messages, a list of (sender, receiver, from, to). So my_moves{MOVED[0]!r} is [(0, 1, 4, 6)]. Send "
         "nothing that the receiver has already. Where several ranks have a span, let the one send that has sent the "
         "fewest elements.",

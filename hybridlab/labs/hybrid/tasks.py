@@ -235,7 +235,7 @@ TASKS: dict[str, Task] = {
     "hybrid.design": task(
         f"Use {RANKS} ranks in nodes of {PER_NODE}, with the model and batch above. Choose dp, pp, tp, the order of "
         f"the axes and ZeRO's stage (0, 1, 2). No rank may store more than {CAP:,} bytes between steps; the bytes "
-        "sent between nodes must be as few as possible.",
+        "sent between nodes must be as few as possible. The cell below the answer shows both numbers.",
         _design,
         (
             "Tensor groups communicate most: keep them in a node, with tp last. Then compare the bytes of messages "

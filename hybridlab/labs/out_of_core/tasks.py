@@ -217,8 +217,8 @@ TASKS: dict[str, Task] = {
         'Write my_plan(blocks, room, swap). It returns one word for each block, in order: "keep", "swap" or '
         '"recompute". A forward takes 1 and a backward 2. swap is the time of a copy, and room the number of blocks '
         "that fit into memory. lab.length(plan, room, swap) predicts the length of a step. The plan must fit. It must "
-        f"take no longer, and swap no more blocks, than the plan of our rule. Tried on {CASES[0]}, then on other "
-        "copies, memory sizes and chains.",
+        f"take no longer, and swap no more blocks, than the best plan of the package, shown below. Tried on "
+        f"{CASES[0]}, then on other copies, memory sizes and chains.",
         Function(tuple(CASES), judge, "Answer with your function itself: my_plan, without calling it."),
         (
             "Which blocks are needed first in the backward? There is no time to copy or recompute them.",

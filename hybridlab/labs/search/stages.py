@@ -120,8 +120,9 @@ TASKS: dict[str, Task] = {
         "Write my_stages(times, layers, devices, limit). times[first, end, n] is the time of a stage of the layers "
         "first to end - 1 on n devices; the n of its keys are all possible ones. Return the smallest sum of the "
         "times of stages that have all layers and all devices, where no stage takes longer than limit; math.inf if "
-        "there are none. In the example, two layers on two devices with limit 6, it is 5; with limit 4 it is 7. It is "
-        "also tried on a table where trying all stages takes too long.",
+        "there are none. In the example, times is {(0, 1, 1): 4, (1, 2, 1): 3, (0, 2, 1): 7, (0, 1, 2): 3, (1, 2, 2): "
+        "2, (0, 2, 2): 5}: two layers, two devices. With limit 6 the sum is 5, with limit 4 it is 7. It is also tried "
+        "on a table where trying all stages takes too long.",
         Function(STAGED, judged_stages, "Answer with your function itself: my_stages, without parentheses."),
         (
             "Let rest(first, left) be the smallest sum for the layers from first on, on as many devices as are left. "

@@ -113,8 +113,8 @@ TASKS: dict[str, Task] = {
     "zero_fsdp.muon": task(
         "Write my_columns(comm, x): x is this rank's block of columns, and all blocks together are a matrix. Return "
         "this rank's columns of the matrix that newton_schulz makes of the full one, without gathering it: no rank "
-        "may get the full matrix. Of the collectives, use only comm.all_reduce(tensor). It puts the sum over all ranks "
-        "into the tensor and returns it, also if it is one number, as sum() returns it. Tried on "
+        "may get the full matrix. Of the collectives, use only comm.all_reduce(tensor). It adds the tensors of all "
+        "ranks in place and returns the sum; a tensor with one number works too. Tried on "
         f"{columns_trial.CASES[0]}, then on others. The operations that you call are checked too.",
         OnCases(
             columns_trial.try_columns,
