@@ -162,7 +162,7 @@ def read_schedule_or_file(chosen):
 
 
 def add_costs(one, F, B, unit: str, latency: str):
-    """The durations of actions; `unit` is theirs, and `latency` the help of that flag."""
+    """The flags for the durations of actions; `unit` is their unit, and `latency` is the help text of --latency."""
     one.flag("--F", type=float, metavar="X", default=F, help=f"duration of one forward, in {unit} (default {F})")
     one.flag("--B", type=float, metavar="X", help=f"duration of one backward, in {unit} (default I + W, or {B})")
     for half, what in (("I", "input"), ("W", "weight")):

@@ -43,7 +43,7 @@ class DataParallel(Mode):
         "sums": Option(
             None,
             "when gradients are all-reduced; None: after the backward, or in buckets with zero; local: never, copies "
-            "step alone and seldom exchange their moves",
+            "update on their own, and only occasionally exchange their updates",
             str,
             (*FORMS, LOCAL),
         ),

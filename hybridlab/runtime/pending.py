@@ -37,7 +37,7 @@ class Sums(list):
 
 
 class Arrival:
-    """The weights of a stage on their way."""
+    """The weights of a stage while they are being sent."""
 
     def __init__(self, weights, packs):
         self.weights, self.packs = weights, packs

@@ -92,7 +92,7 @@ class OneDevice:
 
 @torch.no_grad()
 def move(module: torch.nn.Module, number: int):
-    """Make every weight larger or smaller by one last bit; each number does so in its own way."""
+    """Change every weight by one unit in the last place; the direction differs from number to number."""
     drawn = torch.Generator().manual_seed(number)
     for weight in module.parameters():
         real = torch.view_as_real(weight) if weight.is_complex() else weight

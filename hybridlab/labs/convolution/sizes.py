@@ -77,7 +77,8 @@ def halos(conv: Conv, mesh: Mesh) -> tuple[int, int]:
 
 
 def forms(layers: dict[str, Conv]) -> Table:
-    """Words that the busiest of four ranks sends, forward and backward: strips, and the three ways to cut channels."""
+    """Words that the busiest of four ranks sends, forward and backward, for strips and for the three ways to cut
+    channels."""
     ways = {"strips": Mesh(h=4)} | FORMS
     found = {name: {mesh: words for words, mesh in ranked(conv, 4, ("h", "c", "f"))} for name, conv in layers.items()}
     rows = [(name, *(_words(found[name].get(mesh)) for mesh in ways.values())) for name in layers]

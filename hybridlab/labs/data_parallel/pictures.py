@@ -67,7 +67,7 @@ def grouped(layout: Layout, groups) -> Layout:
     {1: ['a'], 0: ['b']}
     """
     if not isinstance(groups, list | tuple) or not all(isinstance(group, list | tuple) and group for group in groups):
-        raise ValueError("A bucket is a list of names that is not empty: give a list of buckets.")
+        raise ValueError("A bucket must be a non-empty list of names: give a list of buckets.")
     names = [name for group in groups for name in group]
     for name in names:
         if not isinstance(name, str) or name not in layout.named:

@@ -49,7 +49,7 @@ class Killed(NamedTuple):
 
     @property
     def largest_gap(self) -> float:
-        """The largest gap, of losses too."""
+        """The largest difference, including that between the losses."""
         off = [abs(one - other) / abs(other) for one, other in zip(self.losses, self.alone, strict=True)]
         return max([*off, *self.gaps.values()])
 

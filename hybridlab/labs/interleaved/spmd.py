@@ -34,7 +34,8 @@ class Did(NamedTuple):
 
 
 class Shift(torch.autograd.Function):
-    """Send a tensor to the next rank of a circle, and return that of the rank before; gradients go the other way."""
+    """Send a tensor to the next rank of a ring, and return the one from the previous rank; gradients go the other
+    way."""
 
     @staticmethod
     def forward(ctx, x, comm):

@@ -270,7 +270,7 @@ stages with uneven=True
     if plan.v > 1 and (plan.p == 1 or plan.passes(batch) % plan.p):
         raise ValueError(
             f"with v = {plan.v} chunks, the {plan.passes(batch)} {'slices' if plan.n > 1 else 'microbatches'} do not "
-            f"fit p = {plan.p}: make them a multiple of p, and p 2 or more"
+            f"fit p = {plan.p}: make them a multiple of p, and give p = 2 or more"
         )
     for name, names in NAMED.items():
         if getattr(plan, name) not in range(len(names)):

@@ -128,7 +128,7 @@ class Frame(NamedTuple):
             yield words(self.at(value, self.y.low)[0], below, name, PX["axis"], "middle")
 
     def under(self, below: float) -> str:
-        """The name of the x axis, at this height."""
+        """The label of the x axis, at this height."""
         return words((self.left + self.right) / 2, below, self.x.name, PX["axis"], "middle")
 
 

@@ -155,7 +155,7 @@ class Noted(Dry):
         return NotedWork(self.alive, *about)
 
     def update(self):
-        """The optimizer step; then weights that ZeRO 1 and 2 shard are gathered, pack by pack."""
+        """The optimizer step; then, with ZeRO 1 and 2, the updated weights are gathered, pack by pack."""
         ledger, before = self.comm.ledger, len(self.comm.ledger)
         super().update()
         gathers = [row for row in range(before, len(ledger)) if ledger.purpose[row] in OF_WEIGHTS]
