@@ -248,7 +248,7 @@ def run(
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies step alone and seldom exchange their moves
+                     never, copies update on their own, and only occasionally exchange their updates
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -421,7 +421,7 @@ def check(
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies step alone and seldom exchange their moves
+                     never, copies update on their own, and only occasionally exchange their updates
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -595,7 +595,7 @@ def train(
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies step alone and seldom exchange their moves
+                     never, copies update on their own, and only occasionally exchange their updates
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -781,7 +781,7 @@ def reshard(
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies step alone and seldom exchange their moves
+                     never, copies update on their own, and only occasionally exchange their updates
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -959,7 +959,7 @@ def dry_run(
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies step alone and seldom exchange their moves
+                     never, copies update on their own, and only occasionally exchange their updates
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -1104,7 +1104,7 @@ def dry_layer(
     seed            random seed of the initial weights, dropout and batches
     dtype           data type of the computation
     sums            when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                    never, copies step alone and seldom exchange their moves
+                    never, copies update on their own, and only occasionally exchange their updates
     sum_dtype       data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype    data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload         keep the optimizer and its state in host memory
