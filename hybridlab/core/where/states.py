@@ -47,7 +47,7 @@ def conjugate(arrow: str) -> str:
 
 
 def spoken(arrow: str) -> str:
-    """The collective that an arrow is, or "" where nothing is sent.
+    """The collective that performs a conversion, or "" if nothing is sent.
 
     >>> [spoken(arrow) for arrow in ("I->R", "P->I", "V->R", "P->V", "I->V")]
     ['', 'all_reduce', 'all_gather', 'reduce_scatter', '']
