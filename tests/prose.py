@@ -544,6 +544,7 @@ COMPUTED = [
     ("15_pipedream", "`0F3#0`", lambda: f"`{hl.schedule('pipedream', ranks=4, microbatches=8).program[0][3]}`"),
     ("14_zero_bubble", "24 units of work", lambda: f"{played('1f1b', 4, 8).busy[0]:g} units of work"),
     ("14_zero_bubble", "1F1B takes 33", lambda: f"1F1B takes {units('1f1b', 4, 8)}"),
+    ("14_zero_bubble", "take 2, 3 and 1 units", "F=2, I=3, W=1"),
     ("14_zero_bubble", "takes 6 units on each rank", lambda: f"takes {2 + 3 + 1} units on each rank"),
     ("14_zero_bubble", "split backwards: 30 units", lambda: f"split backwards: {cut_only():g} units"),
     ("15_pipedream", "ln 256 = 5.5 nats", lambda: f"ln 256 = {math.log(256):.1f} nats"),

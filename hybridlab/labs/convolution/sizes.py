@@ -93,7 +93,7 @@ def _words(count) -> str:
 
 
 def ways(branches, stem: float, join: float, every=(1, 3, 12), reduce: float = 6.0) -> Table:
-    """Units of a step in each way, for several numbers of microbatches."""
+    """Length of a step in units, for each way to parallelize and several numbers of microbatches."""
     found = {m: compared(branches, stem, join, m, reduce=reduce) for m in every}
     names = list(found[every[-1]])
     length = lambda m, name: f"{found[m][name].length:g}" if name in found[m] else "cannot"

@@ -183,8 +183,8 @@ def over_sizes(link: Link = LINK) -> dict[str, tuple[int, float]]:
 
 
 def over_sizes_chart() -> Figure:
-    """The valley: the predicted exposed time of the large model for each size of a bucket, labelled with the
-    number of all-reduces."""
+    """The predicted exposed time of the large model over the bucket size, labelled with the number of all-reduces; the
+    curve has a minimum."""
     found = {name: one for name, one in over_sizes().items() if name != "one gradient"}
     at, ms = list(range(len(found))), [1e3 * exposed for _, exposed in found.values()]
     curve = Curve("predicted", at, ms, 1, "dash", "square-open", [f"{count}" for count, _ in found.values()])

@@ -29,7 +29,7 @@ KEPT = 2  # states: when a rank dies, some ranks may have ended the step that ot
 
 
 class Killed(NamedTuple):
-    """The course of a training in which one rank was killed.
+    """The record of a training run in which one rank was killed.
 
     said   the supervisor's sentence about the dead rank, without the place where it died
     step   the first step that the other ranks did without it
