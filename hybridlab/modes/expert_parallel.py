@@ -66,7 +66,7 @@ class ExpertParallel(Mode):
         return chosen["fold"] or super().takes_part(mesh, chosen)
 
     def met(self, job):
-        """The axes over which experts are distributed, in mesh order: a rank's place is that in its group."""
+        """The axes over which experts are distributed, in mesh order; a rank's place is its position in that group."""
         along = FOLDED if job["fold"] else self.axes
         return tuple(axis for axis, length in job.mesh.axes.items() if axis in along and length > 1)
 

@@ -21,7 +21,7 @@ class Sum:
 
 
 class Sums(list):
-    """Reductions that are waited for together."""
+    """A group of reductions with a single `wait`."""
 
     def wait(self):
         """Wait for all of them."""

@@ -102,7 +102,8 @@ def _takes(schedule: Schedule, action: Action) -> set[tuple[int, int]]:
 
 @typed
 def in_a_row(schedule: Schedule, steps: int) -> Schedule:
-    """Several training steps in a row, without a pause between them: microbatches and weight versions count on.
+    """Several training steps in a row, without a pause between them; microbatches and weight versions are numbered
+    through.
 
     schedule  one step with its optimizer step, from `with_norm`
     steps     the number of steps, 1 or more

@@ -108,13 +108,14 @@ class Plan(NamedTuple):
 
     @property
     def sharers(self) -> tuple[Amount, Amount]:
-        """The number of either copies among which ZeRO shards weights: z, or all."""
+        """For both kinds of copies, the number among which ZeRO shards weights: z, or all."""
         its, others = (where(self.z, self.z, copies) for copies in self.copies)
         return its, others
 
     @property
     def updaters(self) -> tuple[Amount, Amount]:
-        """The number of either copies among which ZeRO shards the optimizer's state: the same, or all with two levels.
+        """For both kinds of copies, the number among which ZeRO shards the optimizer state: the same, or all with two
+        levels.
 
         >>> print(*Plan(d=8, zero=3, z=2).updaters, *Plan(d=8, zero=3, z=2, two_levels=True).updaters)
         2 2 8 8

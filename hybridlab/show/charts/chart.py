@@ -78,7 +78,7 @@ class Axis(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Both ends, as logarithms where the axis is logarithmic."""
+        """Both ends of the axis, as logarithms if the axis is logarithmic."""
         return (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
 
     def at(self, value: float) -> float:
