@@ -86,12 +86,12 @@ class Zero(DataParallel):
         ),
         "two_levels": Option(
             False,
-            "with owners: all replicas shard the optimizer's state, owners the weights",
+            "with owners: shard the optimizer state over all replicas, the weights over the owners",
             beside="owners",
         ),
         "secondary": Option(
             0,
-            "with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but the first",
+            "with zero=3: neighbours that keep a second copy of the weights, for a step's gathers after the first",
             int,
             least=0,
             beside="zero",

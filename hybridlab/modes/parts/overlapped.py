@@ -188,7 +188,7 @@ def refuse(job, readers_in: Callable[[nn.Module], dict]):
     if kinds & {"I", "W"}:
         raise ValueError(
             f"{job.schedule.name} splits the backward in two, but overlap=True computes both gradients while the same "
-            "pieces come by: leave overlap out, or choose 1f1b"
+            "pieces arrive: leave overlap out, or choose 1f1b"
         )
     if job.mesh["x"] > 1:
         raise ValueError(

@@ -135,7 +135,7 @@ def laid_out(cut, graph: dict, attending: set[int], slices: int) -> tuple[list[P
 
 
 def recalling(layer: nn.Module) -> list[Recalls]:
-    """The modules of a layer that look back."""
+    """The modules of a layer that attend to earlier positions."""
     return [one for one in layer.modules() if isinstance(one, Recalls)]
 
 
