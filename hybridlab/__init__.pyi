@@ -240,15 +240,15 @@ def run(
     betas            decay rates of AdamW's two running averages
     decay            weight decay; not applied to norms and biases
     clip             gradient clipping: the largest global gradient norm
-    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
-                     that clips
+    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a
+                     step to clip
     stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
-    predict_weights  an asynchronous schedule uses the weights that it predicts for the time of its update: the
-                     last update is repeated as often as updates are missing
+    predict_weights  an asynchronous schedule computes with weights predicted for the time of its update: the
+                     last update is repeated once for each update that is still missing
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies step alone and seldom exchange their moves
+                     never, copies update on their own, and only occasionally exchange their updates
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -261,9 +261,9 @@ def run(
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
                      weights)
     owners           with zero: number of ranks in each sharding group; None: all replicas
-    two_levels       with owners: all replicas shard the optimizer's state, owners the weights
-    secondary        with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step
-                     but the first
+    two_levels       with owners: shard the optimizer state over all replicas, the weights over the owners
+    secondary        with zero=3: neighbours that keep a second copy of the weights, for a step's gathers after
+                     the first
     attend           with cp: how keys and values reach the queries
     ulysses          with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
                      these groups; if not given, usp takes 2
@@ -413,15 +413,15 @@ def check(
     betas            decay rates of AdamW's two running averages
     decay            weight decay; not applied to norms and biases
     clip             gradient clipping: the largest global gradient norm
-    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
-                     that clips
+    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a
+                     step to clip
     stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
-    predict_weights  an asynchronous schedule uses the weights that it predicts for the time of its update: the
-                     last update is repeated as often as updates are missing
+    predict_weights  an asynchronous schedule computes with weights predicted for the time of its update: the
+                     last update is repeated once for each update that is still missing
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies step alone and seldom exchange their moves
+                     never, copies update on their own, and only occasionally exchange their updates
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -434,9 +434,9 @@ def check(
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
                      weights)
     owners           with zero: number of ranks in each sharding group; None: all replicas
-    two_levels       with owners: all replicas shard the optimizer's state, owners the weights
-    secondary        with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step
-                     but the first
+    two_levels       with owners: shard the optimizer state over all replicas, the weights over the owners
+    secondary        with zero=3: neighbours that keep a second copy of the weights, for a step's gathers after
+                     the first
     attend           with cp: how keys and values reach the queries
     ulysses          with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
                      these groups; if not given, usp takes 2
@@ -587,15 +587,15 @@ def train(
     betas            decay rates of AdamW's two running averages
     decay            weight decay; not applied to norms and biases
     clip             gradient clipping: the largest global gradient norm
-    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
-                     that clips
+    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a
+                     step to clip
     stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
-    predict_weights  an asynchronous schedule uses the weights that it predicts for the time of its update: the
-                     last update is repeated as often as updates are missing
+    predict_weights  an asynchronous schedule computes with weights predicted for the time of its update: the
+                     last update is repeated once for each update that is still missing
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies step alone and seldom exchange their moves
+                     never, copies update on their own, and only occasionally exchange their updates
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -608,9 +608,9 @@ def train(
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
                      weights)
     owners           with zero: number of ranks in each sharding group; None: all replicas
-    two_levels       with owners: all replicas shard the optimizer's state, owners the weights
-    secondary        with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step
-                     but the first
+    two_levels       with owners: shard the optimizer state over all replicas, the weights over the owners
+    secondary        with zero=3: neighbours that keep a second copy of the weights, for a step's gathers after
+                     the first
     attend           with cp: how keys and values reach the queries
     ulysses          with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
                      these groups; if not given, usp takes 2
@@ -727,7 +727,7 @@ def reshard(
     copy_time: float = 1.0,
     muon: Literal['gather', 'gram'] = 'gather',
 ) -> Resharding:
-    """The messages that carry a training from one layout to another while its ranks live, and their bytes.
+    """The messages that move a training run from one layout to another while its ranks keep running, and their bytes.
 
     Each rank takes from the others what it needs under the second layout and does not have yet: weights, and the state
     of the optimizer, ZeRO's shards included. If several ranks have a piece, they send in turn. The plan can be drawn,
@@ -773,15 +773,15 @@ def reshard(
     betas            decay rates of AdamW's two running averages
     decay            weight decay; not applied to norms and biases
     clip             gradient clipping: the largest global gradient norm
-    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
-                     that clips
+    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a
+                     step to clip
     stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
-    predict_weights  an asynchronous schedule uses the weights that it predicts for the time of its update: the
-                     last update is repeated as often as updates are missing
+    predict_weights  an asynchronous schedule computes with weights predicted for the time of its update: the
+                     last update is repeated once for each update that is still missing
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies step alone and seldom exchange their moves
+                     never, copies update on their own, and only occasionally exchange their updates
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -794,9 +794,9 @@ def reshard(
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
                      weights)
     owners           with zero: number of ranks in each sharding group; None: all replicas
-    two_levels       with owners: all replicas shard the optimizer's state, owners the weights
-    secondary        with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step
-                     but the first
+    two_levels       with owners: shard the optimizer state over all replicas, the weights over the owners
+    secondary        with zero=3: neighbours that keep a second copy of the weights, for a step's gathers after
+                     the first
     attend           with cp: how keys and values reach the queries
     ulysses          with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
                      these groups; if not given, usp takes 2
@@ -951,15 +951,15 @@ def dry_run(
     betas            decay rates of AdamW's two running averages
     decay            weight decay; not applied to norms and biases
     clip             gradient clipping: the largest global gradient norm
-    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step
-                     that clips
+    validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a
+                     step to clip
     stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
-    predict_weights  an asynchronous schedule uses the weights that it predicts for the time of its update: the
-                     last update is repeated as often as updates are missing
+    predict_weights  an asynchronous schedule computes with weights predicted for the time of its update: the
+                     last update is repeated once for each update that is still missing
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies step alone and seldom exchange their moves
+                     never, copies update on their own, and only occasionally exchange their updates
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -972,9 +972,9 @@ def dry_run(
     zero             ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3
                      weights)
     owners           with zero: number of ranks in each sharding group; None: all replicas
-    two_levels       with owners: all replicas shard the optimizer's state, owners the weights
-    secondary        with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step
-                     but the first
+    two_levels       with owners: shard the optimizer state over all replicas, the weights over the owners
+    secondary        with zero=3: neighbours that keep a second copy of the weights, for a step's gathers after
+                     the first
     attend           with cp: how keys and values reach the queries
     ulysses          with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
                      these groups; if not given, usp takes 2
@@ -995,7 +995,7 @@ def dry_run(
     copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
     muon             with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
                      'gram' matrices
-    rank           the rank to run, of all ranks of the mesh
+    rank           the number of the rank to run, in the mesh
     machine        a name in the catalog, or a TOML file, to predict times and to compare the memory with its device
     memory         bytes of a device, instead of the machine's
 
@@ -1104,7 +1104,7 @@ def dry_layer(
     seed            random seed of the initial weights, dropout and batches
     dtype           data type of the computation
     sums            when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                    never, copies step alone and seldom exchange their moves
+                    never, copies update on their own, and only occasionally exchange their updates
     sum_dtype       data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype    data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload         keep the optimizer and its state in host memory
@@ -1116,9 +1116,9 @@ def dry_layer(
     outer_momentum  with sums=local: Nesterov momentum of the outer step
     zero            ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
     owners          with zero: number of ranks in each sharding group; None: all replicas
-    two_levels      with owners: all replicas shard the optimizer's state, owners the weights
-    secondary       with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step
-                    but the first
+    two_levels      with owners: shard the optimizer state over all replicas, the weights over the owners
+    secondary       with zero=3: neighbours that keep a second copy of the weights, for a step's gathers after
+                    the first
     attend          with cp: how keys and values reach the queries
     ulysses         with attend usp: the number of ranks that exchange heads, inside a node; a ring connects
                     these groups; if not given, usp takes 2
@@ -1139,14 +1139,15 @@ def dry_layer(
     copy_time       with device_memory: time to copy one stage's activations one way, in units of one forward
     muon            with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
                     'gram' matrices
-    rank  the rank, of all ranks of the mesh
+    rank  the number of the rank in the mesh
 
-    The layer is in the middle of the model, and is a stage alone. So there is no order of actions and no division into
+    The layer is in the middle of the model and forms a stage by itself. So there is no order of actions and no division
+    into
     stages: no `schedule`, `chunks`, `copies`, `slices`, `slicing`, `cut` and `driven`. `microbatches` and `accumulate`
     only say how many rows of a `batch` one microbatch has. Weights that ZeRO 3 gathers are gathered as often as in a
     breadth-first schedule.
 
-    raises  ValueError for invalid arguments and for a model other than a transformer; TypeError for those that it lacks
+    raises  ValueError for invalid arguments, or a model other than a transformer; TypeError for unknown arguments
 
     >>> import hybridlab as hl
     >>> print(hl.dry_layer(hl.Mesh(tp=2)))

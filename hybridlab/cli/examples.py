@@ -77,7 +77,7 @@ EXAMPLES = {  # by command: what is typed after its name
 
 
 def shown(command: str) -> str:
-    """The examples of a command as text; "" has those of all commands.
+    """The examples of a command as text; for "", those of all commands.
 
     >>> print(shown("doctor"))
     examples:

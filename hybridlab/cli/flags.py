@@ -42,7 +42,7 @@ def add_layout(one, microbatches=4):
 
 
 def add_modes(one):
-    """A flag for each axis inside a stage, and for each option of a mode."""
+    """Add a flag for each axis inside a stage, and for each option of a mode."""
     from hybridlab.modes.registry import modes, options
     from hybridlab.training.asked import of_modes
 
@@ -80,7 +80,7 @@ def read_mesh(chosen) -> Mesh:
 
 
 def ranks_of_a_pipeline(chosen) -> int:
-    """The ranks of one pipeline of `read_mesh`."""
+    """The number of ranks of one pipeline in the mesh that `read_mesh` returns."""
     return read_mesh(chosen)["pp"] // (chosen.dp if chosen.lost else 1)
 
 
@@ -128,7 +128,7 @@ def read_schedule(chosen, ranks=None):
 
 
 def read_played(chosen) -> dict:
-    """The schedule of a job, as arguments: its name and what belongs to it, or with lost ranks the schedule itself."""
+    """The schedule of a job, as arguments: its name and its options, or with lost ranks the schedule itself."""
     if chosen.lost:
         made = read_schedule(chosen, ranks_of_a_pipeline(chosen))
         return {"schedule": made, "slices": chosen.slices}
@@ -162,7 +162,7 @@ def read_schedule_or_file(chosen):
 
 
 def add_costs(one, F, B, unit: str, latency: str):
-    """The durations of actions; `unit` is theirs, and `latency` the help of that flag."""
+    """The flags for the durations of actions; `unit` is their unit, and `latency` is the help text of --latency."""
     one.flag("--F", type=float, metavar="X", default=F, help=f"duration of one forward, in {unit} (default {F})")
     one.flag("--B", type=float, metavar="X", help=f"duration of one backward, in {unit} (default I + W, or {B})")
     for half, what in (("I", "input"), ("W", "weight")):
@@ -228,7 +228,7 @@ def read_training(chosen) -> dict:
 
 
 def refuse_of_a_model(chosen):
-    """Check that no flag was given that only the training of a model accepts.
+    """Check that no flag was given that applies only to the training of a model.
 
     raises  ValueError that names the flag
     """
@@ -240,7 +240,7 @@ def refuse_of_a_model(chosen):
 
 
 def refuse_of_waits(chosen):
-    """Check that no flag was given that only emulated work accepts."""
+    """Check that no flag was given that applies only to emulated work."""
     _refuse(chosen, {*OF_WAITS}, "emulated work", "a model", "emulated")
 
 

@@ -33,7 +33,7 @@ def _speakable(value):
 
 
 def to_the_end(main):
-    """A command whose output can fail without a traceback: main(arguments) -> exit code.
+    """Wrap a command so that a failure to write its output causes no traceback: main(arguments) -> exit code.
 
     A letter that the terminal lacks is written as \\xb5. If the pipe is closed, nothing more is written, and the exit
     code is `CLOSED`; if a training run was saved, a sentence says where. If the disk is full, a one-sentence message

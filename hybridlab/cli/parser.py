@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
         raise Mistyped(f"{self.prog}: {message}{see} {self.prog} --help")
 
     def unknown(self, words: list[str]):
-        """End with a sentence about unknown words, with the nearest flag."""
+        """Exit with a sentence about unknown words that names the nearest flag."""
         flag = words[0].split("=")[0]
         if not flag.startswith("-"):
             self.error(f"{flag!r} is one word too many: leave it out")

@@ -12,7 +12,7 @@ EXAMPLE = "such as tp=4 or dp=2,tp=2,zero=1"
 
 
 def reshard(chosen) -> dict:
-    """Print the plan; with --check, go over on ranks, and compare with one device."""
+    """Print the plan; with --check, reshard on real ranks, and compare with one device."""
     from hybridlab.training.reshard import reshard as plan_of
 
     if chosen.at is not None and not chosen.check:

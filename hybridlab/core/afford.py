@@ -27,7 +27,7 @@ def memory() -> tuple[int, int] | None:
 
 
 def refuse(what: str, size: float = 0, seconds: float = 0, longest: float = LONGEST, **numbers: int) -> None:
-    """Raise ValueError if a request needs more bytes than are free here, or more than `longest` seconds.
+    """Raise ValueError if a request needs more memory than is free here, or more than `longest` seconds.
 
     numbers  the sizes that the need grows with, by name: the message gives for each the largest that would fit
 

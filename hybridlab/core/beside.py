@@ -9,7 +9,7 @@ SHARE = "share/hybridlab"  # where a wheel puts them, in the environment or next
 
 
 def beside(folder: str) -> Path:
-    """The folder of this name: in a checkout next to the package, else in the share of the environment.
+    """The folder of this name: next to the package in a checkout, else in the `share` folder of the environment.
 
     raises  FileNotFoundError if the package was installed without it
 

@@ -60,12 +60,12 @@ class DryRun:
 
     @property
     def peak_bytes(self) -> int:
-        """The largest number of bytes that it holds at any time."""
+        """The largest number of bytes that the rank holds at any time."""
         return int(self.total.max())
 
     @property
     def at(self) -> str:
-        """The action in which it holds the most."""
+        """The action during which the rank holds the most bytes."""
         return self.actions[int(self.total.argmax())]
 
     @property
@@ -75,7 +75,7 @@ class DryRun:
 
     @property
     def bytes(self) -> dict[str, int]:
-        """{purpose: bytes that it sends in the step}; a collective counts with its full tensor."""
+        """{purpose: bytes that the rank sends in the step}; a collective counts its full tensor."""
         return dict(self._summed("purpose"))
 
     @property
@@ -92,13 +92,13 @@ class DryRun:
 
     @property
     def fits(self) -> bool:
-        """Whether it fits on the device; true if no size was given."""
+        """Whether the rank's memory fits on the device; true if no device size was given."""
         return self.room is None or self.peak_bytes <= self.room
 
     @property
     def verdict(self) -> str:
-        """A sentence whether it fits; if not, with the first action that exceeds the memory and its largest part; ""
-        without a size."""
+        """A sentence that says whether the rank fits; if not, it names the first action that exceeds the memory, and
+        the largest kind of memory there. "" if no size was given."""
         if self.room is None:
             return ""
         if self.fits:
@@ -124,7 +124,7 @@ class DryRun:
         return "\n".join(lines + [f"  {self.verdict}"] * bool(self.verdict))
 
     def facts(self) -> dict:
-        """The same as plain values, as the command line prints them."""
+        """The dry run as plain values, as the command line prints them."""
         return {
             "rank": self.rank,
             "peak_bytes": self.peak_bytes,

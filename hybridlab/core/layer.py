@@ -20,7 +20,7 @@ ONCE = ("gather", "reduce", "publish")  # phases that are once in a step: these 
 
 
 class Travel(NamedTuple):
-    """The messages of one kind at one place of the layer.
+    """The messages of one kind at one place in the layer.
 
     place  the number of a part, n; or n - 0.5 for the place before it. None for messages that carry weights
     count, bytes  operations of one microbatch, or of the step if they carry weights; and the bytes of their tensors

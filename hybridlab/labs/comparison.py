@@ -10,7 +10,7 @@ COLUMNS = ("", "your guess", "predicted", "measured", "off by", "likely cause")
 
 @dataclass(frozen=True)
 class Compared:
-    """One quantity: its prediction, its measurement, and the tolerance of their difference.
+    """One quantity: its prediction, its measurement, and the tolerance for the difference.
 
     form    the format of a number, with its unit: "{:.0f} ms", "{:.1%}"
     within  the tolerance, relative to the prediction; for percentages ("{:.1%}"), in points. 0: the two must

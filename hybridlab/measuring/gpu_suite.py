@@ -31,7 +31,7 @@ FOLDERS = re.compile(r"(?<![\w.…])/(?:[\w.+-]+/)+")
 
 
 class Question(NamedTuple):
-    """One question: the function of `gpu_answers` that the ranks run, their number, and their GPUs.
+    """One question: the function in `gpu_answers` that the ranks run, the number of ranks, and their GPUs.
 
     asks      the question in words
     gpus      that the ranks are placed on; a machine with fewer says so instead of answering

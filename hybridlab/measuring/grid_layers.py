@@ -38,7 +38,7 @@ def pieces(comm, layer: GridLinear, rows: int, times: int, choose: Callable = mi
 
 
 def tries(comm, does: Callable, times: int) -> list[float]:
-    """Seconds of some work, repetition by repetition, if all ranks do only this; the slowest rank counts.
+    """The time of some work in seconds, one for each repetition, if all ranks do only this; the slowest rank counts.
 
     One more repetition before them is a warm-up.
     """

@@ -11,7 +11,7 @@ def device_of_ranks() -> str:
 
 
 def where(placed: Placement) -> dict:
-    """What a row says of its ranks on GPUs: how many, their backend, and how many of them have one GPU.
+    """The facts about the ranks of a row on GPUs: their number, their backend, and the number that share one GPU.
 
     >>> where(placement(4, gpus=1)), where(placement(4, gpus=0))
     ({'ranks': 4, 'backend': 'gloo', 'ranks per GPU': 4}, {})

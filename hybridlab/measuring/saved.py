@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 
 class Saved(saved_tensors_hooks):
-    """A count that is kept while the block under it runs: `now` bytes are held, and `peak` were at most.
+    """A count of the bytes that autograd saves while a `with` block runs: `now` are held, and `peak` is the maximum.
 
     weights  tensors that do not count
 

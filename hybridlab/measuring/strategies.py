@@ -49,7 +49,8 @@ ROWS = Look("T", "T", Sight(3, before=1, after=1))
 
 
 class Timed(NamedTuple):
-    """The measurements of one run: a profile, and the seconds of each strategy's step, try by try."""
+    """The measurements of one run: a profile, and the time of each strategy's step in seconds, one for each
+    repetition."""
 
     profile: Measured
     steps: list[list[float]]
@@ -58,7 +59,7 @@ class Timed(NamedTuple):
 def timed(
     pool, graph: Graph, strategies: list[Strategy] = (), rounds: int = 5, clock: str = "wall", dtype=torch.float32
 ) -> Timed:
-    """All that any strategy of a graph can ask the ranks of a pool for, and whole steps, forward and backward, of some.
+    """Time every piece and collective that a strategy of a graph can need, and complete steps of some strategies.
 
     raises  ValueError for an unknown clock
 
@@ -82,7 +83,8 @@ def timed(
 def steps(
     pool, graph: Graph, strategies: list[Strategy], rounds: int = 5, clock: str = "wall", dtype=torch.float32
 ) -> list[list[float]]:
-    """Seconds of a step under each strategy, try by try: when they are known only after the pieces were measured."""
+    """The time of a step under each strategy, in seconds; for strategies that are known only after the pieces were
+    measured."""
     return pool.run(_on_rank, graph, [], [], strategies, rounds, clock, dtype)[0]
 
 

@@ -41,12 +41,12 @@ def own_clock(device: torch.device) -> Callable[[], float]:
 
 
 def least(work: Callable[[], object], device: torch.device, repeat: int, times: int = 1) -> float:
-    """The seconds of the quickest of some repetitions of a piece of work, see `repeated`."""
+    """The time of the fastest repetition of a piece of work, in seconds; see `repeated`."""
     return min(repeated(work, device, repeat, times))
 
 
 def repeated(work: Callable[[], object], device: torch.device, repeat: int, times: int = 1) -> list[float]:
-    """The seconds of every repetition of a piece of work, after one that does not count.
+    """The time of every repetition of a piece of work, in seconds, after one warm-up.
 
     repeat  repetitions;  times  how often each does the work between two readings of the clock
     """

@@ -236,7 +236,7 @@ def _refuse_mixing(job):
             torch.testing.assert_close(mine, output[:, here], rtol=1e-9, atol=1e-12)
         except Exception as error:
             raise ValueError(
-                f"cp={job.mesh['cp']} shards positions, but a layer without a declared seam uses other positions or "
+                f"cp={job.mesh['cp']} shards positions, but a layer that does not declare it reads other positions or "
                 "position numbers: declare Attends or Positions, as in class YourAttention(nn.Module, "
                 "hl.seams.Attends), or leave cp out"
             ) from error

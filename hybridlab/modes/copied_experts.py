@@ -88,7 +88,7 @@ class CopiedExperts(Mode):
             )
         if job["dispatch"] != "all_to_all":
             raise ValueError(
-                f"dispatch={job['dispatch']!r} takes all tokens to all ranks, and copies share tokens: leave "
+                f"dispatch={job['dispatch']!r} takes all tokens to all ranks, but copies share tokens: leave "
                 "expert_copies out, or choose all_to_all"
             )
         if job.division.slots:

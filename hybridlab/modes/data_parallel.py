@@ -36,14 +36,14 @@ DTYPES = ("float32", "float64", "bfloat16")
 
 
 class DataParallel(Mode):
-    """The runtime part of this mode. It always takes part, unless ZeRO does: tied weights need it too."""
+    """The runtime part of this mode. It is always active, unless ZeRO is: tied weights need it too."""
 
     name, axis, purpose = "data parallelism", "dp", "sums"
     options = {
         "sums": Option(
             None,
             "when gradients are all-reduced; None: after the backward, or in buckets with zero; local: never, copies "
-            "step alone and seldom exchange their moves",
+            "update on their own, and only occasionally exchange their updates",
             str,
             (*FORMS, LOCAL),
         ),
@@ -73,7 +73,7 @@ class DataParallel(Mode):
         return self.keeper(job)(comm, job.layout, stages, named, program, job["sums"] != "after", self.policy(job))
 
     def policy(self, job) -> Policy:
-        """The dtypes of reductions and of the optimizer's weights, where they are others than the computation's."""
+        """The dtypes of reductions and of the optimizer's weights, where they differ from that of the computation."""
         other = lambda dtype: None if dtype == job.dtype else getattr(torch, dtype)
         return Policy(other(job["sum_dtype"]), other(job["master_dtype"]), job["offload"])
 
@@ -82,7 +82,7 @@ class DataParallel(Mode):
         return 1
 
     def busiest(self, job) -> int:
-        """The first step that sends as much as any."""
+        """The first of the steps that send the most."""
         return 0
 
     def one_model(self, job, rank: int) -> tuple[int, ...] | None:
@@ -97,11 +97,12 @@ class DataParallel(Mode):
         return (FIRST_BYTES, PACK_BYTES) if job["sums"] == "buckets" else (0, 0)
 
     def gathers(self, job, pack: int, rank: int) -> int | None:
-        """How many times a step gathers a pack on a rank; None if it is the usual number."""
+        """The number of times that a step gathers a pack on a rank; None for the usual number."""
         return None
 
     def published(self, job, pack: int, rank: int) -> int:
-        """How many times a step copies a rank's share of a pack to its device, if the optimizer is on the host."""
+        """The number of times that a step copies a rank's share of a pack to its device, if the optimizer is on the
+        host."""
         return self.gathers(job, pack, rank) or 1
 
     def transfers(self, job) -> Iterator[Transfer]:

@@ -66,7 +66,7 @@ class ExpertParallel(Mode):
         return chosen["fold"] or super().takes_part(mesh, chosen)
 
     def met(self, job):
-        """The axes over which experts are distributed, in mesh order: a rank's place is that in its group."""
+        """The axes over which experts are distributed, in mesh order; a rank's place is its position in that group."""
         along = FOLDED if job["fold"] else self.axes
         return tuple(axis for axis, length in job.mesh.axes.items() if axis in along and length > 1)
 
@@ -90,8 +90,8 @@ class ExpertParallel(Mode):
         if memory or job.schedule.moves:
             what = "device_memory" if memory else job.schedule.name
             raise ValueError(
-                f"{what} needs to know how much a forward saves, and experts that are distributed over ranks save as "
-                f"many tokens as come: leave out {'device_memory' if memory else 'ep and fold, or choose 1f1b'}"
+                f"{what} needs to know how much a forward saves, but experts that are distributed over ranks save as "
+                f"many tokens as arrive: leave out {'device_memory' if memory else 'ep and fold, or choose 1f1b'}"
             )
         if experts < ways:
             raise ValueError(f"{asked}={ways} cannot distribute {experts} experts: choose {asked} up to {experts}")

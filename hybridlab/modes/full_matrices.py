@@ -36,7 +36,8 @@ LENGTH = 0.2  # of an update, as a root mean square, in units of the learning ra
 
 
 class FullMatrices(Mode):
-    """The runtime part of this mode: the parameters that it keeps whole, and the messages of their updates."""
+    """The runtime part of this mode: the parameters that are not divided among owners, and the messages of their
+    updates."""
 
     name, purpose = "full matrices", "matrices"
     options = {

@@ -75,7 +75,7 @@ class Mode:
         return any(mesh[axis] > 1 for axis in self.axes)
 
     def completed(self, mesh: Mesh, chosen: dict, dtype: str) -> dict:
-        """Options that were not given and that follow from the others, or from the dtype of the computation."""
+        """The options that were not given but follow from other options, or from the dtype of the computation."""
         return {}
 
     def said(self, job) -> str:
@@ -83,7 +83,7 @@ class Mode:
         return ", ".join(name for name, option in self.options.items() if option.kind is bool and job[name])
 
     def met(self, job) -> tuple[str, ...]:
-        """The axes along which the ranks differ that one of its messages joins: its own, unless a job asks for more."""
+        """The axes along which the ranks of one message differ: the mode's own axes, unless a job adds others."""
         return self.axes
 
     def title(self, job) -> str:
@@ -93,7 +93,7 @@ class Mode:
     # before anything runs
 
     def refuse(self, job):
-        """Raise an error if this mode cannot divide the job.
+        """Raise an error if this mode cannot parallelize the job.
 
         raises  ValueError with one sentence that says what to change
         """
@@ -115,7 +115,7 @@ class Mode:
         return {}
 
     def order(self, job) -> dict[str, list[int]]:
-        """{letter: the order of the batch along this dim before it is cut}, where it is not the usual order."""
+        """{letter: the order of the batch along this dim before it is cut}, for dims in an unusual order."""
         return {}
 
     def between(self, job) -> Rules:
@@ -145,7 +145,7 @@ class Mode:
         return whole
 
     def repeats(self, job, layer: int, other: "Mode") -> bool:
-        """Whether this mode makes a backward repeat the messages that a layer's forward sent for the other mode."""
+        """Whether this mode makes the backward repeat the messages that another mode sent in a layer's forward."""
         return False
 
     def exchange(self, comm, job):
@@ -177,12 +177,13 @@ class Mode:
                     yield transfer(job.mesh, "activations", op, ranks, size * job.accumulate)
 
     def again(self, job) -> Iterator[Transfer]:
-        """The transfers of this mode in the forwards that are repeated if a norm clips after all."""
+        """The transfers of this mode in the forwards that are repeated if the gradients have to be clipped after
+        all."""
         once = job.with_(schedule=repeated(job.schedule), accumulate=1)
         return (one for one in self.transfers(once) if one.what == "activations")
 
     def seldom(self, job) -> Iterator[Transfer]:
-        """The transfers of all steps of a job for this mode that are not in every step."""
+        """The transfers of this mode that do not occur in every step, over all steps of a job."""
         return iter(())
 
     def together(self, job, op: str, group: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -191,7 +192,7 @@ class Mode:
         return around(group) if op == "isend" else [group]
 
     def playing(self, job) -> Iterator[tuple[tuple[int, ...], list]]:
-        """(ranks that differ only along the axes of `met`, the program that they all execute)."""
+        """Yield (ranks that differ only along the axes in `met`, the program that they all execute)."""
         mesh = job.mesh
         for line in sorted({mesh.line(rank) for rank in range(mesh.size)}):
             for rank, program in zip(line, job.schedule.program):
@@ -228,7 +229,7 @@ def around(ring: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def done(program) -> Counter:
-    """{(stage, when): how often a program does it}; see `phases`."""
+    """{(stage, phase): the number of times that a program executes it}; see `phases`."""
     kinds = Counter((part.kind, part.stage) for action in program for part in action.each)
     times = Counter()
     for (kind, stage), number in kinds.items():

@@ -52,7 +52,8 @@ class KeepingWork(ModelWork):
         return call(arrived)
 
     def swap(self, action, before: list):
-        """Start to copy the saved tensors of a forward to the host, or back, when the copies `before` are over."""
+        """Start to copy the saved tensors of a forward to the host, or back, once the copies in `before` have
+        finished."""
         kept = self.stored[action.stage, action.microbatch].saved
         self.carried[action.kind] += sum(one.size for one in kept)
         load = Leaving(kept) if action.kind == OUT else Coming(kept, self.device, str(action))

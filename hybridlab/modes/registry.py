@@ -101,12 +101,12 @@ def missing(name: str, mesh: Mesh, said: dict) -> str:
 
 
 def too(lacking: str) -> str:
-    """What to do about what `missing` returns."""
+    """The advice for the result of `missing`."""
     return "give one of them" if " or " in lacking else "give both"
 
 
 def taking_part(mesh: Mesh, chosen: dict) -> tuple[Mode, ...]:
-    """The modes of a job.
+    """The modes that are active in a job.
 
     chosen  the options, and "optimizer"
 

@@ -86,12 +86,12 @@ class Zero(DataParallel):
         ),
         "two_levels": Option(
             False,
-            "with owners: all replicas shard the optimizer's state, owners the weights",
+            "with owners: shard the optimizer state over all replicas, the weights over the owners",
             beside="owners",
         ),
         "secondary": Option(
             0,
-            "with zero=3: neighbours that keep a second copy of the weights, for all gathers of a step but the first",
+            "with zero=3: neighbours that keep a second copy of the weights, for a step's gathers after the first",
             int,
             least=0,
             beside="zero",
@@ -122,7 +122,8 @@ class Zero(DataParallel):
         divisions.refuse(job.sizes, job.division, "zero")
 
     def meant(self, name, chunks, mesh, chosen, layers):
-        """With stage 3 and one pipeline rank, a loop over single layers: few at a time then have gathered weights."""
+        """With stage 3 and one pipeline rank, a loop over single layers, so that only a few have gathered weights at a
+        time."""
         loops = chosen["zero"] == 3 and mesh["pp"] == 1 and chunks is None and "slices" not in options_of(name)
         return ("looped_bfs", layers) if loops else (name, chunks)
 
@@ -151,7 +152,7 @@ class Zero(DataParallel):
         return job.accumulate * _opened(program, job.homes[job.layout.packs[pack][0]])
 
     def published(self, job, pack, rank):
-        """Once for all later gathers, if the device keeps more of a pack than this share."""
+        """Once for all later gathers, if the device keeps more of a pack than this rank's share."""
         first = job.layout[job.layout.packs[pack][0]]
         return 1 if first.groups > 1 or first.secondary else super().published(job, pack, rank)
 

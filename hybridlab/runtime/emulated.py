@@ -111,7 +111,7 @@ class EmulatedWork:
         return _Landing(self, comm.irecv(torch.empty(self.elements, dtype=torch.float64), other, tag), action)
 
     def landed(self, sent: float, action) -> float:
-        """The time at which a move is over that another rank's engine has sent at a given time."""
+        """The time at which a move ends, given the time at which another rank's engine sent it."""
         begin = max(sent - self.offset, self.free_at[action.kind] * 1e-9)
         self.free_at[action.kind] = round((begin + self.pace * self.costs.of(action.kind, action.stage)) * 1e9)
         return self.free_at[action.kind] * 1e-9

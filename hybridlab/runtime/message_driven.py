@@ -168,7 +168,7 @@ class MessageDriven:
 
 
 def one_chain(schedule: Schedule) -> Schedule:
-    """The schedule itself, if messages can drive it.
+    """The schedule itself, if it can be run in message order; otherwise an error.
 
     raises  ValueError if a rank holds several stages, or messages would skip stages
     """

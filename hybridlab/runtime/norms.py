@@ -37,7 +37,7 @@ class NormLine:
         return self._tell("squares", self.work.squares(self._told("squares", self.above)), self.below)
 
     def learn(self) -> tuple[bool, list[Message]]:
-        """Learn the total and send it on, if an optimizer step waits for it. Returns also whether the forwards since
+        """Receive the total and pass it on, if an optimizer step waits for it. Returns also whether the forwards since
         that step have to be repeated."""
         if not self.work.unsettled:
             return False, []

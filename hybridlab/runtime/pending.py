@@ -21,7 +21,7 @@ class Sum:
 
 
 class Sums(list):
-    """Reductions that are waited for together."""
+    """A group of reductions with a single `wait`."""
 
     def wait(self):
         """Wait for all of them."""
@@ -37,7 +37,7 @@ class Sums(list):
 
 
 class Arrival:
-    """The weights of a stage on their way."""
+    """The weights of a stage while they are being sent."""
 
     def __init__(self, weights, packs):
         self.weights, self.packs = weights, packs

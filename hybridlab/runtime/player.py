@@ -89,7 +89,8 @@ class Player:
         self._run(self.until, len(self.calls))
 
     def settle(self):
-        """Run the VALID of an optimizer step that still waits for its norm, since no further step follows."""
+        """Run the VALID action of the last optimizer step, which still waits for its norm because no further step
+        follows."""
         for index, action in enumerate(self.program):
             if action.kind == "VALID":
                 self._valid(index)

@@ -40,7 +40,7 @@ class Predicted(Versions):
 
 
 def later(before: dict, weights: dict, updates: int) -> dict:
-    """The weights after some more updates, if each is as the last one.
+    """The weights after some more updates, if each repeats the last one.
 
     >>> import torch
     >>> one, two = ({"w": torch.nn.Parameter(torch.tensor([x]))} for x in (1.0, 1.5))

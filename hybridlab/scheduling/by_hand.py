@@ -19,7 +19,7 @@ WHOLE, SPLIT = ("F", "B"), ("F", "I", "W")  # kinds of actions: backward in one 
 
 
 class Choice(NamedTuple):
-    """The next action of one kind on a rank; None where it has done all of this kind.
+    """The next action of one kind on a rank; None if the rank has done all actions of this kind.
 
     why_not  "" where the action is possible, else a sentence that says what comes first
     """

@@ -6,7 +6,8 @@ from hybridlab.core.when.schedule import Schedule, actions
 
 
 def chimera(ranks: int, microbatches: int) -> Schedule:
-    """Units of p microbatches: half go down the ranks, half go up; each direction starts one every two slots.
+    """Units of p microbatches: half run down the ranks, half run up; each direction starts a microbatch every two
+    slots.
 
     Placement:   replica 0: stage s on rank s; replica 1: stage s on rank p-1-s
     Order:       by slots of one F or one B; a unit starts 2p slots after the one before

@@ -11,7 +11,7 @@ PERIOD = 6  # slots of one microbatch on a rank: F, I, W of both chunks
 
 
 def v_half(ranks: int, microbatches: int) -> Schedule:
-    """A V with half the activations of 1F1B, and half its bubble: every second hop takes two slots.
+    """A V-shaped schedule with half the activations of 1F1B, and half its bubble: every second hop takes two slots.
 
     Placement:   stages r and 2p-1-r on rank r
     Order:       a pattern that repeats every six slots, with hops of 1 and 2 slots in turn
@@ -29,7 +29,8 @@ def v_half(ranks: int, microbatches: int) -> Schedule:
 
 
 def v_min(ranks: int, microbatches: int) -> Schedule:
-    """A V with a third of the activations of 1F1B: every hop takes one slot, the shortest life there is.
+    """A V-shaped schedule with a third of the activations of 1F1B: every hop takes one slot, the shortest possible
+    lifetime.
 
     Placement:   stages r and 2p-1-r on rank r
     Order:       a pattern that repeats every six slots, with hops of 1 slot

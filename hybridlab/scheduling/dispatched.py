@@ -58,7 +58,7 @@ def dispatched(schedule: Schedule, overlapped: bool = True) -> Schedule:
 
 
 def dual_batch(microbatches: int, blocks: int = 1, overlapped: bool = True) -> Schedule:
-    """Two microbatches that alternate on one pipeline rank: each hides the all-to-alls of the other.
+    """Two microbatches alternate on one pipeline rank, and each hides the all-to-alls of the other.
 
     microbatches  of a step;  blocks  of the model, each a stage
     overlapped    as in `dispatched`: without it, messages of a pair are hidden no better than in order

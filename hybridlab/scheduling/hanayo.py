@@ -5,7 +5,8 @@ from hybridlab.scheduling.most_urgent import most_urgent_first
 
 
 def hanayo(ranks: int, microbatches: int, waves: int = 1) -> Schedule:
-    """2w thin stages per rank, laid like a snake; each rank always does the most urgent thing that is ready.
+    """2w thin stages per rank, placed in a zigzag over the ranks; each rank always runs the most urgent action that is
+    ready.
 
     Placement:   a snake: stages 0 … p-1 on ranks 0 … p-1, p … 2p-1 on ranks p-1 … 0, and so on; 2w chunks per rank
     Order:       by time with B = 2F: backwards first, then lower microbatches, then deeper stages

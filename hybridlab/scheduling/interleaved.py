@@ -6,7 +6,7 @@ from hybridlab.core.when.schedule import Schedule, actions
 
 
 def interleaved(ranks: int, microbatches: int, chunks: int = 2, group: int | None = None) -> Schedule:
-    """1F1B over chunks: groups of microbatches pass through one chunk after another, depth first.
+    """1F1B with several chunks per rank: groups of microbatches pass through one chunk after another, depth first.
 
     Placement:   stage k·p + r on rank r, for chunk k
     Order:       the table of `table`; F × w, then (F, B), then B, with w = min(2(p-1-r) + (v-1)N, v·m)

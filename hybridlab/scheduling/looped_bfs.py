@@ -7,7 +7,8 @@ from hybridlab.scheduling.interleaved import looped, table
 
 
 def looped_bfs(ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
-    """GPipe over chunks: forwards of all microbatches chunk by chunk, then backwards from the last chunk to the first.
+    """GPipe with several chunks per rank: the forwards of all microbatches chunk by chunk, then the backwards, last
+    chunk first.
 
     Placement:   stage k·p + r on rank r, for chunk k
     Order:       for each chunk F × m; then for each chunk, last first, B × m in reverse

@@ -40,7 +40,7 @@ def most_urgent_first(
 def in_order_of(
     waits: dict[Item, int], then: dict[Item, list[Item]], ranks: int, home: Callable, urgency: Callable
 ) -> list[list[Action]]:
-    """One list of actions per rank, of any items (kind, stage, microbatch) that wait for each other.
+    """One list of actions per rank, made of any (kind, stage, microbatch) items that depend on each other.
 
     waits    {item: for how many others it waits};  then  {item: those that wait for it}
     home     home(item): its rank

@@ -53,7 +53,7 @@ def with_norm(schedule: Schedule, validated: str | None = "after") -> Schedule:
         raise ValueError(f"{schedule.name} has messages or optimizer steps already: give one step without them")
     if validated == "after" and schedule.replicas > schedule.dp:
         raise ValueError(
-            f"{schedule.name} begins at both ends of the pipeline, so a norm that comes from rank to rank is late: "
+            f"{schedule.name} begins at both ends of the pipeline, so a norm passed from rank to rank is late: "
             "choose validated='before', or another schedule"
         )
     summed = with_sums(schedule, everywhere=True)
@@ -102,7 +102,8 @@ def _takes(schedule: Schedule, action: Action) -> set[tuple[int, int]]:
 
 @typed
 def in_a_row(schedule: Schedule, steps: int) -> Schedule:
-    """Several training steps in a row, without a pause between them: microbatches and weight versions count on.
+    """Several training steps in a row, without a pause between them; microbatches and weight versions are numbered
+    consecutively.
 
     schedule  one step with its optimizer step, from `with_norm`
     steps     the number of steps, 1 or more

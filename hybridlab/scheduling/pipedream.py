@@ -12,7 +12,7 @@ from hybridlab.core.when.schedule import Schedule, actions, alternate
 def pipedream(
     ranks: int, microbatches: int, vertical_sync: bool = False, copies: Sequence[int] | None = None
 ) -> Schedule:
-    """1F1B without end: every backward is followed by an update; a backward uses the weights of its forward.
+    """1F1B without a flush: an update follows every backward; a backward uses the weights of its forward.
 
     Placement:   stage s on rank s; with copies=(k, …) on as many ranks as it says, stage after stage
     Order:       F × (p-1-r), then (F, B, REDUCE_GRAD, OPT), then the last B, each with its update
@@ -80,7 +80,8 @@ def _refuse_copies(copies, ranks, microbatches, vertical_sync):
 
 
 def pipedream_2bw(ranks: int, microbatches: int, window: int | None = None) -> Schedule:
-    """1F1B without end, one update per window of microbatches, every window with the weights from two updates back.
+    """1F1B without a flush: one update per window of microbatches, and each window uses the weights from two updates
+    earlier.
 
     Placement:   stage s on rank s
     Order:       F × (p-1-r), then (F, B), then the last B; REDUCE_GRAD and OPT after the last B of each window

@@ -19,7 +19,7 @@ CONVENTIONS = ("blocking", "in_order")
 
 @typed
 def check_rendezvous(schedule: Schedule, convention: str = "blocking") -> Schedule:
-    """The schedule itself, if no rank hangs and every receive gets the right message.
+    """The schedule itself, if no rank deadlocks and every receive gets the right message.
 
     schedule    lowered
     convention  "blocking": a rank waits at its SEND or RECV until the other side has reached it; "in_order": messages

@@ -11,7 +11,7 @@ from hybridlab.scheduling.sums import with_sums
 
 
 def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
-    """A schedule of `mesh["dp"]` copies of a pipeline of `mesh["pp"]` ranks, with a reduction of gradients at the end.
+    """A schedule for `mesh["dp"]` copies of a pipeline of `mesh["pp"]` ranks, with a reduction of gradients at the end.
 
     schedule  of one pipeline
     mesh      with the axes dp and pp

@@ -63,8 +63,8 @@ def subgraph(ranks: int, microbatches: int, branches: int = 2, shared: bool = Fa
 
 
 def on_graph(name: str, home: list[int], edges: list[tuple[int, int]], microbatches: int) -> Schedule:
-    """Stages that are joined by any edges, on any ranks, in the order of 1F1B: as few microbatches under way as keep
-    the longest way busy.
+    """Stages connected by any edges, on any ranks, in 1F1B order, with the fewest microbatches in flight that keep the
+    longest path busy.
 
     home  home[stage]: its rank;  edges  (from stage, to stage): from earlier ones to later ones, none left out
 
@@ -78,7 +78,7 @@ def on_graph(name: str, home: list[int], edges: list[tuple[int, int]], microbatc
 def joined(
     name: str, home: list[int], edges: list[tuple[int, int]], programs: list, microbatches: int, **more: Any
 ) -> Schedule:
-    """Stages that are joined by any edges, with a list of actions for each rank.
+    """Stages connected by any edges, with a list of actions for each rank.
 
     home, edges  as in `on_graph`;  programs, more  as in `Schedule.of`
 

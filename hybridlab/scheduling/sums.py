@@ -63,14 +63,14 @@ def sooner(schedule: Schedule) -> Schedule:
 
 
 def without_sums(schedule: Schedule) -> Schedule:
-    """The same schedule without its joint sums and its update: for all but the last run of an accumulated step."""
+    """The same schedule without reductions and update: for all runs of an accumulated step except the last."""
     last = ("REDUCE_GRAD", "NORM", "OPT") if not schedule.window else ("REDUCE_GRAD",)
     programs = [[action for action in one if action.kind not in last] for one in schedule.program]
     return schedule.with_programs(programs)
 
 
 def forward_only(schedule: Schedule) -> Schedule:
-    """The forwards of a schedule and their messages, keeping nothing, with the latest weights: an evaluation.
+    """The forwards of a schedule and their messages, with the latest weights and no saved activations: for evaluation.
 
     >>> from hybridlab.scheduling.gpipe import gpipe
     >>> print(forward_only(gpipe(ranks=2, microbatches=2)))

@@ -82,7 +82,8 @@ def terapipe(ranks: int, microbatches: int, slices: int = 2) -> Schedule:
 
 
 def on_slices(schedule: Schedule, slices: int) -> Schedule:
-    """The same schedule with the arrows between slices; in its list of actions, stage s·n + i is stage s on slice i.
+    """The same schedule with the dependencies between slices; in its list of actions, stage s·n + i is stage s on slice
+    i.
 
     schedule  the list of actions
     slices    n

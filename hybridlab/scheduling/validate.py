@@ -18,7 +18,7 @@ from hybridlab.signatures import typed
 
 
 class Invalid(ValueError):
-    """A schedule that breaks the law; the message names the action and shows its place."""
+    """Raised for a schedule that violates the dependency rules; the message names the action and shows its place."""
 
     def __init__(self, schedule: Schedule, row: int, why: str):
         self.row = row

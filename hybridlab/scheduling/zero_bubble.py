@@ -7,7 +7,8 @@ from hybridlab.scheduling.interleaved import groups, looped, passes
 
 
 def zb_h1(ranks: int, microbatches: int) -> Schedule:
-    """1F1B with the weight halves late: as much memory as 1F1B's first rank, a third of its bubble at equal costs.
+    """1F1B with delayed weight halves: each rank needs as much memory as 1F1B's first rank; a third of its bubble at
+    equal costs.
 
     Placement:   stage s on rank s
     Order:       F × (p-1-r); then for each i: F if one is left, I_i, and W of microbatch i-r; then the other W
@@ -26,7 +27,7 @@ def zb_h1(ranks: int, microbatches: int) -> Schedule:
 
 
 def zb_h2(ranks: int, microbatches: int) -> Schedule:
-    """Twice the warm-up of 1F1B: with twice the memory, no idle time at all inside a rank's own span.
+    """Twice the warm-up of 1F1B: with twice the memory, a rank is never idle between its first and its last action.
 
     Placement:   stage s on rank s
     Order:       F × (2(p-r)-1); then for each i: I_i, W of microbatch i-2r, and F if one is left; then the other W
@@ -66,7 +67,8 @@ def zb_interleaved(ranks: int, microbatches: int, chunks: int = 2, group: int | 
 
 
 def zb_v(ranks: int, microbatches: int) -> Schedule:
-    """Two chunks per rank in a V: first and last stage on rank 0, no bubble in a rank's own span, memory of 1F1B.
+    """Two chunks per rank in a V: the first and the last stage are on rank 0, no rank is idle between its first and
+    last action, and memory is that of 1F1B.
 
     Placement:   stages r and 2p-1-r on rank r
     Order:       below, `_v_program`; in the steady state F I W of one chunk, then F I W of the other

@@ -117,7 +117,7 @@ TRAINING = {
     "validated": Argument(
         one_of(VALIDATED) + " | None",
         None,
-        "with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and undo a step that clips",
+        "with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a step to clip",
     ),
     "stash": Argument(
         "bool", True, "weight stashing; False: an asynchronous schedule keeps only one version of its weights"
@@ -125,8 +125,8 @@ TRAINING = {
     "predict_weights": Argument(
         "bool",
         False,
-        "an asynchronous schedule uses the weights that it predicts for the time of its update: the last update is "
-        "repeated as often as updates are missing",
+        "an asynchronous schedule computes with weights predicted for the time of its update: the last update is "
+        "repeated once for each update that is still missing",
     ),
     "seed": Argument("int", 0, "random seed of the initial weights, dropout and batches"),
     "dtype": Argument(one_of(DTYPES), "float32", "data type of the computation"),
@@ -149,7 +149,7 @@ def arguments() -> dict[str, Argument]:
 
 
 def measured() -> dict[str, Argument]:
-    """All arguments except those that a given schedule determines: `run` takes these together with a schedule."""
+    """All arguments except those that a given schedule determines: the arguments that `run` takes with a schedule."""
     settled = ("schedule", "microbatches", "chunks", "copies")
     return {name: one for name, one in arguments().items() if name not in settled}
 

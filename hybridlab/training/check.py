@@ -64,7 +64,7 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
 
 
 def compared(jobs: dict[Job, int], on_rank: Callable, *args, between: Claims = MappingProxyType({})) -> Report:
-    """The comparison of ranks with one device: they do some steps of each job, one job after another.
+    """Compare ranks with one device: they do some steps of each job, one job after another.
 
     jobs     {job: its steps}, of one model, in their order
     on_rank  on_rank(comm, *args), which trains and returns `first_step(trainer)` with what `at_end(trainer)` adds
@@ -173,7 +173,7 @@ def repeated(trainer) -> int:
 
 
 def copies_of(trainer) -> dict[str, int]:
-    """The bytes that a rank has copied to the optimizer on its host and back, and those of activations."""
+    """The bytes that a rank has copied to and from the optimizer on its host, and those of activations."""
     moved = sum(trainer.weights.moved.values()) if trainer.job.flushes else 0
     return {"moved": moved, "copied": sum(trainer.work.carried.values()) if trainer.job.room else 0}
 

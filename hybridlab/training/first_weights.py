@@ -18,7 +18,7 @@ def whole_of(job, dtype: torch.dtype | None = None) -> nn.Module:
 
 
 def part_of(job, original: nn.Module, boxes: dict | None = None, device="cpu", dtype=None) -> nn.Module:
-    """A copy of the original that holds some boxes, as `Model.part` makes it, with the job's initial numbers."""
+    """A copy of the original that holds some boxes, made by `Model.part`, with the job's initial weights."""
     module = job.model.part(original, job.seed, dtype or getattr(torch, job.dtype), boxes, device)
     if job.weights is not None:
         boxes = dict.fromkeys(tensors_of(original), ()) if boxes is None else boxes

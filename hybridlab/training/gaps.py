@@ -59,7 +59,8 @@ class Gaps:
 
     @property
     def unproved(self) -> dict[str, float]:
-        """{name: tolerance} of tensors that fit without proof, since zeros would fit too. For all zeros, `STILL`."""
+        """{name: tolerance} of tensors that are within tolerance but prove nothing, because zeros would be too. For all
+        zeros, `STILL`."""
         hidden = lambda name, allowed: allowed >= 1 and self.tolerance < self.found[name] and self.fits(name)
         noisy = {name: allowed for name, allowed in self.allowed.items() if hidden(name, allowed)}
         return noisy | {name: STILL for name in self.still if self.fits(name)}
@@ -85,7 +86,7 @@ def difference(mine: torch.Tensor, reference: torch.Tensor) -> float:
 
 
 def worst(gaps) -> float:
-    """The largest of some gaps; infinite if there is none: a tensor that no rank holds is not equal.
+    """The largest of some gaps; infinite if there are none, because a tensor that no rank holds is not equal.
 
     >>> worst([0.0, float("nan"), 1.0]), worst([])
     (nan, inf)
@@ -94,6 +95,6 @@ def worst(gaps) -> float:
 
 
 def nearer(off: torch.Tensor, move: torch.Tensor) -> float:
-    """The fraction of a weight's elements that are off by less than half their move. It is 0 for a weight that never
-    moved, and one half for one that moved at random."""
+    """The fraction of a weight's elements whose error is less than half of their update. It is 0 for a weight that was
+    never updated, and one half for a random update."""
     return float((off <= move / 2).double().mean()) if move.numel() else 1.0

@@ -80,7 +80,7 @@ class Job:
 
     @property
     def choices(self) -> str:
-        """Its active options and its dtype, in words."""
+        """The job's active options and its dtype, in words."""
         said = [mode.said(self) for mode in self.modes] + ["driven" * self.driven]
         return ", ".join([*filter(None, said), self.dtype])
 
@@ -176,7 +176,7 @@ class Job:
 
     @property
     def copied(self) -> str:
-        """The letters that may be shorter than the axis that cuts them."""
+        """The letters of the dims that may be shorter than the axis that cuts them."""
         return "".join(mode.copied for mode in self.modes)
 
     def rules(self, what: str = "rules", but: Collection[str] = ()) -> dict[str, str]:
@@ -199,7 +199,7 @@ class Job:
 
     @property
     def copies(self) -> int:
-        """The number of ranks that hold the same weights and see other data."""
+        """The number of ranks that hold the same weights and see different data."""
         return math.prod(self.mesh[axis] for axis in ("dp", *self.sharing_the_batch))
 
     @property
@@ -291,8 +291,8 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        """The number of loss terms of one update (for text, tokens): of the batch, of the part of it that a copy has
-        which steps alone, or of an asynchronous window."""
+        """The number of loss terms of one update (for text, tokens): those of the batch, of one copy's part of it with
+        sums="local", or of an asynchronous window."""
         every = (self.schedule.window or self.microbatches) * self.rows * self.model.terms
         return every // self.keeper.alone(self)
 

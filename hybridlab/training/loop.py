@@ -216,7 +216,7 @@ class Trainer:
         return self._numbers(self.report.all_reduce(losses.clone(), self.watchers))
 
     def number(self, x) -> float:
-        """The number of a tensor with one."""
+        """The value of a tensor with one element."""
         return self._numbers(x.reshape(1))[0]
 
     def _numbers(self, x) -> list[float]:
@@ -225,7 +225,7 @@ class Trainer:
         return x.tolist()
 
     def gradient_norm(self) -> float:
-        """The norm of the full model's gradient, or of its copy that steps alone: every element counts once.
+        """The norm of the full model's gradient (with sums="local", of this copy's); every element counts once.
 
         Each parameter's sum of squares is sent separately and `fsum` rounds once, so that the norm does not depend on
         the cut into stages.
@@ -233,7 +233,7 @@ class Trainer:
         return math.sqrt(math.fsum(self._numbers(self.report.all_reduce(squares(self), self.one_model))))
 
     def settle(self):
-        """Let the last optimizer step learn its norm, if it was taken without: from now on, the weights are final."""
+        """Give the last optimizer step its norm, if it was taken without one; from now on, the weights are final."""
         if self.job.norms:
             self.player.settle()
 

@@ -44,7 +44,8 @@ def within(job: Job) -> Job:
 
 
 def moving(job: Job) -> Job:
-    """The job with the memory that its schedule needs, if that moves activations: as if moves took no time. So on real
+    """The job with the memory that its schedule needs if it moves activations, assuming that moves take no time. So on
+    real
     ranks an action waits for the move before it that frees its memory.
 
     raises  ValueError in one sentence if another option manages them too

@@ -42,7 +42,7 @@ def _cut(job) -> list[Param]:
 
 
 def sums_inside(job) -> bool:
-    """Whether ranks that hold a stage together have gradients to reduce."""
+    """Whether the ranks that share a stage have gradients to reduce among themselves."""
     return any(axis in job.mesh.inside for param in job.layout.params for axis in param.partial)
 
 

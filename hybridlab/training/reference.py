@@ -86,13 +86,13 @@ class OneDevice:
             weight.copy_(self.masters[name])
 
     def moves(self) -> dict:
-        """The distance that every weight has moved."""
+        """The total change of every weight."""
         return {name: weight.detach() - self.first[name] for name, weight in self.masters.items()}
 
 
 @torch.no_grad()
 def move(module: torch.nn.Module, number: int):
-    """Make every weight larger or smaller by one last bit; each number does so in its own way."""
+    """Change every weight by one unit in the last place; the direction differs from number to number."""
     drawn = torch.Generator().manual_seed(number)
     for weight in module.parameters():
         real = torch.view_as_real(weight) if weight.is_complex() else weight
@@ -185,7 +185,8 @@ def spread(first: dict, others: list[dict]) -> dict[str, float]:
 
 
 def noise_at_end(home: dict, shadows: list[dict]) -> dict[str, dict[str, float]]:
-    """The noise of the results of training: the distance of the shadows; and for a weight one last bit too.
+    """The noise in the results of training: the distance between the shadows; for a weight, also one unit in the last
+    place.
 
     An update stores a weight, which rounds it. A weight that moves little is then off by a large part of its move, but
     only where a sum lies between two numbers: no shadow need show it.
@@ -221,7 +222,8 @@ def adam_moves(bound: dict, one: OneDevice, noise: dict[str, float], job: Job):
 
 
 def nothing(home: dict, job: Job) -> str:
-    """In words, if there are no numbers to compare: the first tensor with a nan or infinity, or that all is 0."""
+    """The reason, in words, why there is nothing to compare: the first tensor with a nan or infinity, or that all
+    numbers are 0."""
     kinds = [home[kind].values() for kind in ("gradient", "weight") if kind in home]
     numbers = [torch.tensor(home["losses"]), *(x for kind in kinds for x in kind)]
     if not all(bool(x.isfinite().all()) for x in numbers):

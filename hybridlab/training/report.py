@@ -11,7 +11,7 @@ LISTED = 4  # names of a kind in the text; the report has all
 
 @dataclass(frozen=True)
 class Report:
-    """The differences of a layout from one device.
+    """The differences between a layout and one device.
 
     gaps    {"loss", "norm", "gradient <name>", "weight <name>", "buffer <name>": relative gap, see `training.gaps`}
     tolerance  the tolerance of each gap;  noisy  {name: its tolerance}, where rounding noise allows more

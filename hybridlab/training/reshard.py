@@ -44,7 +44,7 @@ OF_VERSIONS = {"predict_weights": False, "stash": True}  # how a schedule withou
 
 @dataclass(frozen=True, eq=False)
 class Resharding(Passage):
-    """The messages that carry a training from one layout to another, and their bytes.
+    """The messages that move a training run from one layout to another, and their bytes.
 
     before, after  the jobs of the two layouts
     """
@@ -59,9 +59,9 @@ class Resharding(Passage):
 
     @property
     def used(self) -> bool:
-        """Whether weights move as ranks compute with them. If not, because the optimizer has copies in another dtype
-        or on the host, or shares of the part that a rank keeps, these copies or shares move, and ranks gather the
-        weights from them, as after a step."""
+        """Whether weights move in the form that ranks compute with. Otherwise the optimizer has copies in another dtype
+        or on the host, or shares of the part that a rank keeps: these move, and ranks gather the weights from them, as
+        after a step."""
         copies = any(job.dtype != job["master_dtype"] or job["offload"] for job in (self.before, self.after))
         return not (copies or self.after["two_levels"])
 
@@ -85,7 +85,8 @@ class Resharding(Passage):
         return [transfer(self.before.mesh, "pieces", "isend", *one) for one in self.sent.items()]
 
     def train(self, at: int, evaluate: bool = False, on_event: Callable | None = None) -> dict:
-        """Train under the first layout, go over on the same ranks, and train on under the second, without a file.
+        """Train under the first layout, switch to the second on the same ranks without writing a file, and continue to
+        train.
 
         at        steps under the first layout, of the `steps` of both
         evaluate  whether to compute the loss on validation data before and after ranks go over
@@ -112,8 +113,8 @@ class Resharding(Passage):
         return Trained(facts, self.after, [home["shares"] for home in homes], None)
 
     def check(self, at: int = 1, sabotage: Callable | None = None) -> Report:
-        """The check of `hl.check` for a training that goes over to the second layout: it must equal one device, and its
-        messages must have the bytes of this plan.
+        """`hl.check` for a training run that switches to the second layout: it must equal one device, and its messages
+        must have the bytes in this plan.
 
         at        steps under the first layout
         sabotage  a function called on every rank before the first step
@@ -150,7 +151,7 @@ class Resharding(Passage):
 
 @spelled(asked.arguments, positional=asked.FIRST, optimizer="adamw", rate=LEARNING["rate"])
 def reshard(*, to: Mesh | dict, **given) -> Resharding:
-    """The messages that carry a training from one layout to another while its ranks live, and their bytes.
+    """The messages that move a training run from one layout to another while its ranks keep running, and their bytes.
 
     Each rank takes from the others what it needs under the second layout and does not have yet: weights, and the state
     of the optimizer, ZeRO's shards included. If several ranks have a piece, they send in turn. The plan can be drawn,

@@ -19,7 +19,7 @@ PURPOSE = "reshard"
 
 
 def goes_over(trainer: Trainer, plan) -> Trainer:
-    """A trainer of the plan's second job with the weights and the optimizer's state of this one, on the same ranks."""
+    """A trainer for the plan's second job, with the weights and optimizer state of the first, on the same ranks."""
     after = Trainer(trainer.comm.on(plan.after.mesh), plan.after)
     take(after, exchanged(trainer, plan), plan)
     return after
@@ -58,7 +58,7 @@ def exchanged(trainer: Trainer, plan) -> dict[str, Pieces]:
 
 @torch.no_grad()
 def take(trainer: Trainer, new: dict[str, Pieces], plan):
-    """Give a trainer its new pieces. Weights that have arrived as they are used need no gather."""
+    """Give a trainer its new pieces. Weights that arrive in the form used in computation need no gather."""
     layout, found = plan.layouts[1], {}
     for name, kinds in new["state"].items():
         value = new["weights"][name]["value"]

@@ -66,7 +66,7 @@ class Saving:
         return runs.newest(self.folder) if self.resume else None
 
     def noted(self, name: str):
-        """A note of the newest checkpoint by name, if it should resume from one; else None."""
+        """The note with this name in the newest checkpoint, if the run should resume from it; else None."""
         return self.newest and checkpoint.record_of(self.newest)["notes"].get(name)
 
     def refuse(self, job):
@@ -90,7 +90,8 @@ class Saving:
             refuse_other_notes(_saved(newest), record["notes"], job)
 
     def told(self, job) -> str:
-        """In words, the checkpoint from which a job resumes, and the changes since; "" if it does not resume."""
+        """A sentence that names the checkpoint from which a job resumes, and the changes since then; "" if it does not
+        resume."""
         if not self.resume:
             return ""
         if not (newest := self.newest):
@@ -278,7 +279,7 @@ def _taken(job) -> dict:
 
 
 def same(job) -> dict:
-    """The values that must be the same in a run that goes on, in the form in which a file returns them."""
+    """The values that must be the same in a resumed run, in the form in which a file returns them."""
     notes = {"seed": job.seed, "optimizer": job.optimizer, "dtype": job.dtype, "master_dtype": job["master_dtype"]}
     notes |= {"batch": job.microbatches * job.rows} | job.model.notes(job.whole)
     return json.loads(json.dumps(notes | {"data": job.once(_data_in_short)}))

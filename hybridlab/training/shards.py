@@ -33,7 +33,7 @@ REMEDY = (
 
 
 def refuse_other_shards(job):
-    """Nothing, if the forward of a user's model does with shards along tp what it does with full matrices.
+    """Raise an error unless the forward of a user's model computes the same with shards along tp as with full matrices.
 
     Not asked of reference models, whose proofs are the project's tests, nor where other axes shard its weights too.
 

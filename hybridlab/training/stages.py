@@ -108,7 +108,8 @@ def _as_said(bounds, stages, layers) -> tuple[range, ...]:
 
 
 def cut_at_branches(model: Model, module: nn.Module, schedule) -> tuple[range, ...]:
-    """The most even cut in layers without an edge where the schedule has breaks: a branch begins there.
+    """The most even division of the layers that has no edge where the schedule has a break, since a branch begins
+    there.
 
     raises  ValueError if there is none, or if there are too many cuts to try
     """
@@ -225,7 +226,7 @@ class Links:
 
     @property
     def breaks(self) -> tuple[tuple[int, int], ...]:
-        """The edges of the chain on which nothing travels."""
+        """The edges of the chain on which nothing is sent."""
         last = max((end for _, end in self.crossing), default=0)
         return tuple((s, s + 1) for s in range(last) if (s, s + 1) not in self.crossing)
 

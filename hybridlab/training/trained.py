@@ -46,7 +46,7 @@ class Trained(dict):
 
 
 def comes_home(job) -> bool:
-    """Whether the weights of a job are small enough to be returned by the ranks."""
+    """Whether a job's weights are small enough for the ranks to return."""
     return _bytes(job) <= AT_HOME
 
 

@@ -55,7 +55,7 @@ def refuse_other_norms(job, validated: str | None):
 
 
 class Validated:
-    """A rank's optimizer step, whose norm comes from rank to rank.
+    """A rank's optimizer step, with a norm that is passed from rank to rank.
 
     unsettled  whether the norm of the latest step is still unknown
     summed     squares of the gradients of this rank and of the ranks before
@@ -84,7 +84,7 @@ class Validated:
         return self.summed
 
     def update(self, stage: int, version: int):
-        """The step of this rank, with the last of its stages."""
+        """Take this rank's optimizer step, when the last of its stages is updated."""
         if stage != self.last_stage:
             return
         if not self.unsettled:
@@ -95,7 +95,7 @@ class Validated:
             self._step(None)
 
     def settled(self, total: torch.Tensor) -> bool:
-        """Learn the squares of all gradients. Returns whether a step, taken or awaited, had to be replaced."""
+        """Receive the squares of all gradients. Returns whether a step, taken or pending, had to be replaced."""
         self.unsettled, self.norm = False, math.sqrt(self.trainer.number(total))
         again = self.kept is not None and self._clips(total)
         if again:
@@ -107,7 +107,7 @@ class Validated:
 
     @property
     def besides(self) -> list[torch.Tensor]:
-        """What it keeps until the norm is known: copies of weights and of the optimizer's state."""
+        """The tensors that are kept until the norm is known: copies of weights and of the optimizer state."""
         return self.kept.copies if self.kept else []
 
     def drop(self):

@@ -553,7 +553,7 @@ def test_its_attention_can_be_done_again_alone(bench):
 @pytest.mark.parametrize(
     "words, between",
     [
-        ("a layer without a declared seam uses other positions", Shifted()),
+        ("a layer that does not declare it reads other positions", Shifted()),
         ("OwnAttention.attend does not compute causal attention", OwnAttention(causal=False)),
     ],
 )
@@ -566,7 +566,7 @@ def test_a_model_of_ones_own_that_cannot_be_cut_is_refused(words, between):
     "words, mesh, more",
     [
         ("no dimension of this model has that name", hl.Mesh(cp=2), {"model": "conv"}),
-        ("a layer without a declared seam uses other positions", hl.Mesh(cp=2), {"model": OWN}),
+        ("a layer that does not declare it reads other positions", hl.Mesh(cp=2), {"model": OWN}),
         ("choose cp up to 2", hl.Mesh(cp=4), {"model": Shape(layers=1, width=8, heads=2, context=2)}),
         ("need 4 equal parts of 7 positions", hl.Mesh(cp=2, tp=2), {"model": ODD, "sequence": True}),
         ("leave zigzag out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ulysses", "zigzag": True}),

@@ -108,7 +108,7 @@ def test_offloaded_chunks_give_the_results_of_one_device(bench, mesh, more):
         ({"sequence": True, "mesh": Mesh(pp=2, tp=2)}, "leave sequence out"),
         ({"driven": True}, "give driven=False"),
         ({"shape": SPARSE, "mesh": Mesh(pp=2, ep=2)}, "pipeoffload needs to know .* leave out ep and fold"),
-        ({"shape": SPARSE, "mesh": Mesh(pp=2, tp=2), "fold": True}, "save as many tokens as come"),
+        ({"shape": SPARSE, "mesh": Mesh(pp=2, tp=2), "fold": True}, "save as many tokens as arrive"),
         (
             {"shape": SPARSE, "mesh": Mesh(pp=2, ep=2), "schedule": "gpipe", "device_memory": 0.5},
             "device_memory needs to know .* leave out device_memory",

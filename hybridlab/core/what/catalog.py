@@ -9,7 +9,7 @@ from hybridlab.core.what.shape import Shape
 
 @dataclass(frozen=True)
 class Model:
-    """A named model: its shape, the label under which it is known, and the source of its sizes.
+    """A named model: its shape, its usual label, and the source of its sizes.
 
     name    in the catalog
     shape   its sizes
@@ -71,7 +71,8 @@ class Machine:
 
     @property
     def capacity(self) -> float:
-        """Bytes of one device as reported; as `memory` says if that is not known, or not the catalog's number."""
+        """Bytes of one device, as its driver reports them; `memory` if this is not known, or if `memory` was
+        changed."""
         known = self.like in MACHINES and self.memory == MACHINES[self.like].memory
         return (known and self.reported) or self.memory
 

@@ -40,7 +40,7 @@ def machine_of(machine_or_name: str | Path | Machine) -> Machine:
 
 
 def recognised(device: str) -> str:
-    """The name in the catalog of a device, as its driver names it; "" if the catalog lacks it.
+    """The catalog's name for a device, given the name that its driver reports; "" if the catalog lacks the device.
 
     >>> recognised("NVIDIA A100-SXM4-80GB"), recognised("AMD Instinct MI300X"), recognised("NVIDIA GeForce RTX 4090")
     ('a100', 'mi300x', '')
@@ -88,7 +88,9 @@ def read(file: str | Path) -> Machine:
 def _fitting(found: Machine, wrong: Callable[[str], ValueError]) -> Machine:
     """A machine whose numbers fit together."""
     if 0 < found.pod < found.node:
-        raise wrong(f"a pod of {found.pod} devices is less than a node of {found.node}. Give pod = 0 or whole nodes.")
+        raise wrong(
+            f"a pod of {found.pod} devices is smaller than a node of {found.node}. Give pod = 0 or whole nodes."
+        )
     if found.oversubscription < 1:
         raise wrong(f"oversubscription = {found.oversubscription} is less than 1. Give 1 or more.")
     return found

@@ -38,8 +38,8 @@ Strategy = dict[str, Choice]
 
 
 class Need(NamedTuple):
-    """The layout in which an operator needs an operand: its names of the dims, the state, the sharded dims with a
-    halo."""
+    """The layout in which an operator needs an operand: the operator's names of its dims, the state, the sharded dims
+    with a halo."""
 
     dims: str
     state: State
@@ -47,7 +47,7 @@ class Need(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """One operator, which computes the value named after it.
+    """One operator; the value that it computes has the same name.
 
     signature  the dims of every operand and of the result, a letter each;  takes  the operands, by name
     does       "einsum", or another operation of the executor;  whole  dims that no axis may shard
@@ -75,7 +75,8 @@ class Operator(NamedTuple):
 
     @property
     def dims(self) -> str:
-        """All dims of the operator, each once; for a dim along which it looks, the dim of its output.
+        """All dims of the operator, each once; a dim with a window (as in a convolution) is listed under its name in
+        the output.
 
         >>> from hybridlab.core.where.spans import Sight
         >>> Operator("pool", "BY->BP", ("x",), "pool", looks=(Look("Y", "P", Sight(2, stride=2)),)).dims
@@ -85,7 +86,7 @@ class Operator(NamedTuple):
         return "".join(dict.fromkeys(letter for letter in self.signature if letter.isalpha() and letter not in seen))
 
     def needs(self, choice: Choice) -> list[Need]:
-        """The layout in which it needs each of its operands, where `choice` says which dim each axis cuts, or "".
+        """The layout in which the operator needs each operand; `choice` gives the dim that each axis cuts, or "".
 
         >>> Operator("up", "BTD,FD->BTF", ("x", "A")).needs(("F",))
         [Need(dims='BTD', state=('R',), looks=()), Need(dims='FD', state=('V:F',), looks=())]
@@ -122,7 +123,8 @@ class Graph(NamedTuple):
 
     @property
     def learning(self) -> frozenset[str]:
-        """The values whose gradient is needed: the given values that learn, and all values made from them."""
+        """The values whose gradients are needed: the given values that are trained, and all values computed from
+        them."""
         found = set(self.learns)
         for operator in self.operators:
             if found & set(operator.takes):
@@ -232,7 +234,7 @@ def choices(operator: Operator, sizes: dict[str, int], mesh: Mesh) -> list[Choic
 
 
 def drawn(graph: Graph, mesh: Mesh, count: int, seed: int = 0) -> list[Strategy]:
-    """Legal strategies in which every operator's choice is drawn separately; the same seed gives the same strategies.
+    """Random legal strategies: each operator's choice is drawn separately; the same seed gives the same strategies.
 
     >>> mlp = Graph((Operator("up", "BD,FD->BF", ("x", "A")),), dict(B=4, D=4, F=8), dict(x="BD", A="FD"))
     >>> [strategy["up"] for strategy in drawn(mlp, Mesh(x=2, y=2), 3)]

@@ -38,7 +38,8 @@ MISSING = object()  # not None, which an attribute may be
 
 @dataclass
 class Draws:
-    """The place in training on which a model's random draws depend, together with a place in a tensor.
+    """The place in training (such as seed and step) that, with the place in a tensor, determines a model's random
+    draws.
 
     seed  the seed of the training;  step  the step of the optimizer
     row   the number, in the global batch, of the first sequence of the next call
@@ -62,7 +63,7 @@ class Seam:
 
 
 class Attends(Seam):
-    """Attention without its projections: from queries, keys and values by head to the outputs of all heads.
+    """Attention without its projections: it maps queries, keys and values, by head, to the outputs of all heads.
 
     attend     attend(q_BNTH, k_BKTH, v_BKTH) -> (B, N, T, H), causal attention: the values of a position and of those
                before it, weighted by the softmax of q·k/√H; fewer queries than keys are those of the last positions. A
@@ -79,7 +80,8 @@ class Attends(Seam):
 
 
 class Recalls(Seam):
-    """A layer that looks back: later positions need its keys and values, or the latents that they come from.
+    """A layer that attends to earlier positions: later positions need its keys and values, or the latents from which
+    they are computed.
 
     recall  recall(*kept) -> the same tensors for all positions so far, each (…, positions, features). For whole rows it
             returns its arguments. `training.models.slices` replaces it for one slice
@@ -90,7 +92,7 @@ class Recalls(Seam):
 
 
 class Positions(Seam):
-    """A layer whose result depends on the position: an embedding of positions, a rotation, a draw.
+    """A layer whose result depends on the position, such as a positional embedding, a rotation or a random draw.
 
     first  the position of the first token of its input, initially 0: token t has position first + t. If the positions
            are not consecutive, a tensor (T,) with one offset for each token
@@ -111,7 +113,8 @@ class Features(Seam):
 
 
 class Dispatches(Seam):
-    """A layer with experts: from the router's choices to the weighted sum of the experts' outputs.
+    """A layer with experts: it sends tokens to the experts that the router chose, and returns the weighted sum of their
+    outputs.
 
     dispatch  dispatch(x_ND, chosen_NC, weights_NC, experts) -> y_ND: every token through its experts. A mode may
               replace it
@@ -164,7 +167,7 @@ class Tallies(Seam):
 
 
 class DrawsByPlace(Seam):
-    """A layer that draws at random, each number by its place in the training.
+    """A layer that draws random numbers; each depends on its place in the training.
 
     draws  the model's place in the training: one value for all its layers, set when the model is made
     site   the number of this layer

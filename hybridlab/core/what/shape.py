@@ -146,7 +146,7 @@ class Shape:
 
     @property
     def pieces(self) -> int:
-        """The number of layers in a block."""
+        """The number of layers into which a block is divided."""
         return PIECES if self.parallel else 1
 
     @property
@@ -161,7 +161,7 @@ class Shape:
 
     @property
     def query_width(self) -> int:
-        """The width of all queries of a position: that of the residual stream, unless `per_head` is given."""
+        """The width of all queries of a position: the model's width, unless `per_head` is given."""
         return self.heads * (self.head_width + self.rotary) if self.heads else 0
 
     @property
@@ -171,7 +171,7 @@ class Shape:
 
     @property
     def value_width(self) -> int:
-        """The width of all values of a position: that of its keys without their rotary features."""
+        """The width of all values of a position: the width of its keys, without their rotary features."""
         return self.key_heads * self.head_width if self.heads else 0
 
     @property
@@ -204,7 +204,7 @@ class Shape:
     @property
     def multiplied(self) -> int:
         """The weights of a block that multiply one token's activations: 12 h² in a GPT; with experts, only the chosen
-        and the shared experts count. Not of those in `plain`.
+        and the shared experts count. Blocks in `plain` are not meant.
         """
         h, matrices = self.width, 3 if self.style == "llama" else 2
         made, from_latents = self.projected
@@ -219,7 +219,7 @@ class Shape:
 
     @property
     def block(self) -> Block:
-        """The number of weights and biases of one block, not of those in `plain`."""
+        """The number of weights and biases of one block that is not in `plain`."""
         h, f, biased = self.width, self.inside, self.style == "gpt"
         made, from_latents = self.projected
         attention = h * (made + self.found_width) + biased * made
@@ -232,12 +232,12 @@ class Shape:
 
     @property
     def embedding(self) -> int:
-        """The number of weights of the embeddings of tokens and, in a GPT, of positions."""
+        """The number of weights in the token embedding and, in a GPT, the position embedding."""
         return (self.vocabulary + (self.context if self.style == "gpt" else 0)) * self.width
 
     @property
     def head(self) -> int:
-        """The number of weights of the last norm, and of the head unless it is tied."""
+        """The number of weights in the last norm, and in the head unless it is tied."""
         return self.width * ((2 if self.style == "gpt" else 1) + (0 if self.tied else self.vocabulary))
 
     @property

@@ -85,7 +85,7 @@ class Action(NamedTuple):
 
     @property
     def lent(self) -> bool:
-        """Whether it moves saved activations between two ranks.
+        """Whether the action moves saved activations between two ranks.
 
         >>> Action("SWAP_OUT", 0, 2, peer=3).lent, Action("SWAP_OUT", 0, 2).lent
         (True, False)

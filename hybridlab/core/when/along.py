@@ -70,15 +70,14 @@ def steps(schedule: Schedule) -> np.ndarray:
 
 
 def norms(schedule: Schedule) -> int:
-    """The number of norms of each rank, that of the step before included; 0 if the schedule has nothing to do with
-    norms."""
+    """The number of norms on each rank, including the one of the previous step; 0 if the schedule computes no norms."""
     if not np.isin(schedule.rows[:, 0], [CODE["NORM"], CODE["VALID"]]).any():
         return 0
     return 2 + int(steps(schedule).max())
 
 
 def first_norms(flow: Any) -> np.ndarray:
-    """The squares and the norm of the step before, on every rank."""
+    """The squares and the norm of the previous step, on every rank."""
     if not flow.shape["norm"][0]:
         return np.zeros(0, dtype=np.int64)
     return np.concatenate([flow.number(name, np.arange(flow.schedule.ranks), 0) for name in ALONG])

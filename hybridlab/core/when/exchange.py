@@ -165,7 +165,7 @@ def read(source: str | PathLike[str] | BinaryIO) -> str:
 
 
 def from_text(text: str, name: str = "typed order") -> dict:
-    """The facts in a text, in any of the forms above; the schedule need not be valid.
+    """The facts in a text, in any of these forms; the schedule need not be valid.
 
     raises  ValueError in one sentence that names line and cell, and the valid entries
 

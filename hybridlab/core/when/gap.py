@@ -22,7 +22,8 @@ TICK = 1e-9  # of the units that the two timelines are in
 
 
 def causes(predicted: "Timeline", real: "Timeline") -> dict[str, float]:
-    """The difference of two lengths (real minus predicted) of one program, split; the parts add up to it.
+    """The difference between two lengths of one program (real minus predicted), broken down by cause; the parts add up
+    to it.
 
     compute    actions took longer on average, kind by kind
     imbalance  some stages took longer than others

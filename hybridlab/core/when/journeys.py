@@ -26,7 +26,7 @@ def journeys(
     lent: np.ndarray,
     there: np.ndarray,
 ) -> np.ndarray:
-    """For every row of a schedule, how many swaps of the same (stage, microbatch, version) are before it.
+    """For every row of a schedule, the number of earlier swaps of the same (stage, microbatch, version).
 
     A forward and its backward are on one rank, and rows are ordered rank after rank, each in its program's order.
 

@@ -15,7 +15,7 @@ class Lists:
 
     @classmethod
     def of_rows(cls, found: list, rows: int, dtype: type) -> "Lists":
-        """One list per row, out of runs that were found for some rows at a time.
+        """One list per row, assembled from values that were found for some rows at a time.
 
         found  (row numbers, [(count, values), …]): each run holds `count` values of every one of these rows, row after
                row; a row's list holds its values of the first run, then of the second, …

@@ -32,7 +32,8 @@ class Stuck(ValueError):
 
 
 def play(flow: Flow, blocking: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """All actions in an order in which they can run, and the round of each; ties go to the lower rank.
+    """All actions in an order in which they can run, and the round in which each runs; in ties, the lower rank comes
+    first.
 
     blocking  a rank finishes its SEND or RECV only after the other side has reached it too
 
@@ -127,7 +128,7 @@ def machine_code(function: Callable) -> Callable | None:
 
 
 def fast(flow: Flow, duration: np.ndarray, late: Sequence[int] | np.ndarray = (0,)) -> np.ndarray | None:
-    """(ready, begin, end) of every action by `longest_path`; None without numba, or if it cannot say."""
+    """(ready, begin, end) of every action by `longest_path`; None without numba, or if `longest_path` cannot decide."""
     run = machine_code(longest_path)
     if run is None:
         return None

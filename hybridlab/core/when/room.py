@@ -94,7 +94,7 @@ def stays(flow: "Flow", room: Room) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def during(flow: "Flow", room: Room) -> np.ndarray:
-    """How much its rank holds while it does each action, if copies took no time.
+    """For each action, the memory that its rank holds meanwhile, if copies took no time.
 
     >>> from hybridlab.core.when.flow import Flow
     >>> from hybridlab.core.when.schedule import Schedule
@@ -107,7 +107,7 @@ def during(flow: "Flow", room: Room) -> np.ndarray:
 
 
 def arrows(flow: "Flow", room: Room) -> tuple[np.ndarray, np.ndarray]:
-    """(waits_for, lacks): the SWAP_OUT that each action waits for (-1: none), and the memory that it lacks even then.
+    """(waits_for, lacks): the SWAP_OUT that each action waits for (-1: none), and the memory that is missing even then.
 
     The compute actions of a rank wait in order. So do the copies of an engine. So an action that takes the result of a
     copy has also waited for everything that this copy and earlier copies have waited for.

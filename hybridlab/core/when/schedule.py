@@ -35,7 +35,7 @@ def actions(kind: str, stage: int, microbatches: Sequence[int] | np.ndarray = (-
 
 
 def alternate(*runs: np.ndarray) -> np.ndarray:
-    """Runs of equal length woven together: first of each, second of each, …
+    """Interleave runs of equal length: the first action of each, then the second of each, and so on.
 
     >>> alternate(actions("F", 0, [1, 2]), actions("B", 0, [0, 1]))[:, 2].tolist()
     [1, 0, 2, 1]
@@ -162,7 +162,7 @@ class Schedule:
 
     @cached_property
     def windows(self) -> tuple[int, ...]:
-        """For each stage, the number of microbatches in one optimizer step, over all its copies; 0: all of them."""
+        """For each stage, the number of microbatches, over all its copies, in one optimizer step; 0: all of them."""
         return tuple(self.window * len(ranks) for ranks in self.holders)
 
     @cached_property
@@ -299,7 +299,7 @@ class Schedule:
         return cls.of(**exchange.load(path))
 
     def to_dict(self) -> dict:
-        """Plain values, for JSON: the actions as text, and all other fields."""
+        """The schedule as plain values, for JSON: the actions as text, and all other fields."""
         return exchange.to_dict(self)
 
     @classmethod

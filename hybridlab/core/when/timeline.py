@@ -90,12 +90,12 @@ class Timeline:
 
     @cached_property
     def typical(self) -> int:
-        """The step whose length is the (lower) median."""
+        """The number of the step whose length is the (lower) median."""
         lengths = self.end.max(axis=1, initial=0)
         return int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
 
     def step(self, number: int) -> "Timeline":
-        """One step alone, by its `number`, from 0."""
+        """The timeline of a single step, given its `number`, counted from 0."""
         pick = slice(number, number + 1)
         return replace(self, ready=self.ready[pick], begin=self.begin[pick], end=self.end[pick])
 
@@ -210,7 +210,7 @@ class Timeline:
 
     @property
     def efficiency(self) -> float:
-        """The fraction of a measured length that the program's longest path explains, with the times of this run.
+        """The longest path of the program, with the action times of this run, as a fraction of the measured length.
 
         It is 1 for a prediction without messages. Messages and unnecessary waiting make it smaller.
         """
@@ -218,7 +218,7 @@ class Timeline:
 
     @property
     def summary(self) -> str:
-        """The picture in one line of words, for its caption and its alternative text."""
+        """The timeline in one line of words, for the picture's caption and alternative text."""
         s = self.schedule
         peaks = self.peak_live
         if len(set(peaks)) == 1:

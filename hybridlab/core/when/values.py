@@ -84,7 +84,7 @@ class Values:
         return value - value // microbatches % sides * microbatches
 
     def on_every_edge(self, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
-        """One number per edge → one for each travelling value of one name, in their order."""
+        """Expand one number per edge to one number for each travelling value of this name, in their order."""
         _, sides, microbatches = self.shape["activation"]
         return np.repeat(numbers, sides * microbatches)
 

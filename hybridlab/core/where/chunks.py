@@ -32,7 +32,7 @@ class Chunks(NamedTuple):
     @classmethod
     def zigzag(cls, context: int, ranks: int, documents: tuple[int, ...] = ()) -> "Chunks":
         """Two chunks of each document for each rank, one from the front and one from the back: then all ranks have the
-        same number of pairs, if 2·ranks divides the documents.
+        same number of pairs, if 2·ranks divides the length of each document.
 
         documents  the lengths of the documents, in order; none: the row is one document
 
@@ -61,7 +61,7 @@ class Chunks(NamedTuple):
         return cls(tuple(spans), tuple(map(tuple, of)), tuple(documents))
 
     def among(self, ways: int) -> "Chunks":
-        """The positions of each rank cut again, in their order, among so many ranks: these are then neighbours.
+        """Divide the positions of each rank further, in order, among this number of ranks, which are then neighbours.
 
         >>> Chunks.zigzag(8, 2).among(2).of, Chunks.zigzag(8, 2).among(2).order
         (((0,), (1,), (2,), (3,)), [0, 1, 6, 7, 2, 3, 4, 5])

@@ -177,7 +177,7 @@ class Layout:
         return self.peers(name).summed(rank)
 
     def sharers(self, name: str, rank: int) -> tuple[int, ...]:
-        """The neighbours that gather this rank's box from their pieces: the owners, or one group of them."""
+        """The neighbouring ranks that gather this rank's box from their pieces: the owners, or one group of them."""
         return self.peers(name).sharers(rank)
 
     def across(self, name: str, rank: int) -> tuple[int, ...]:
@@ -251,7 +251,7 @@ class Layout:
         return -(-lengths[None] // self[names[0]].owners) if None in lengths else max(lengths.values())
 
     def owns(self, name: str, rank: int) -> bool:
-        """Whether a rank has elements of this parameter between steps, or may have some: its pieces end anywhere."""
+        """Whether a rank has, or may have, elements of this parameter between steps: pieces can end inside it."""
         return self.dealt.get(name, self.share_number(name, rank)) == self.share_number(name, rank)
 
     def share(self, name: str, rank: int, number: int | None = None) -> slice:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def refuse(param: "Param", mesh: Mesh) -> None:
-    """Raise ValueError in one sentence if a parameter's record does not fit a mesh."""
+    """Raise a ValueError of one sentence if a parameter's record does not fit a mesh."""
     for axis, cut in param.shard.items():
         _refuse_holes(param, mesh, axis, cut)
     _refuse_double_cuts(param)

@@ -15,8 +15,9 @@ FIRST_BYTES, PACK_BYTES = 1 << 20, 25 << 20
 def packed(
     layout: Layout, homes: dict[str, tuple], limits: tuple[float, float] = (FIRST_BYTES, PACK_BYTES), width: int = 4
 ) -> Layout:
-    """The layout with its parameters in packs: neighbours that travel the same ways, up to a number of bytes.
-    Parameters with one owner each are in one pack for each way: few of them could not be dealt evenly.
+    """The layout with its parameters in packs: neighbouring parameters with the same groups of ranks, up to a number of
+    bytes. Parameters that have one owner each share one pack for each kind of group, since a few of them could not be
+    distributed evenly.
 
     homes   {name: the stages that use it}: packs never join different stages
     limits  bytes of the first pack of a stage, and of the others; 0: every parameter in a separate pack

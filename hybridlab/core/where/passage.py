@@ -37,8 +37,8 @@ class Passage(ABC):
 
     @cached_property
     def pairs(self) -> dict[tuple[int, int], dict[str, int]]:
-        """{(sender, receiver): {"weights", "state": bytes}}, in the order of the ranks; of a rank to itself, the bytes
-        that are there already."""
+        """{(sender, receiver): {"weights", "state": bytes}}, in rank order; from a rank to itself, the bytes that it
+        already has."""
         found: dict[tuple[int, int], Counter] = {}
         for part in PARTS:
             for move in self.moves[part]:
@@ -64,7 +64,7 @@ class Passage(ABC):
 
     @property
     def there(self) -> dict[str, int]:
-        """{"weights", "state": bytes that ranks need and have already}."""
+        """{"weights", "state": bytes that ranks need and already have}."""
         return {part: self._sum(part, stays=True) for part in PARTS}
 
     def _sum(self, part: str, stays: bool) -> int:

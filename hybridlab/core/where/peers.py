@@ -95,7 +95,7 @@ class Peers:
         return self._near.of(rank)
 
     def share_number(self, rank: int) -> int:
-        """Which of the shares is this rank's."""
+        """The number of this rank's share."""
         return int(self._share[rank])
 
     def copies(self, rank: int) -> tuple[int, ...]:

@@ -144,7 +144,7 @@ def joined(tables: Iterable[tuple[str, Rules]]) -> Rules:
 
 
 def sizes_of(params: Iterable[Param], said: dict[str, int]) -> dict[str, int]:
-    """{letter: its length}, read off the records; `said` has those of joined letters, such as the N of "NH".
+    """{letter: its length}, taken from the records; `said` gives those of joined letters, such as the N of "NH".
 
     raises  ValueError when a record does not have as many dims as names, or a letter has two lengths
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 
 class Loans(NamedTuple):
-    """The loans of one rank: its experts that it lends, in the order of the borrowers and numbered from its first one;
-    how many it lends to each rank; how many it borrows from each."""
+    """The loans of one rank: the experts that it lends, in the order of the borrowers and numbered from its first
+    expert; the number that it lends to each rank; the number that it borrows from each."""
 
     lent: list[int]
     sent: list[int]

@@ -50,11 +50,11 @@ class Sight(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """How many inputs one output spans."""
+        """The number of inputs that one output spans."""
         return self.dilation * (self.kernel - 1) + 1
 
     def outputs(self, length: int) -> int:
-        """How many outputs a dim of this length has.
+        """The number of outputs for a dim of this length.
 
         >>> Sight(3, stride=2, before=1, after=1).outputs(8)
         4
@@ -92,7 +92,7 @@ class Sight(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A sight with the names of its dims: outputs along `made` depend on the positions along `of` that the sight gives.
+    """A `Sight` with the names of its dims: outputs along `made` depend on the positions along `of` that it gives.
 
     If there are as many outputs as inputs, both dims may have one name.
     """

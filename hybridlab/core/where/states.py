@@ -37,7 +37,7 @@ SPOKEN = {  # the collective that an arrow is; all others send nothing
 
 
 def conjugate(arrow: str) -> str:
-    """The arrow of the backward: from the gradient of the output to the gradient of the input.
+    """The conversion in the backward: from the state of the output's gradient to that of the input's gradient.
 
     >>> conjugate("I->R"), conjugate("V->R"), conjugate("R->V")
     ('P->I', 'P->V', 'V->P')
@@ -47,7 +47,7 @@ def conjugate(arrow: str) -> str:
 
 
 def spoken(arrow: str) -> str:
-    """The collective that an arrow is, or "" where nothing is sent.
+    """The collective that performs a conversion, or "" if nothing is sent.
 
     >>> [spoken(arrow) for arrow in ("I->R", "P->I", "V->R", "P->V", "I->V")]
     ['', 'all_reduce', 'all_gather', 'reduce_scatter', '']

@@ -121,7 +121,8 @@ def table(shape: Shape = SMALL) -> Table:
 
 
 def twice(shape: Shape = SMALL) -> Table:
-    """Eight ranks along x or y: the words that a rank sends, and how many ranks do the same attention and GELU."""
+    """Eight ranks along x or y: the words that a rank sends, and the number of ranks that compute the same attention
+    and GELU."""
     rows = []
     for x in (8, 4, 2, 1):
         grid = Grid(x, RANKS // x, 1, 1)

@@ -90,8 +90,8 @@ def _rivals(answer) -> Verdict:
 
 
 def gap_of_gradients() -> float:
-    """GB by which the baseline plan's gradients in the dry run exceed the formula's: sums are in single precision, and
-    the formula counts two bytes for each weight."""
+    """The GB by which the baseline plan's gradients in the dry run exceed those of the formula: gradients are summed in
+    single precision, but the formula counts two bytes for each weight."""
     weights = weights_at(GIVEN.shape, BASELINE, layers_at(GIVEN.shape, BASELINE, 0))
     return SUM * sum(weights) / 1e9 - chosen(None).memory.gradients / 1e9
 

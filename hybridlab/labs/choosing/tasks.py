@@ -29,7 +29,7 @@ task = partial(Task, notebook="41_choosing")
 
 @cache
 def fastest_ways(node: int) -> int:
-    """The t with which 161B is fastest on 64 devices in nodes of this size: one copy, p = 64/t, b = 1, 128 sequences.
+    """The t that is fastest for 161B on 64 devices in nodes of this size: one copy, p = 64/t, b = 1, 128 sequences.
 
     >>> [fastest_ways(node) for node in (4, 8)]
     [4, 8]

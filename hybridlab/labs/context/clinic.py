@@ -18,7 +18,8 @@ def positions(rank: int, ranks: int, context: int) -> list[int]:
 
 
 def symptoms(pool, told=positions) -> Table:
-    """The first loss of one device and of the ranks: chunks in order, in a zigzag, and without embedded positions."""
+    """The first loss on one device and on the ranks: with chunks in order, in a zigzag, and without positional
+    embeddings."""
     forms = {
         "in order": (False, False),
         "zigzag": (True, False),

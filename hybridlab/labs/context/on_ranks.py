@@ -102,7 +102,7 @@ def _timed(comm, chunks, pair_seconds, times):
 
 @contextmanager
 def waiting(pair_seconds):
-    """Emulated work: a meeting takes as long as the pairs that are seen in it."""
+    """Emulated work: the time of a query chunk with a key chunk is proportional to the pairs that count."""
     from hybridlab.modes.parts import ring_attention
 
     plain = ring_attention.part_of_attention

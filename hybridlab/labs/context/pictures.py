@@ -34,7 +34,7 @@ SQUARE_LEFT, SQUARE_TOP, BARS = 150, 220, 560
 
 
 def dependence(context: int = 12) -> Still:
-    """For parts of a block, and for every position of the output: the input positions on which it depends.
+    """For parts of a block: the input positions on which each output position depends.
 
     It is found by experiment: each position of the input is changed, and the outputs that change are dark.
     """

@@ -45,7 +45,7 @@ def _message(ranks: int) -> Task:
 
 
 def busy(ranks: int, zigzag: bool = False) -> float:
-    """The share of a ring's time in which ranks compute, on average, where the slowest says how long it takes.
+    """The fraction of a ring's time in which ranks compute, on average; the slowest rank sets the length of each step.
 
     >>> round(busy(8), 3), busy(8, zigzag=True)
     (0.533, 1.0)

@@ -25,7 +25,8 @@ def meet(q_NQH, k_NSH, v_NSH, same: bool = False):
 
 
 def try_joined(comm, answer, case) -> str:
-    """The student's join of two parts: answer(out, lse, other_out, other_lse), scores as large as `case.scale`."""
+    """Try the student's join of two parts: answer(out, lse, other_out, other_lse), with scores as large as
+    `case.scale`."""
     import torch
 
     parts = _parts(case)

@@ -122,7 +122,7 @@ def more() -> Chooser:
 
 
 def more_still(layer: str, card: str) -> Still:
-    """The curves of one choice; a node has eight cards, so from the ninth strip on a halo crosses the network.
+    """The curves for one choice; a node has eight cards, so from the ninth strip on, a halo crosses the network.
 
     >>> more_still("late: 512 channels, 64 × 64 pixels", "h100").summary.split(":")[0]
     'late'

@@ -77,7 +77,8 @@ def halos(conv: Conv, mesh: Mesh) -> tuple[int, int]:
 
 
 def forms(layers: dict[str, Conv]) -> Table:
-    """Words that the busiest of four ranks sends, forward and backward: strips, and the three ways to cut channels."""
+    """Words that the busiest of four ranks sends, forward and backward, for strips and for the three ways to cut
+    channels."""
     ways = {"strips": Mesh(h=4)} | FORMS
     found = {name: {mesh: words for words, mesh in ranked(conv, 4, ("h", "c", "f"))} for name, conv in layers.items()}
     rows = [(name, *(_words(found[name].get(mesh)) for mesh in ways.values())) for name in layers]
@@ -92,7 +93,7 @@ def _words(count) -> str:
 
 
 def ways(branches, stem: float, join: float, every=(1, 3, 12), reduce: float = 6.0) -> Table:
-    """Units of a step in each way, for several numbers of microbatches."""
+    """Length of a step in units, for each way to parallelize and several numbers of microbatches."""
     found = {m: compared(branches, stem, join, m, reduce=reduce) for m in every}
     names = list(found[every[-1]])
     length = lambda m, name: f"{found[m][name].length:g}" if name in found[m] else "cannot"

@@ -102,7 +102,7 @@ def _rows(filters: int) -> Task:
 
 @cache
 def best() -> tuple[str, ...]:
-    """The way that sends least for each layer of the exercise: strips or one of the three forms.
+    """The way that sends the fewest words for each layer of the exercise: strips, or one of the three forms.
 
     >>> best()
     ('W stays', 'Y stays', 'strips', 'X stays')

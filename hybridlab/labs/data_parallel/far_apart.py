@@ -123,7 +123,7 @@ class Run(NamedTuple):
 
 
 def train_apart(pool, every: int = 1, **more) -> Run:
-    """A tiny GPT, trained by two copies that exchange their moves every so many steps."""
+    """A tiny GPT, trained by two copies that exchange their updates every few steps."""
     about = {"sums": "local", "sync_every": every, "microbatches": 1, "batch": BATCH, "steps": STEPS, **INSIDE}
     return Run(*pool.run(_run, job_of(hl.Mesh(dp=pool.size), shape=TINY, **about | more))[0])
 

@@ -67,7 +67,7 @@ def grouped(layout: Layout, groups) -> Layout:
     {1: ['a'], 0: ['b']}
     """
     if not isinstance(groups, list | tuple) or not all(isinstance(group, list | tuple) and group for group in groups):
-        raise ValueError("A bucket is a list of names that is not empty: give a list of buckets.")
+        raise ValueError("A bucket must be a non-empty list of names: give a list of buckets.")
     names = [name for group in groups for name in group]
     for name in names:
         if not isinstance(name, str) or name not in layout.named:
@@ -183,8 +183,8 @@ def over_sizes(link: Link = LINK) -> dict[str, tuple[int, float]]:
 
 
 def over_sizes_chart() -> Figure:
-    """The valley: the predicted exposed time of the large model for each size of a bucket, labelled with the
-    number of all-reduces."""
+    """The predicted exposed time of the large model over the bucket size, labelled with the number of all-reduces; the
+    curve has a minimum."""
     found = {name: one for name, one in over_sizes().items() if name != "one gradient"}
     at, ms = list(range(len(found))), [1e3 * exposed for _, exposed in found.values()]
     curve = Curve("predicted", at, ms, 1, "dash", "square-open", [f"{count}" for count, _ in found.values()])

@@ -11,7 +11,7 @@ UNUSED = 1  # the layer that is left out where a weight gets no gradient
 
 
 class Net(nn.Module):
-    """Linear layers with tanh, of which some may be left out; the same on every rank.
+    """Linear layers with tanh, some of which may be left out; the same on every rank.
 
     >>> Net("")(torch.ones(ROWS, WIDTH)).shape, Net("tied").layers[0].weight is Net("tied").layers[3].weight
     (torch.Size([4, 16]), False)

@@ -50,7 +50,8 @@ def loss(y: Tensor, target: Tensor) -> Tensor:
 
 
 def one_device(stages: int, count: int, layers: int = LAYERS) -> list[nn.Sequential]:
-    """All stages after forward and backward of `count` microbatches in one process: they have the right gradients.
+    """All stages after the forwards and backwards of `count` microbatches in one process; they hold the right
+    gradients.
 
     The loss of the batch is the mean of its microbatches' losses.
 

@@ -17,7 +17,7 @@ ROOMS += ("hybrid", "choosing", "sc21", "search", "capstone")
 
 
 def of_all_rooms(file: str, name: str) -> dict:
-    """The entries of all rooms: the table `name` in the `file` of each, one after another."""
+    """The entries of all packages, joined: for each package, the table `name` in its `file`."""
     rooms = (import_module(f"hybridlab.labs.{room}.{file}") for room in ROOMS)
     return {task: one for room in rooms for task, one in getattr(room, name).items()}
 

@@ -41,7 +41,8 @@ NOT_TAMPER_PROOF = (
 
 @dataclass
 class Row:
-    """One submission: its file, who says it is theirs, {task: (right, reply)}, and what kept it from being graded."""
+    """One submission: its file, the student named in it, {task: (right, reply)}, and the reason if it was not
+    graded."""
 
     file: str
     student: str = ""

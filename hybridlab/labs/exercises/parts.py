@@ -27,11 +27,12 @@ INSTEAD = {functools.partial: "write a function with def instead"}
 
 
 class Unwritable(Exception):
-    """The value that no text gives; the exception's only argument."""
+    """A value that cannot be written as text; it is the exception's only argument."""
 
 
 class Parts:
-    """Names, their values, and the text that makes each; `outside` of the first are the names around it."""
+    """Names, their values, and the text that creates each value; the first `outside` names belong to the surrounding
+    code."""
 
     def __init__(self):
         self.values: dict[str, object] = {}

@@ -2,7 +2,8 @@
 
 
 def played(answer) -> tuple[object, str]:
-    """(the schedule of a finished game, ""), ("", why not) of one that is not finished; any other answer as it is.
+    """(the schedule, "") for a finished game, ("", the reason) for an unfinished one; any other answer is returned
+    unchanged.
 
     >>> played("0F0,0B0")
     ('0F0,0B0', '')

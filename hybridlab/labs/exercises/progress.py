@@ -64,7 +64,7 @@ def progress() -> Progress:
 
 
 def reset(task: str | None = None) -> None:
-    """Delete the answers to one task, or to all tasks; hints begin again. The student stays the same.
+    """Delete the answers to one task, or to all tasks; the hints start again. The student stays the same.
 
     raises  ValueError when there is no such task
     """

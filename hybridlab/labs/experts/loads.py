@@ -24,7 +24,8 @@ class Trained(NamedTuple):
 
 
 def trained(steps: int = STEPS) -> dict[str, Trained]:
-    """{way to balance: its training}: all have the same first weights and batches, each runs in a separate process."""
+    """{way to balance: its training}; all start with the same weights and use the same batches, each in a separate
+    process."""
     from hybridlab.world.processes.launch import ranks
 
     with ranks(len(PACES)) as pool:

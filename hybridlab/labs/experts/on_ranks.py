@@ -151,7 +151,8 @@ def _counts(comm, case):
 
 
 def beside(comm, move, case: On = CASE) -> float:
-    """The largest difference of a rank's y and gradients from one device, if `move(x, received, sent)` sends rows."""
+    """The largest difference between a rank's y and gradients and those of one device, if `move(x, received, sent)`
+    sends rows."""
     from hybridlab.modes.parts import dispatch
 
     mine, wanted = home(comm, case), right(comm, case)

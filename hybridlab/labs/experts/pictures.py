@@ -120,7 +120,8 @@ BOX, ACROSS, ROWS = (62, 30), 232, 204
 
 
 def way() -> Still:
-    """Eight tokens of two ranks on their way to four experts: in their order, by expert, arrived, by expert again."""
+    """Eight tokens of two ranks as they are sent to four experts: in token order, sorted by expert, received, sorted
+    again."""
     tokens = [[(4 * rank + place, expert) for place, expert in enumerate(its)] for rank, its in enumerate(CHOSEN)]
     sorted_ = [sorted(its, key=lambda one: one[1]) for its in tokens]
     came = [[one for its in sorted_ for one in its if one[1] // 2 == rank] for rank in range(2)]

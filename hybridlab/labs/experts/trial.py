@@ -8,7 +8,7 @@ from hybridlab.labs.trials.against import SMALL, anywhere, gap
 
 
 def try_dispatch(comm, answer, case) -> str:
-    """The student's function on this rank: answer(comm, x, chosen, weights, experts, owned)."""
+    """Try the student's function on this rank: answer(comm, x, chosen, weights, experts, owned)."""
     mine, start = home(comm, case), len(comm.ledger)
     y = answer(comm, mine.x, mine.chosen, mine.weights, _Checked(mine.experts), case.owned)
     sent = sum(comm.ledger.bytes[start:])

@@ -12,7 +12,7 @@ EXPERTS = 16  # of the layers that are drawn and timed
 
 
 def by_rank(loads: Sequence[float], ranks: int) -> list[float]:
-    """The load of each rank, if neighbouring experts are on one rank."""
+    """The load of each rank, if neighbouring experts share a rank."""
     return [math.fsum(loads[begin:end]) for begin, end in even(len(loads), ranks)]
 
 

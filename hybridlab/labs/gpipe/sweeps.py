@@ -136,7 +136,7 @@ def valley(real: dict[int, hl.Timeline]) -> Figure:
 
 
 def bottom(real: dict[int, hl.Timeline]) -> str:
-    """The place of the shortest step, in words: at an end of the sizes, or between them."""
+    """The position of the shortest step, in words: at the smallest or largest size, or in between."""
     best = min(real, key=lambda b: real[b].length)
     where = "at an end" if best in (min(real), max(real)) else "between the ends"
     return f"the shortest step is {where}"
@@ -146,7 +146,8 @@ def bottom(real: dict[int, hl.Timeline]) -> str:
 
 
 def again(recompute: str, ranks: int = 4, microbatches: int = 8) -> hl.Schedule:
-    """GPipe in torchgpipe's order: the latest microbatch's backward first, so that `except_last` spares that one."""
+    """GPipe in torchgpipe's order: the last microbatch's backward comes first, so that `except_last` does not recompute
+    it."""
     options = {"backward": "lifo", "recompute": recompute}
     schedule = hl.schedule("gpipe", ranks=ranks, microbatches=microbatches, **options)
     return schedule.renamed(f"gpipe, recompute {recompute}")

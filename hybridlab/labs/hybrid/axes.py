@@ -8,7 +8,7 @@ from hybridlab.show.layouts.memory_bars import size
 
 
 class Said(NamedTuple):
-    """The words about an axis: the dimension that it cuts, the memory that it saves, and its danger."""
+    """The description of an axis: the dimension that it cuts, the memory that it saves, and its risk."""
 
     cut: str
     saves: str

@@ -18,7 +18,8 @@ def two_layers() -> nn.Sequential:
 
 
 def furthest(model: nn.Module, whole: nn.Module) -> float:
-    """The largest difference between gradients: those of sharded parameters, put together, and those of full ones."""
+    """The largest difference between the gradients of sharded parameters, joined to full tensors, and those of full
+    parameters."""
     gaps = [
         (one.grad.full_tensor() - other.grad).abs().max() for one, other in zip(model.parameters(), whole.parameters())
     ]

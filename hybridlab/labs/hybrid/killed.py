@@ -29,7 +29,7 @@ KEPT = 2  # states: when a rank dies, some ranks may have ended the step that ot
 
 
 class Killed(NamedTuple):
-    """The course of a training in which one rank was killed.
+    """The record of a training run in which one rank was killed.
 
     said   the supervisor's sentence about the dead rank, without the place where it died
     step   the first step that the other ranks did without it
@@ -49,7 +49,7 @@ class Killed(NamedTuple):
 
     @property
     def largest_gap(self) -> float:
-        """The largest gap, of losses too."""
+        """The largest difference, including that between the losses."""
         off = [abs(one - other) / abs(other) for one, other in zip(self.losses, self.alone, strict=True)]
         return max([*off, *self.gaps.values()])
 

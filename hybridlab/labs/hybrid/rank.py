@@ -15,7 +15,7 @@ WIDTH, INSIDE, ROWS = 6, 24, 12  # of every case; 24 and 12 can be divided by 2,
 
 
 class Batch(NamedTuple):
-    """The rows of the whole batch, and what should come out of the last stage."""
+    """The rows of the whole batch, and the targets for the output of the last stage."""
 
     x: Tensor
     target: Tensor

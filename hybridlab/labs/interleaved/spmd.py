@@ -34,7 +34,8 @@ class Did(NamedTuple):
 
 
 class Shift(torch.autograd.Function):
-    """Send a tensor to the next rank of a circle, and return that of the rank before; gradients go the other way."""
+    """Send a tensor to the next rank of a ring, and return the one from the previous rank; gradients go the other
+    way."""
 
     @staticmethod
     def forward(ctx, x, comm):
@@ -105,7 +106,7 @@ def spmd(ranks: int, chunks: int, microbatches: int, masked: bool = True) -> tup
     raises  ValueError if there are fewer microbatches than ranks
     """
     if microbatches < ranks:
-        raise ValueError(f"{microbatches} microbatches come round too early for {ranks} ranks: give {ranks} or more")
+        raise ValueError(f"{microbatches} microbatches return too early for {ranks} ranks: give {ranks} or more")
     with hl.ranks(ranks) as pool:
         home = [Did(*one) for one in pool.run(step, chunks, microbatches, masked)]
     right = one_device(ranks, chunks, microbatches)

@@ -45,7 +45,7 @@ def length(chunks: int, latency: float) -> float:
 
 
 def loses_from(chunks: int, step: float = 0.01) -> float:
-    """The least message time, in steps of `step` units, at which this number of chunks is not better than 1F1B.
+    """The smallest message time, in multiples of `step` units, for which this number of chunks is not better than 1F1B.
 
     >>> loses_from(8)
     0.16

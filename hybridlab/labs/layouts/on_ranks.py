@@ -11,8 +11,8 @@ from hybridlab.predict.time.operators import times, work
 
 
 def counted(pool, graph: Graph, layout) -> Table:
-    """One step on the ranks of a pool: all that was derived, and how many ranks have it in their ledger; of messages
-    those of one length together.
+    """One step on the ranks of a pool: every derived message, and the number of ranks with it in their ledgers;
+    messages of one length are counted together.
 
     raises  ValueError where a ledger has more
     """
@@ -52,7 +52,7 @@ def some(pool, graph: Graph, count: int, seed: int = 0) -> Table:
 
 
 def judged(found: list) -> str:
-    """A verdict in words: were the results of all ranks right, and did they send the derived messages?
+    """The verdict in words: whether the results of all ranks were right, and whether they sent the derived messages.
 
     found  of each rank its `modes.products.layout_proof.Home`
     """

@@ -50,7 +50,7 @@ def one_dimension(side: int, ranks: int) -> Way:
 
 
 def compared(side: int, ranks: int, names=("1D", "2D", "2.5D", "3D")) -> Table:
-    """The traffic and memory of one rank in each of these ways, in matrices: 1 is all of one matrix."""
+    """The traffic and memory of one rank for each of these ways, in units of one full matrix."""
     square = side * side
     rows = []
     for way in (one for one in ways(side, ranks) if one.name in names):

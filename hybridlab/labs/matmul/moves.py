@@ -11,7 +11,8 @@ from hybridlab.world.talk.windows import Span, overlap, turned
 
 
 class Sends(NamedTuple):
-    """One message: from which rank to which, of "A" or of "B", the span of k that travels, and its words."""
+    """One message: its sender, its receiver, its matrix ("A" or "B"), the span of k that is sent, and the number of
+    words."""
 
     source: int
     target: int

@@ -42,7 +42,8 @@ def _both(counted, foreseen) -> str:
 
 
 def kept(pool, algorithm: str, sizes: tuple[int, int, int]) -> Table:
-    """The numbers that rank 0 saves for the backward besides A and B, and those sent: plain, and recomputed."""
+    """The numbers that rank 0 saves for the backward besides A and B, and those that it sends, with and without
+    recomputation."""
     rows = []
     for name, again in (("as written", False), ("forward again in the backward", True)):
         numbers, forward, backward = pool.run(_kept, algorithm, tuple(sizes), again)[0]

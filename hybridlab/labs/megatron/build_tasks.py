@@ -17,7 +17,8 @@ FIRST = (
 
 
 class On(NamedTuple):
-    """A run on some ranks; `how` names its special feature, `shift` is added to logits, `part` of the norm allowed."""
+    """A run on some ranks: `how` names its special feature, `shift` is added to the logits, and `part` is the allowed
+    fraction of the norm."""
 
     ranks: int
     how: str = ""

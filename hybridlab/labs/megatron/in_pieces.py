@@ -29,7 +29,7 @@ def link() -> Link:
 
 
 def widest() -> int:
-    """The local width from which an H100's hops are hidden.
+    """The smallest local width for which the hops are fully overlapped on an H100.
 
     >>> widest()
     1333

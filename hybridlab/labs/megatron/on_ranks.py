@@ -231,7 +231,8 @@ def _rates(comm, rows, width):
 
 
 def foreseen(alone: Shares, pool, measured: Shares) -> Shares:
-    """The same step by two rules: computing is shared out evenly, and a collective takes what alpha and beta say.
+    """The same step, predicted by two rules: compute is divided evenly, and a collective takes the time given by alpha
+    and beta.
 
     alone  on one rank;  pool  the ranks, between which the all-reduce is timed now
     """

@@ -18,7 +18,7 @@ def by_link(real: hl.Timeline) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def handed_on(links: dict[tuple[int, int], tuple[int, int]]) -> int:
-    """The bytes of the same messages if each went from neighbour to neighbour, as many times as there are hops."""
+    """The bytes of the same messages if each is passed from neighbour to neighbour, and every hop counts."""
     return sum(size * abs(there - here) for (here, there), (_, size) in links.items())
 
 
@@ -42,7 +42,7 @@ def shares(weights, bounds) -> list[float]:
 
 
 def blocks(bounds) -> list[int]:
-    """The blocks of each stage, as `hl.run(…, cut=blocks)` takes them; the embedding and the head are none.
+    """The number of blocks in each stage, as in `hl.run(…, cut=blocks)`; the embedding and the head are not blocks.
 
     >>> blocks([range(0, 3), range(3, 8)])
     [2, 4]

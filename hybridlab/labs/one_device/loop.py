@@ -57,8 +57,8 @@ RATE = 0.1
 
 
 def halves_apart() -> float:
-    """How far the sum of the gradients of a batch's halves, the second half first, is from the whole batch's gradient;
-    as a share of its largest entry."""
+    """The difference between the gradient of a batch and the sum of its halves' gradients, second half first, relative
+    to the largest entry."""
     model, batch = _begun(), _batch(0)
     whole = _gradient(model, batch)
     later, earlier = (_gradient(model, [part[rows] for part in batch]) for rows in (slice(2, 4), slice(0, 2)))
@@ -66,7 +66,8 @@ def halves_apart() -> float:
 
 
 def steps_apart() -> float:
-    """How far two steps of SGD, done in the other order, lead from where they lead in theirs; as a share of the way."""
+    """The difference in the weights if two steps of SGD are done in reverse order, relative to the distance that the
+    steps move them."""
     ends = []
     for order in ((0, 1), (1, 0)):
         model = _begun()

@@ -32,7 +32,7 @@ def placing(parameters: float, cards: int) -> Footprint:
 
 
 def training(parameters: float, cards: int) -> Footprint:
-    """All that training in mixed precision keeps of the model, an equal part on each card.
+    """The complete model state of mixed-precision training, an equal part on each card.
 
     >>> training(175e9, 8).total / 1e9
     350.0

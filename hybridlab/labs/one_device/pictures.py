@@ -185,7 +185,8 @@ WHY_BELOW = {  # by which of its sizes a product is small
 
 
 def below_the_roof(products: list[Product], roof: Roof) -> Comparison:
-    """The fraction of its roof that each matmul reaches; for all but the largest, the reason for the rest.
+    """The fraction of its roofline bound that each matmul reaches; for all but the largest, the reason why it is below
+    1.
 
     >>> below_the_roof([Product(4, 4, 4, 1e-6), Product(1, 4096, 4096, 4e-3)], Roof(1e11, 1e10)).rows[0].row[:4]
     ('n = 4, fraction of its roof', '', '100%', '≈2%')

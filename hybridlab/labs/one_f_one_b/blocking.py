@@ -10,7 +10,7 @@ GPIPE = pipeline("play", (("gpipe", RANKS, MICROBATCHES),), "GPipe's lists end."
 
 
 def blocked(answer) -> Verdict:
-    """Right when GPipe ends, with the gradients of one device, and 1F1B is a deadlock."""
+    """A check that is passed if GPipe ends with the gradients of one device, and 1F1B deadlocks."""
     right, told = GPIPE(answer)
     if not right:
         return False, f"With the lists of gpipe: {told}"

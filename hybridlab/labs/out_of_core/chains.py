@@ -77,7 +77,8 @@ def best(blocks: int = BLOCKS, room: float = ROOM, swap: float = 1) -> list[str]
 
 
 def early(blocks: int, room: int, swap: float) -> list[list[str]]:
-    """Plans of one rule, for each number of swaps: keep the last blocks, swap the first, recompute the rest."""
+    """Plans that follow one rule, for each number of swaps: keep the last blocks, swap the first, recompute the
+    rest."""
     free = blocks - room
     return [[SWAP] * first + [RECOMPUTE] * (free - first) + [KEEP] * room for first in range(free + 1)]
 

@@ -59,7 +59,7 @@ def _schedule(plans: list[dict], microbatches: int) -> Schedule:
 
 
 def judge(gave: list) -> Verdict:
-    """The verdict on the loans that a function returned for the cases."""
+    """The verdict on the loans that a student's function returned for the cases."""
     found = dict(zip(CASES, gave))
     for number, (ranks, microbatches) in enumerate(PIPELINES):
         mine = {case: one for case, one in found.items() if case[1:] == (ranks, microbatches)}

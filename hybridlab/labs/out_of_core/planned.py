@@ -29,7 +29,7 @@ CASES = (Case(12, 5, 2), Case(12, 5, 1), Case(12, 5, 3), Case(12, 5, 6), Case(8,
 
 @cache
 def target(case: Case) -> tuple[float, int]:
-    """(length, swapped blocks) to reach: those of the best plan of one rule, with the fewest swaps."""
+    """The target (length, swapped blocks): those of the best plan that follows a single rule, with the fewest swaps."""
     plan = min(early(*case), key=lambda one: length(one, case.room, case.swap))
     return length(plan, case.room, case.swap), plan.count(SWAP)
 

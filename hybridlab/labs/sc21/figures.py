@@ -131,7 +131,7 @@ def draw(number: int) -> Figure:
 
 
 class Off(NamedTuple):
-    """The model's error in a figure: points read off, and their median and largest relative error."""
+    """The model's error for a figure: the number of points read off it, and their median and largest relative error."""
 
     points: int
     median: float

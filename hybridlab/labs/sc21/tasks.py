@@ -61,7 +61,7 @@ def _parameters(layers):
 
 @cache
 def changes() -> dict[str, int]:
-    """{a row of table 1 whose b is smaller than that of the row before: the b of the row before}.
+    """{row of table 1 with a smaller b than the previous row: the b of the previous row}.
 
     >>> changes()
     {'18.4B': 16, '39.1B': 8, '76.1B': 4, '310.1B': 2}

@@ -73,7 +73,7 @@ STAGED = (
 
 
 def least(times: dict, layers: int, devices: int, limit: float) -> float:
-    """The smallest sum of the stages' times.
+    """The smallest possible sum of the stages' times.
 
     >>> least(*STAGED[0]), least(*STAGED[1])
     (5, 7)

@@ -55,7 +55,7 @@ def searched(found: dict[str, Found]) -> Table:
 
 
 def steps_apart(problem: Problem, start: Strategy, end: Strategy, order: list[str]) -> Table:
-    """The way from one strategy to another, one operator after the other."""
+    """The step times on the way from one strategy to another, changing one operator at a time."""
     here, rows = dict(start), [("none", ms(problem.seconds(start)))]
     for name in order:
         here[name] = end[name]

@@ -26,7 +26,7 @@ def slower(problem: Problem, times: float) -> Problem:
 
 
 def rates(problems: dict[str, Problem], budget: int = 300, seeds: int = SEEDS) -> Table:
-    """How many of `seeds` walks find the best strategy, and what part of the slower proposals was taken.
+    """The number of `seeds` walks that find the best strategy, and the fraction of slower proposals that were accepted.
 
     The last column counts the same walks without returns to the best strategy so far.
     """
@@ -45,7 +45,7 @@ def rates(problems: dict[str, Problem], budget: int = 300, seeds: int = SEEDS) -
 
 
 def leaving(problem: Problem, ways: dict[str, tuple[int, bool, int]]) -> Table:
-    """How many walks find a strategy better than data parallelism, with which they begin.
+    """The number of walks that find a better strategy than data parallelism, from which they start.
 
     ways  {the head of a column: (budget, whether walks return to the best strategy so far, number of walks)}
     """

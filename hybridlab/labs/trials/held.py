@@ -44,7 +44,7 @@ def _parts(one) -> list:
 
 
 def numbers(held: Iterable[torch.Tensor], beside: Iterable[torch.Tensor] = ()) -> int:
-    """The numbers that fit into the storages of some tensors, without the storages of the tensors in `beside`.
+    """The number of elements in the storages of some tensors, without the storages of the tensors in `beside`.
 
     A view holds its full storage; a storage that was resized to 0 holds no number.
 

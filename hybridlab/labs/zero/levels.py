@@ -21,7 +21,8 @@ CASES = (  # rank, length of the vector, owners in a group, groups
 
 
 class Form(NamedTuple):
-    """One form: the ranks that shard the weights, whether on two levels, and the neighbours with a second copy."""
+    """One form of sharding: the number of ranks that shard the weights, whether on two levels, and the number of
+    neighbours that hold a second copy."""
 
     owners: int
     two_levels: bool = False

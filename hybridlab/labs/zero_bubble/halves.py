@@ -29,7 +29,8 @@ def in_shares(schedule: hl.Schedule, unit: float = 1) -> hl.Costs:
 
 
 def repeated(schedule: hl.Schedule, steps: int) -> hl.Schedule:
-    """So many steps of a schedule after each other, with nothing in between: a rank that is done begins the next one.
+    """This number of steps of a schedule, one after another without a barrier: a rank that has finished starts its next
+    step.
 
     >>> print(repeated(hl.schedule("1f1b", ranks=1, microbatches=2), steps=2))
     rank 0: 0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3
@@ -52,7 +53,8 @@ def in_a_row(name: str, place: str | None, steps: int) -> hl.Timeline:
 
 
 def held(timeline: hl.Timeline) -> float:
-    """The most that a rank holds until W, in rank shares; of a measured timeline, as the ranks counted it."""
+    """The most that a rank holds until W, as a fraction of a rank's activations; for a measured timeline, as counted by
+    the ranks."""
     return max(timeline.origin.get("peak_live", timeline.peak_live)) / timeline.schedule.chunks
 
 

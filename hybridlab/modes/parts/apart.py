@@ -20,7 +20,7 @@ ANCHOR, MOMENTUM, COMING = "anchor", "outer_momentum", "coming"  # kinds of tens
 
 
 class OuterStep(NamedTuple):
-    """When fragments are exchanged, and how the mean is used.
+    """The settings of an outer step: when fragments are exchanged, and how their mean is used.
 
     rounds    the steps;  fragment_of  {name: number};  last  the last step: no exchange outlasts it
     rate, momentum  of the outer step;  mix  the part of a copy's own weights that it keeps

@@ -15,7 +15,7 @@ from hybridlab.world.talk.windows import Flight
 
 
 class Circle:
-    """One rank's place among the ranks of an axis, and the order in which parts come by.
+    """One rank's place in the ring of an axis, and the order in which parts arrive.
 
     lengths  of each rank's part along `dim`
     """
@@ -25,7 +25,8 @@ class Circle:
         self.here = self.ranks.index(comm.rank)
 
     def sources(self) -> list[tuple[int, bool]]:
-        """(the rank whose part is here, whether it is the last one): this rank's first, then the previous rank's, …"""
+        """Yield (the rank whose part is here, whether it is the last one): first this rank, then the previous one, and
+        so on."""
         size = len(self.ranks)
         return [((self.here - step) % size, step == size - 1) for step in range(size)]
 

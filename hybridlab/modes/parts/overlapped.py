@@ -95,7 +95,7 @@ class Left(torch.autograd.Function):
 
 
 class Rows(Circle):
-    """The circle of the ranks along tp, and the positions of each."""
+    """The ring of the ranks along tp, and the positions of each."""
 
     def __init__(self, comm, context: int):
         spans = even(context, comm.mesh["tp"])
@@ -129,7 +129,7 @@ class OverlappedStream(CutStream):
 
 
 class Unread(torch.Tensor):
-    """A tensor of which only the sizes may be read: it stands for an input that no rank gathers."""
+    """A tensor whose sizes alone may be read: a placeholder for an input that no rank gathers."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -188,7 +188,7 @@ def refuse(job, readers_in: Callable[[nn.Module], dict]):
     if kinds & {"I", "W"}:
         raise ValueError(
             f"{job.schedule.name} splits the backward in two, but overlap=True computes both gradients while the same "
-            "pieces come by: leave overlap out, or choose 1f1b"
+            "pieces arrive: leave overlap out, or choose 1f1b"
         )
     if job.mesh["x"] > 1:
         raise ValueError(

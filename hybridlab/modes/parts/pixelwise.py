@@ -18,7 +18,7 @@ PICTURES = "B C Y X"
 
 @torch.no_grad()
 def refuse_mixing(job, rules: Rules, known: dict[str, bool], words: str):
-    """Raise an error unless the loss and all layers except the known ones treat every pixel separately.
+    """Raise an error unless the loss, and every layer except the known ones, treats each pixel separately.
 
     rules  {"Y": …, "X": …}: the axes that cut pictures
     known  {name of a layer: whether its output is cut too};  words  the known layers, in words, for the sentence

@@ -90,7 +90,8 @@ class Replicated:
 
     @property
     def alone(self) -> list[torch.Tensor]:
-        """The weights between steps that are in no module: shards without another copy, and those next to shards."""
+        """The weights between steps that are in no module: shards without another copy, and weights stored next to
+        shards."""
         only = lambda param: param.rest == 3 and param.groups == 1
         return [share for name, share in self.shares.items() if only(self.layout[name])] + [*self.parts.values()]
 
@@ -124,7 +125,7 @@ class Replicated:
 
     @property
     def besides(self) -> list[torch.Tensor]:
-        """All tensors of `states` that are there in every step."""
+        """All tensors of `states` that exist in every step."""
         return []
 
     # for a step
@@ -159,7 +160,7 @@ class Replicated:
         return Sums([self.sent[pack] for pack in packs])
 
     def finish(self):
-        """End a step: every shard gets its gradient, also the shards that the program does not reduce."""
+        """End a step: every shard gets its gradient, including shards that the program does not reduce."""
         for name, share in self.shares.items():
             if share.grad is None:
                 self._give(share, self._gradient(name))

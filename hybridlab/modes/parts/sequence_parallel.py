@@ -29,7 +29,7 @@ def part_sizes(context: int, comm) -> tuple[int, ...]:
 
 
 def uncut(job, option: str) -> str:
-    """Why `option`, "sequence" or "scatter", cannot shard the positions of a job; "" if it can."""
+    """The reason why `option`, "sequence" or "scatter", cannot shard the positions of a job; "" if it can."""
     if "T" not in job.sizes:
         return "no dimension of this model has that name"
     if job.schedule.pieces and option == "sequence":

@@ -17,7 +17,7 @@ from hybridlab.core.where.layout import even
 
 
 class VocabularyEmbedding(nn.Module):
-    """An embedding whose rows are sharded.
+    """An embedding with sharded rows.
 
     embedding  the torch embedding whose parameter it takes over;  stream  the stream that all-reduces its output
     """

@@ -97,7 +97,8 @@ def taken(comm, x, arrow: Arrow):
 
 
 def begun(comm, x, arrow: Arrow) -> Callable[[], torch.Tensor]:
-    """A value whose first collective has started: the function returned gives the same as `taken`."""
+    """Start the first collective of a value's resharding, and return a function that finishes it and returns the result
+    of `taken`."""
     door, (move, *others) = comm.for_purpose(arrow.value), arrow.moves
     cut, joined = (Parts(move.dims.index(dim_of(one))) if dim_of(one) else None for one in (move.after, move.before))
     coming = ahead.start(door, x, _group(comm, move.axes), move.arrow, cut or joined or WHOLE, joined)

@@ -85,8 +85,8 @@ def summa_ahead(comm, a_MK, b_KN, sizes, panels: int | None = None):
 
 
 def layers(comm, a_MK, b_KN, sizes):
-    """2.5 dimensions: A and B are gathered along the depth, each layer runs its part of Cannon's steps, and the sums
-    are scattered.
+    """2.5 dimensions: A and B are gathered along the depth, each layer runs its part of Cannon's steps, and the partial
+    sums are reduce-scattered.
 
     comm        the communicator of this rank
     a_MK, b_KN  this rank's blocks of A and B
@@ -101,7 +101,8 @@ def layers(comm, a_MK, b_KN, sizes):
 
 
 def cube(comm, a_MK, b_KN, sizes):
-    """Three dimensions: A is gathered within rows, B within columns, and the sums are scattered along the depth.
+    """Three dimensions: A is gathered within rows, B within columns, and the partial sums are reduce-scattered along
+    the depth.
 
     comm        the communicator of this rank
     a_MK, b_KN  this rank's blocks of A and B

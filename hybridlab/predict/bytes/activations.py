@@ -108,7 +108,7 @@ def kept_for(
 
 
 def stays(one: Kept, entered: Amount, how: Amount) -> tuple[Amount, Amount]:
-    """The same for the saved activations of a block, and its input.
+    """The same, computed from the saved activations of a block and its input.
 
     "none" saves everything. "selective" recomputes the scores between positions. "full" saves only the input, 2·s·b·h,
     and recomputes the block; during its backward, all activations of the recomputed block exist.
@@ -120,7 +120,7 @@ def stays(one: Kept, entered: Amount, how: Amount) -> tuple[Amount, Amount]:
 
 
 def came_in(shape: Shape, sequences: Amount, ways: Amount = 1, sequence: Amount = False, x: Amount = 1) -> Amount:
-    """Bytes of a block's input, 2·s·b·h."""
+    """The size of a block's input in bytes, 2·s·b·h."""
     return 2 * sequences * shape.context * shape.width / _parts(ways, sequence) / x
 
 

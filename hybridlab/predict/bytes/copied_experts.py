@@ -31,7 +31,7 @@ Placed = tuple[tuple[int, ...], ...]
 
 
 def copied(loads: Sequence[float], slots: int) -> list[int]:
-    """The number of copies of each expert, at least 1, for so many slots.
+    """The number of copies of each expert, at least 1, for this number of slots.
 
     loads  of the experts;  slots  of all ranks together
 
@@ -106,7 +106,7 @@ def on_ranks(loads: Sequence[float], placed: Sequence[Sequence[int]]) -> list[fl
 
 
 def bound(loads: Sequence[float], ranks: int, slots: int) -> float:
-    """The load over the mean that the busiest rank has at least, for any copies in so many slots.
+    """A lower bound on the load of the busiest rank over the mean, for any choice of copies in this number of slots.
 
     loads  of the experts;  ranks, slots  their numbers
 

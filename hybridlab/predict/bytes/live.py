@@ -13,7 +13,7 @@ from hybridlab.signatures import typed
 
 @dataclass(frozen=True)
 class Bytes:
-    """The sizes of the values of one microbatch on one stage, in bytes or in any unit.
+    """The sizes of one microbatch's values on one stage, in bytes or in any unit.
 
     input   saved by F for W;  saved  saved by F for I;  kept  saved by I for W
     buffer  one received tensor, from the post of its receive until its last use
@@ -27,7 +27,7 @@ class Bytes:
 
 @typed
 def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """live[rank]: (times, bytes): the bytes that the rank holds from each time on, in the timeline's unit.
+    """live[rank]: (times, bytes): the bytes that the rank holds, starting at each time (in the timeline's unit).
 
     A value is held from the start of the action that makes it to the end of the last action that takes it. With the
     default weights the unit is one activation, and the maximum is `peak_live`.
@@ -54,7 +54,8 @@ def peak_bytes(timeline: Timeline, weights: Bytes | None = None) -> list[float]:
 
 
 def on_device(timeline: Timeline, room: Room | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """on_device[rank]: (times, held): the size of the counted values on the rank's device, from each of the times on.
+    """on_device[rank]: (times, held): the size of the counted values on the rank's device, starting at each of the
+    times.
 
     room  the size of each value, in bytes or activations; by default, the one given to the timeline
 

@@ -41,7 +41,7 @@ class Rounds(NamedTuple):
         return self.begun(step - self.delay)
 
     def number(self, fragment: int, steps: int) -> int:
-        """How often the all-reduce of a fragment begins in this number of steps."""
+        """The number of all-reduces of a fragment that begin in this number of steps."""
         return added(fragment in self.begun(step) for step in range(steps))
 
 

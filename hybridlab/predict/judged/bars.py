@@ -60,7 +60,7 @@ def _own(run: Run) -> Fit | None:
 
 
 def error(signed: list[float]) -> Error:
-    """The median of their sizes, and what nine of ten stay below."""
+    """The median of the absolute errors, and their 90th percentile."""
     sizes = np.abs(signed)
     return Error(*(round(float(np.quantile(sizes, share)), 3) for share in (0.5, 0.9)))
 

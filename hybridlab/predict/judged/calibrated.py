@@ -16,7 +16,7 @@ from hybridlab.predict.plans.usual import family
 
 
 def share(runs: list[Run]) -> float:
-    """The fraction of the peak with which the median error of these runs is 0.
+    """The fraction of the peak for which the median error of these runs is 0.
 
     >>> from hybridlab.predict.judged.sc21_runs import table_1
     >>> round(share(table_1()), 2)

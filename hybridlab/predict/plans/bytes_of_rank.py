@@ -31,7 +31,7 @@ BOTH = ("forward", "backward")
 
 
 def sent(shape: Shape, plan: Plan, batch: int, place: int = 0) -> dict[str, float]:
-    """{purpose: bytes} of the first rank of the stage, or of the chunks, at an index along pp.
+    """{purpose: bytes} for the first rank at an index along pp: of its stage, or of its chunks.
 
     "messages" between stages; "inside" along tp, "across" along x, "context" along cp, "experts" along ep; gradients as
     "sums", or "shares" with ZeRO.

@@ -86,7 +86,8 @@ def states(
 
 
 def passed(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0, n: Amount = 1) -> Amount:
-    """The number of forwards whose backwards follow on the first rank, or on a later one: of a chunk and a slice each.
+    """The number of forwards, each of one chunk and one slice, that wait for their backward on the first rank, or on a
+    later one.
 
     >>> print(passed(4, 8), passed(4, 8, v=2), passed(4, 8, n=4), passed(4, 8, v=2, n=4))
     4 11 7 14
@@ -217,8 +218,8 @@ def left_behind(shape: Shape, plan: Plan, software: Software) -> Amount:
 
 
 def cached(shape: Shape, plan: Plan) -> Amount:
-    """Bytes of the keys and values of a microbatch in a block, which later slices read also if all else is
-    recomputed; their gradients have as many."""
+    """Bytes of a microbatch's keys and values in a block: later slices read them even if all else is recomputed. Their
+    gradients have the same size."""
     _, keys, values, _ = context.widths(shape, plan.t)
     return 2 * plan.b * shape.context * (shape.latent + shape.rotary if shape.latent else keys + values)
 

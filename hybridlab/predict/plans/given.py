@@ -9,7 +9,7 @@ from hybridlab.predict.plans.plan import ASKED, NAMED, Plan
 
 
 def beyond(field: str, given: dict) -> bool:
-    """Whether a field is fixed to a value that only a wider search has (`ASKED`).
+    """Whether a field is fixed to a value that only a wider search includes (`ASKED`).
 
     >>> beyond("cp", {"cp": 2}), beyond("cp", {"cp": 1}), beyond("attend", {"attend": "gather"})
     (True, False, False)
@@ -34,7 +34,7 @@ def saves_scores(given: dict) -> bool:
 
 
 def unequal(shape: Shape, given: dict) -> bool:
-    """Whether given stages do not divide the layers, so that some have a block more.
+    """Whether the given stages do not divide the layers equally, so that some have one block more.
 
     >>> unequal(Shape(layers=6), {"p": 2, "v": 2}), unequal(Shape(layers=6), {"p": 2})
     (True, False)

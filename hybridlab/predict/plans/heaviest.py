@@ -18,7 +18,7 @@ from hybridlab.predict.plans.weights_of_rank import of_embedding, of_norm, of_pi
 
 
 class Load(NamedTuple):
-    """Weights of a rank's experts, which ranks along ep do not share, and all its other weights."""
+    """The weights of a rank's experts, which differ between the ranks along ep, and all its other weights."""
 
     routed: Amount
     other: Amount

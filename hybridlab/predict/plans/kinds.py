@@ -29,12 +29,12 @@ class Rank(NamedTuple):
         return self.blocks * other + (self.plain * (plain - other) if np.any(self.plain) else 0)
 
     def mean(self, other: Amount, plain: Amount) -> Amount:
-        """The same for an average block of it."""
+        """The same for an average block of the rank."""
         return other + self.plain / np.maximum(self.blocks, 1) * (plain - other) if np.any(self.plain) else other
 
 
 class Ranks(NamedTuple):
-    """The first rank, those between that may be the slowest or the fullest, and the last one.
+    """The first rank, the middle ranks that may be the slowest or need the most memory, and the last rank.
 
     least  blocks of the shortest stage
     """
@@ -46,7 +46,7 @@ class Ranks(NamedTuple):
 
 
 def of_kinds(shape: Shape, plan: Plan) -> list[tuple[Shape, Plan]]:
-    """The kinds of blocks, each as a shape that has no others, with the plan as far as it concerns them."""
+    """The kinds of blocks: for each, a shape with only this kind, and the plan with the fields that apply to it."""
     return [(shape.others, plan), *([(shape.plain_ones, plan._replace(fold=False))] if shape.plain else [])]
 
 

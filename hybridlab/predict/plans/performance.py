@@ -265,7 +265,7 @@ def step(
 def throughput(
     shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
 ) -> Amount:
-    """FLOP/s of one device, recomputation included (as for HFU), as in the paper.
+    """FLOP/s of one device, including recomputation (as for HFU), as in the paper.
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> one = Plan(p=64, t=8, d=6, b=1, recompute=FULL, scatter=True)

@@ -108,13 +108,14 @@ class Plan(NamedTuple):
 
     @property
     def sharers(self) -> tuple[Amount, Amount]:
-        """The number of either copies among which ZeRO shards weights: z, or all."""
+        """For both kinds of copies, the number among which ZeRO shards weights: z, or all."""
         its, others = (where(self.z, self.z, copies) for copies in self.copies)
         return its, others
 
     @property
     def updaters(self) -> tuple[Amount, Amount]:
-        """The number of either copies among which ZeRO shards the optimizer's state: the same, or all with two levels.
+        """For both kinds of copies, the number among which ZeRO shards the optimizer state: the same, or all with two
+        levels.
 
         >>> print(*Plan(d=8, zero=3, z=2).updaters, *Plan(d=8, zero=3, z=2, two_levels=True).updaters)
         2 2 8 8
@@ -270,7 +271,7 @@ stages with uneven=True
     if plan.v > 1 and (plan.p == 1 or plan.passes(batch) % plan.p):
         raise ValueError(
             f"with v = {plan.v} chunks, the {plan.passes(batch)} {'slices' if plan.n > 1 else 'microbatches'} do not "
-            f"fit p = {plan.p}: make them a multiple of p, and p 2 or more"
+            f"fit p = {plan.p}: make them a multiple of p, and give p = 2 or more"
         )
     for name, names in NAMED.items():
         if getattr(plan, name) not in range(len(names)):

@@ -114,7 +114,7 @@ class Planned:
         return self.choice(self.one(quickest[self.bytes[quickest].argmin()]))
 
     def top(self, count: int = 20) -> list[Choice]:
-        """The fastest plans that fit, with each (p, t, x, cp, ep, d, b, v, n) once."""
+        """The fastest plans that fit, one for each (p, t, x, cp, ep, d, b, v, n)."""
         found = {}
         for place in self.order:
             one = self.one(place)
@@ -125,7 +125,7 @@ class Planned:
 
     @property
     def error(self) -> Error:
-        """The usual error of predictions for such a plan on this machine."""
+        """The usual error of predictions for a plan of this kind on this machine."""
         kind = kind_of(self.shape, self.best.plan, self.software)
         return error_of(self.machine, kind, self.software, calibrated=self.calibrated)
 
@@ -135,7 +135,7 @@ class Planned:
         return [one for one in self.top() if self.as_good(one.step.total)]
 
     def as_good(self, seconds: float) -> bool:
-        """Whether this step time, in seconds, differs from the best plan's by no more than the usual error."""
+        """Whether a step time, in seconds, differs from that of the best plan by no more than the usual error."""
         return bool(seconds <= self.best.step.total * (1 + self.error.median))
 
     @cached_property
@@ -184,7 +184,7 @@ class Planned:
         return waterfall(self.only(**sizes).best, self.best)
 
     def what_if(self, **sizes: Any) -> WhatIf:
-        """The best plan with these sizes, and with as few other changes as possible; it says which.
+        """The best plan with these sizes and as few other changes as possible; the result lists these changes.
 
         raises  ValueError when a plan has no such field, or no plan has these sizes, or none fits
 
@@ -195,12 +195,12 @@ class Planned:
         return what_if(self, sizes)
 
     def only(self, **sizes: Any) -> "Planned":
-        """The same, with only the plans that have these sizes; if there are none, `best` says why."""
+        """The same request, restricted to plans with these sizes; if there are none, `best` gives the reason."""
         found = self.having(sizes)
         return found if found.fits.any() else replace(found, nothing=reason(self, sizes))
 
     def having(self, sizes: dict) -> "Planned":
-        """The same, with only the plans that have these sizes."""
+        """The same request, restricted to plans with these sizes."""
         shape = np.broadcast_shapes(*map(np.shape, self.every))
         return self.kept(np.broadcast_to(having(self.every, sizes), shape).ravel()[self.places])
 
@@ -220,7 +220,7 @@ class Planned:
         return [np.broadcast_to(one, slab.legal.shape)[slab.legal] for one in (time, memory)]
 
     def kept(self, which: np.ndarray) -> "Planned":
-        """The same, with only the plans for which this is true."""
+        """The same request, restricted to the plans for which the condition is true."""
         return replace(self, places=self.places[which], seconds=self.seconds[which], bytes=self.bytes[which])
 
 

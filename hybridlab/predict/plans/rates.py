@@ -57,7 +57,7 @@ class Rates(NamedTuple):
 
     @classmethod
     def of(cls, machine: Machine, fit: Fit, software: Software = MEGATRON_2021) -> "Rates":
-        """The rates of a machine with the fitted fractions, as far as programs reach them."""
+        """The rates of a machine that programs reach, by the fitted fractions."""
         return cls(*_reached(machine, fit, software))
 
     def near(self, plan: Plan, axes: str) -> Near:

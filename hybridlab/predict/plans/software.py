@@ -123,8 +123,8 @@ REASONS = {  # the special properties of each
     "dropless experts, the host reads their loads before it launches kernels",
     "megatron-2025": "the same as megatron-2024, but gradients are stored and reduced in 16 bits, as recipes of "
     "Megatron-Bridge ask for (grad_reduce_in_fp32=False)",
-    "megatron-static": "the same as megatron-2025, but experts take a fixed number of tokens, or full steps are "
-    "replayed as graphs: the host does not read the loads",
+    "megatron-static": "the same as megatron-2025, but the host does not read the loads, because experts take a fixed "
+    "number of tokens or full steps are replayed as graphs",
     "meta-2024": "the same as megatron-2024, but keys and values are gathered along cp before attention begins, and "
     "the program waits for tp's all-reduces",
     "fsdp-2023": "PyTorch's FSDP in eager mode: values that a fused kernel would hold in registers go through "

@@ -67,7 +67,8 @@ def kind_of(shape: Shape, plan: Plan, software: Software) -> str:
 
 
 def error_of(machine: Machine, kind: str, software: Software, calibrated: bool = False) -> Error:
-    """The error of predictions for a machine and a kind of run; without published runs, the largest of all errors.
+    """The usual error of predictions for a machine and a kind of run; without published runs, the largest error of all
+    kinds.
 
     calibrated  with numbers that were measured on the machine itself
 

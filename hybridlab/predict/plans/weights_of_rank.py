@@ -79,7 +79,7 @@ def of_embedding(shape: Shape, t: Amount = 1, x: Amount = 1) -> Held:
 
 
 def of_head(shape: Shape, t: Amount = 1, x: Amount = 1, apart: Amount = True) -> Held:
-    """The last norm and the scores. apart: tied scores are a copy, on a different stage from the embedding."""
+    """The last norm and the output matrix. apart: a tied matrix is a copy, on a different stage from the embedding."""
     return Held(-(-shape.vocabulary // t) * shape.width / x * where(apart, 1, not shape.tied), of_norm(shape, x))
 
 

@@ -42,8 +42,8 @@ class WhatIf:
 
     @property
     def changed(self) -> dict[str, tuple]:
-        """{field: (old value, new value)} for all fields that differ and were not asked for, by name if they
-        have one."""
+        """{field: (old value, new value)} for every field that changed without being requested; a value that has a name
+        is given by its name."""
         return {name: pair for name, pair in self._pairs.items() if name not in self.asked}
 
     @property

@@ -96,7 +96,7 @@ class Problem:
         return given + results + added(self.price(arrow).bytes for arrow in every)
 
     def fits(self, strategy: Strategy) -> bool:
-        """Whether a rank has enough memory for it."""
+        """Whether a rank has enough memory for the strategy."""
         return self.room == math.inf or self.bytes(strategy) <= self.room
 
     # --- of which these are the sums ------------------------------------------------------------------------------

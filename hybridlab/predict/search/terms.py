@@ -29,7 +29,7 @@ class Term(NamedTuple):
 
 
 def terms(problem: Problem) -> list[Term]:
-    """All terms. Their sum at a strategy's choices is what the strategy takes and holds.
+    """All terms. Their sum at a strategy's choices gives the seconds and the bytes of the strategy.
 
     raises  ValueError if all-reduces of gradients overlap: then the step time is not a sum of terms
     """

@@ -50,7 +50,7 @@ class Case:
         return round(cost / self.tick) if isinstance(cost, int) else round(float(cost) / float(self.tick))
 
     def unheard(self) -> np.ndarray:
-        """For every action, the ticks after which the other side knows that it is posted: a handshake for receives."""
+        """For every action, the ticks until the other side learns that it has been posted: a handshake for receives."""
         flow, unheard = self.flow, np.zeros(self.flow.actions, np.int64)
         if self.rendezvous and not self.early and any(self.asked):
             receives = np.flatnonzero(self.lane == RECEIVE)

@@ -96,7 +96,7 @@ class Costs:
         return [one for one in fields(self) if one.name != "unit"]
 
     def refuse(self, schedule: Schedule) -> None:
-        """Raise ValueError if these costs have another number of stages or edges than a schedule."""
+        """Raise ValueError if these costs are for a different number of stages or edges than the schedule has."""
         has = {"stages": schedule.stages, "edges, counting that which leads out": len(schedule.edges)}
         for one in self._numeric():
             cost, (what, count) = getattr(self, one.name), [*has.items()][one.name in OF_EDGES]

@@ -78,7 +78,7 @@ class Spent(NamedTuple):
 
     @property
     def goodput(self) -> float:
-        """The fraction of the time that an undisturbed rank would need."""
+        """The time that an undisturbed rank would need, as a fraction of the total."""
         return self.training / self.total
 
 

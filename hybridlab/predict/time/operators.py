@@ -28,7 +28,7 @@ class Work(NamedTuple):
 
     @property
     def times(self) -> float:
-        """The number of ranks that compute each number."""
+        """The number of ranks that repeat the same computation."""
         return self.done / self.share
 
 

@@ -78,7 +78,7 @@ class Axis(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Both ends, as logarithms where the axis is logarithmic."""
+        """Both ends of the axis, as logarithms if the axis is logarithmic."""
         return (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
 
     def at(self, value: float) -> float:
@@ -128,7 +128,7 @@ class Frame(NamedTuple):
             yield words(self.at(value, self.y.low)[0], below, name, PX["axis"], "middle")
 
     def under(self, below: float) -> str:
-        """The name of the x axis, at this height."""
+        """The label of the x axis, at this height."""
         return words((self.left + self.right) / 2, below, self.x.name, PX["axis"], "middle")
 
 

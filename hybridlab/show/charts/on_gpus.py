@@ -30,7 +30,7 @@ HOW = {
 
 
 def on_gpus(title: str, panels: Sequence[Panel], own: Sequence[Panel] = ()) -> Still:
-    """The panels below each other; `own` are those of this course's records, at the end.
+    """The panels one below the other; `own` are those of this course's records, at the end.
 
     >>> one = Panel("NCCL", "8 × A100", "2023", "a page", "bandwidth", "GB/s", "", FORMULA, (Point("1 GiB", 195, 300),))
     >>> on_gpus("A message on GPUs", [one])

@@ -32,7 +32,7 @@ class Bar(NamedTuple):
 def anatomy(
     bars: Sequence[Bar], title: str, told: str, card: float | None = None, longest: float | None = None
 ) -> Still:
-    """Bars of bytes below each other on one scale.
+    """Bars of bytes, one below the other, on one scale.
 
     card     memory of one card in bytes: a line, and an outline around every bar that is longer
     longest  bytes at which a bar is cut off, with a mark; None: all are drawn to their ends

@@ -51,7 +51,7 @@ def told(mesh: Mesh, rank: int, per_node: int) -> str:
 
 
 def refuse(mesh: Mesh, rank: int, per_node: int) -> None:
-    """Raises ValueError in one sentence for a mesh, a rank or a node that cannot be drawn."""
+    """Raise a ValueError of one sentence for a mesh, a rank or a node that cannot be drawn."""
     if other := [axis for axis, length in mesh.axes.items() if axis not in PLACE and length > 1]:
         raise ValueError(f"a box has the axes pp, dp and tp, and this mesh has {other[0]}: give a mesh without it")
     if mesh.size > MOST:

@@ -38,7 +38,7 @@ def grid_of_ranks(
     per_node: int | None = None,
     table: Sequence[Sequence[str]] = (),
 ) -> Still:
-    """The picture of a layout, seen from one rank; by default of the first parameter that most axes cut.
+    """The picture of a parameter's layout, seen from one rank; by default, of the parameter that the most axes cut.
 
     per_node  ranks of one node, neighbours by number; None: all in one
     table     rows of text for below, the first one the heading

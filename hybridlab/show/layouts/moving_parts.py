@@ -35,7 +35,7 @@ def at_moment(parts: Iterable[Part], moment: float) -> list[str]:
 
 
 def for_page(parts: Iterable[Part]) -> list[str]:
-    """All parts as SVG elements; `moving.js` shows and moves those that have other moments than the whole."""
+    """All parts as SVG elements; `moving.js` shows, hides and moves those that change between steps."""
     out = []
     for svg, at, until, by in parts:
         marks = [f'data-at="{at:g}"'] * (at > 0 or by is not None)

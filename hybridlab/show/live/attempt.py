@@ -20,7 +20,7 @@ PAUSE = 0.1  # seconds between two pictures of a run
 
 
 class Growing:
-    """The timeline of a run that still goes on: the actions that its ranks have reported of the current step."""
+    """The timeline of a run in progress: the actions of the current step that its ranks have reported."""
 
     def __init__(self, schedule: Schedule):
         self.schedule = lower(schedule)
@@ -47,7 +47,7 @@ class Growing:
 
     @property
     def progress(self) -> str:
-        """How far the run is, in words."""
+        """The progress of the run, in words."""
         if self.step < 0:
             return f"starting {self.schedule.ranks} ranks"
         warm = ", to warm up" if self.step == 0 else ", measured"

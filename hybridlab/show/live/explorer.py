@@ -288,7 +288,7 @@ def _schedule(name, **sizes):
 
 
 def takes(name: str) -> list[str]:
-    """The sliders that only some schedules follow, and that the schedule of this name follows."""
+    """The sliders that affect only some schedules, and that affect the schedule of this name."""
     return [option for option in OPTIONS if name in GENERATORS and option in options_of(name)]
 
 

@@ -224,7 +224,7 @@ def _button(hand, rank, choice, costs):
 
 
 def lost(timeline: Timeline) -> float:
-    """Idle rank-time before each rank's last action, in units: no later choice can fill it.
+    """Idle rank-time before each rank's last chosen action, in units, which no later choice can fill.
 
     >>> from hybridlab.scheduling.registry import schedule
     >>> lost(simulate(schedule("naive", ranks=2, microbatches=1), Costs(F=1, B=2)))

@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def step_parts(rows: Sequence[Row], title: str, told: str) -> Still:
-    """Steps below each other on one axis of time; `told` is the picture in words.
+    """Steps, one below the other, on one time axis; `told` is the picture in words.
 
     >>> step_parts([Row("a step", {"forward": 0.02, "backward": 0.04})], "One step", "backward: 40 ms")
     <picture backward: 40 ms>

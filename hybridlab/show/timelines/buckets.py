@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 def buckets(*rows: Row, title: str = "All-reduces during a backward", least: float = 0.0) -> Still:
-    """The picture of some rows below each other, on one time axis in milliseconds that begins with their backwards.
+    """The picture of some rows, one below the other, on one time axis in milliseconds that begins with their backwards.
 
     least  the least length of the axis in seconds, so that it stays fixed while the bars change
 

@@ -135,7 +135,7 @@ def refuse_unshared(comm, folder: Path):
 
 
 def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
-    """This rank's pieces under `layout`, in the form in which `save` received them, and the notes; on the CPU.
+    """This rank's pieces under `layout`, on the CPU and in the form that `save` takes, and the notes.
 
     All ranks call it: they divide the comparison of digests, and no rank reads before all files are known to be
     undamaged.
@@ -219,7 +219,7 @@ def _share(layout, rank, name, kind, tensor):
 
 
 def gathered(comm, value) -> list:
-    """The values of all ranks, in rank order; sent as JSON, since objects would have to be unpickled."""
+    """The values of all ranks, in rank order; they are sent as JSON, because objects would have to be unpickled."""
     text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=comm.device)
     lengths = comm.all_gather(torch.tensor([len(text)], device=comm.device)).tolist()
     return [json.loads(bytes(part.tolist())) for part in comm.all_gather(text, sizes=lengths).split(lengths)]

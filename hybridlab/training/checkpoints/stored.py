@@ -43,7 +43,7 @@ class Stored(NamedTuple):
 
 @typed
 def weights(folder: str | Path) -> dict[str, torch.Tensor]:
-    """The full weights of a trained model by name: its state dict, from training under any layout.
+    """The full weights of a trained model by name (its state dict), trained under any layout.
 
     folder  the `checkpoint` of `train`, of which the newest checkpoint is read; or one checkpoint in it, such as
             "run/step-000012". Or weights of other programs: a folder or a file of safetensors, as from Hugging Face, or

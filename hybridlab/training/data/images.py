@@ -61,7 +61,7 @@ class Digits:
         return images[chosen, None] / BLACK, labels[chosen].astype(np.int64)
 
     def noisy(self, step: int, rows: int, seed: int = 0, noise: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
-        """The same batch for denoising: images with noise, and without; both (rows, 1, 8, 8) as float64.
+        """The same batch for denoising: images with noise and images without, both (rows, 1, 8, 8) as float64.
 
         noise  the standard deviation of the noise of every pixel, which depends on seed, step and place in the batch
         """

@@ -124,7 +124,7 @@ class Alive(TorchDispatchMode):
         return self.operations
 
     def forget(self, storages):
-        """Ignore some storages, as if they had never come: examples, which do not exist in a real run."""
+        """Ignore some storages, as if they had never been created: examples, which do not exist in a real run."""
         for one in storages:
             self.now -= one.size
             one.size = 0
@@ -137,12 +137,12 @@ class Alive(TorchDispatchMode):
         return [one for one in found if one]
 
     def came(self) -> list[Held]:
-        """The storages that have come since the last call, and still exist."""
+        """The storages that were created since the last call and still exist."""
         fresh, self.fresh = self.fresh, []
         return [one for one in fresh if one.there]
 
     def name(self, kind: str, storages, from_now: bool = False):
-        """Set the kind of some storages: since they came, or from now on. Storages that are gone keep their kind."""
+        """Set the kind of some storages: since their creation, or from now on. Freed storages keep their kind."""
         for one in storages:
             if one.there and one.kind != kind:
                 if from_now:

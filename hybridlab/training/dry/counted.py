@@ -102,8 +102,8 @@ class Counted(loop.Trainer):
         return CountedWork(self.alive, *about)
 
     def whole_step(self):
-        """One step in the state of every later one: the optimizer's state exists from the start. Returns the number of
-        the last operation before it."""
+        """Run one step as in later training: the optimizer state exists from the start. Returns the number of the last
+        operation before it."""
         self._rehearse()
         if self.job.norms:  # a step may begin with the end of the one before
             super().gradients(0)

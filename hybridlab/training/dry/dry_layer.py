@@ -155,7 +155,7 @@ class Noted(Dry):
         return NotedWork(self.alive, *about)
 
     def update(self):
-        """The optimizer step; then weights that ZeRO 1 and 2 shard are gathered, pack by pack."""
+        """The optimizer step; then, with ZeRO 1 and 2, the updated weights are gathered, pack by pack."""
         ledger, before = self.comm.ledger, len(self.comm.ledger)
         super().update()
         gathers = [row for row in range(before, len(ledger)) if ledger.purpose[row] in OF_WEIGHTS]
@@ -170,14 +170,15 @@ def dry_layer(*, rank: int = 0, **given) -> Layer:
     """One transformer layer of a job on one rank, and its messages, from the ledger of a dry run.
 
     {arguments}
-    rank  the rank, of all ranks of the mesh
+    rank  the number of the rank in the mesh
 
-    The layer is in the middle of the model, and is a stage alone. So there is no order of actions and no division into
+    The layer is in the middle of the model and forms a stage by itself. So there is no order of actions and no division
+    into
     stages: no `schedule`, `chunks`, `copies`, `slices`, `slicing`, `cut` and `driven`. `microbatches` and `accumulate`
     only say how many rows of a `batch` one microbatch has. Weights that ZeRO 3 gathers are gathered as often as in a
     breadth-first schedule.
 
-    raises  ValueError for invalid arguments and for a model other than a transformer; TypeError for those that it lacks
+    raises  ValueError for invalid arguments, or a model other than a transformer; TypeError for unknown arguments
 
     >>> import hybridlab as hl
     >>> print(hl.dry_layer(hl.Mesh(tp=2)))

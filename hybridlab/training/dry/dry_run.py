@@ -34,7 +34,7 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
     a job with thousands of ranks takes less than a minute.
 
     {arguments}
-    rank           the rank to run, of all ranks of the mesh
+    rank           the number of the rank to run, in the mesh
     machine        a name in the catalog, or a TOML file, to predict times and to compare the memory with its device
     memory         bytes of a device, instead of the machine's
 

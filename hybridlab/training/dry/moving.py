@@ -15,7 +15,8 @@ from hybridlab.training.dry.counted import CountedWork
 
 
 class AtOnce:
-    """Engines whose copies are over when they begin. It is the copy, too: nothing is left to wait for."""
+    """Engines whose copies end as soon as they begin. The object also serves as the copy: there is nothing to wait
+    for."""
 
     begin = end = 0
 

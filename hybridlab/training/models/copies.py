@@ -20,7 +20,7 @@ from hybridlab.training.models.trees import flat
 
 
 def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """The same module in a dtype, of which complex buffers keep both parts: torch's `to` would drop one.
+    """The same module in a dtype; complex buffers keep both parts, although torch's `to` would drop one.
 
     >>> layer = nn.Module()
     >>> layer.register_buffer("turns", torch.ones(1, dtype=torch.complex64))

@@ -167,7 +167,7 @@ class ByPlace(nn.Module):
 
 @torch.no_grad()
 def stirred(module: nn.Module, original: nn.Module, seed: int, boxes: dict):
-    """Change, by place, the trained weights that all start equal: a bias of zeros, a norm of ones.
+    """Change, by place, the trained weights whose elements all start equal, such as a bias of zeros or a norm of ones.
 
     A bias of 0 may be added on every rank, and no check would notice it before the second step.
 

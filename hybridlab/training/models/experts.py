@@ -128,7 +128,7 @@ class Router(Counting, Routes, DrawsByPlace):
 
 
 class Pushed(torch.autograd.Function):
-    """The same scores; their gradient is increased by a number for each expert."""
+    """The same scores; the backward adds a number for each expert to their gradient."""
 
     @staticmethod
     def forward(ctx, scores_BTE, push_E):
@@ -141,7 +141,8 @@ class Pushed(torch.autograd.Function):
 
 
 def with_room(chosen_BTC, experts: int, slots: int):
-    """Choices: each expert accepts `slots` per sequence, first choices first; the rejected ones become `experts`.
+    """The choices after the capacity limit: each expert accepts `slots` per sequence, first choices first; a rejected
+    choice becomes `experts`.
 
     >>> with_room(torch.tensor([[[0, 1], [0, 1], [1, 0]]]), experts=2, slots=2).tolist()
     [[[0, 1], [0, 2], [1, 2]]]

@@ -114,7 +114,7 @@ class Attention(nn.Module, Attends, Recalls):
         return self.queries(x_BTD), *self.keys_and_values(*self.recall(*self.kept(x_BTD)))
 
     def recall(self, *kept):
-        """The keys and values of all positions so far: these are all."""
+        """The keys and values of all positions so far; here, those given are all."""
         return kept
 
     def queries(self, x_BTD):
@@ -122,7 +122,7 @@ class Attention(nn.Module, Attends, Recalls):
         return heads(self.q(x_BTD), self.head_width)
 
     def kept(self, x_BTD):
-        """Keys and values by head, which later positions need."""
+        """The keys and values by head that later positions need."""
         return tuple(heads(project(x_BTD), self.head_width) for project in (self.k, self.v))
 
     def keys_and_values(self, k_BKSH, v_BKSH):
@@ -141,8 +141,9 @@ def heads(x_BTF, width: int):
 
 
 def attend(q_BNTH, k_BKSH, v_BKSH, documents=(), causal=True):
-    """For every position, the values of itself and of earlier positions in its document, weighted by the match of
-    queries and keys. If it is not causal, later positions count too. Fewer queries than keys are those of the last
+    """For every position, the weighted sum of the values of this and earlier positions in its document; the weights
+    come from queries and keys. If it is not causal, later positions count too. Fewer queries than keys are those of the
+    last
     positions.
 
     >>> q, k, v = torch.randn(3, 1, 2, 5, 4)

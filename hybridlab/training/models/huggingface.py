@@ -136,8 +136,8 @@ def _with_masks_always(whole, example) -> tuple:
     and from block to block the same tensors travel for every microbatch."""
     if whole is example:
         raise ValueError(
-            f"attention {example.config._attn_implementation!r} drops the mask of a batch without padding, and "
-            f'stages exchange the same tensors for every microbatch: call model.set_attn_implementation("{EAGER}")'
+            f"attention {example.config._attn_implementation!r} drops the mask of a batch without padding, but stages "
+            f'must exchange the same tensors for every microbatch: call model.set_attn_implementation("{EAGER}")'
         )
     whole = partial(whole, attention=EAGER)
     return whole, whole(0)

@@ -21,7 +21,7 @@ def generators() -> tuple:
 
 
 def refuse_draws(states):
-    """Raise an error if a generator has advanced: a draw in one of fifty calls would not show in two outputs."""
+    """Raise an error if a generator has advanced: comparing two outputs would miss a draw in one of fifty calls."""
     for before, now, whose in zip(states, generators(), ("torch's", "Python's", "numpy's")):
         if before != now:
             raise ValueError(
@@ -41,7 +41,7 @@ def kept_by(module) -> dict[str, object]:
 
 
 def refuse_counters(module, kept):
-    """Raise an error if a second call has changed some value: a count would differ from rank to rank."""
+    """Raise an error if a second call has changed some value, because a counter would differ from rank to rank."""
     for name, value in kept_by(module).items():
         if name in kept and kept[name] != value:
             raise ValueError(

@@ -195,8 +195,8 @@ class Model:
         return in_dtype(module, dtype)
 
     def for_proof(self) -> "Model":
-        """The same model prepared for a check: no weight begins with equal numbers (`draws.stirred`), and its data are
-        those for a proof, if it has such."""
+        """The same model prepared for a check: no weight starts with all elements equal (`draws.stirred`), and it uses
+        data for a proof if it has any."""
         model = copy.copy(self)
         model.proving, model.data = True, getattr(self.data, "for_proof", self.data)
         return model
@@ -211,7 +211,8 @@ class Model:
         )
 
     def scored(self, layers: int) -> dict[int, Callable]:
-        """{layer whose output enters the loss, of `layers`: from all targets to its own}: the last one, and all."""
+        """{layer of `layers` whose output enters the loss: a function from all targets to those that it needs}: by
+        default the last layer, and all targets."""
         return {layers - 1: lambda targets: targets}
 
     def repeated(self, layers: int) -> Sequence[int]:
@@ -242,7 +243,7 @@ class Model:
         )
 
     def takes(self, module: nn.Module) -> dict[int, tuple[int, ...]]:
-        """{layer: the layers whose outputs it takes}: as given here, else as given by the module."""
+        """{layer: the layers whose outputs it takes}, as given here, else as given by the module."""
         says = {"skips": module.skips, "takes": module.takes} if isinstance(module, Branches) else {}
         told = (says.get(name, {}) if said is None else said for name, said in self._told.items())
         return graph_of(len(self.layers(module)), *told)

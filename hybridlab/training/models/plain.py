@@ -97,7 +97,7 @@ def owners(model, like: nn.Module) -> nn.Module:
 
 
 def strange(module: nn.Module) -> bool:
-    """Whether a module is not from this package, whose own modules are proved by its tests."""
+    """Whether a module comes from outside this package (the package's own modules are proved by its tests)."""
     return not type(module).__module__.startswith("hybridlab.")
 
 
@@ -118,7 +118,7 @@ def mixes_by_design(module: nn.Module) -> bool:
 
 
 def refuse_weights_of(loss: Callable):
-    """Raise an error if a loss has weights: each rank has a copy of it, and their gradients would be lost."""
+    """Raise an error if a loss has weights: each rank has a copy of the loss, so their gradients would be lost."""
     for name, one in carried(loss):
         if any(x.requires_grad for x in (one.parameters() if isinstance(one, nn.Module) else flat(one))):
             raise ValueError(

@@ -32,7 +32,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layers:
-    """Lists a model's layers in sequence: an opening, its blocks, a closing.
+    """A model's layers in sequence: an opening, its blocks, a closing.
 
     blocks  the name of their list in the base model;  tail  the names of the children after them
     calls   for each block, its positional and its named arguments, with slots instead of tensors

@@ -135,7 +135,7 @@ def laid_out(cut, graph: dict, attending: set[int], slices: int) -> tuple[list[P
 
 
 def recalling(layer: nn.Module) -> list[Recalls]:
-    """The modules of a layer that look back."""
+    """The modules of a layer that attend to earlier positions."""
     return [one for one in layer.modules() if isinstance(one, Recalls)]
 
 
@@ -221,7 +221,7 @@ class Sliced(Transformer):
 
 
 def kept_of(shape: Shape, empty, rows: int, positions: int) -> tuple[torch.Tensor, ...]:
-    """Examples of the saved tensors of this number of positions; empty(size) makes one."""
+    """Examples of the tensors that are saved for this number of positions; empty(size) makes one."""
     if shape.latent:
         return empty((rows, positions, shape.latent)), empty((rows, 1, positions, shape.rotary))
     return (empty((rows, shape.key_heads, positions, shape.head_width)),) * 2

@@ -15,7 +15,7 @@ ALONGSIDE = "replicated_with_grad_allreduce"  # a full weight in a sharded modul
 
 
 def dims_of(module: nn.Module) -> tuple[dict[str, str], dict[str, int], list[str]]:
-    """The matrices to shard: ({parameter: the names of its dims}, {letter: length}, kinds left unsharded).
+    """The matrices to shard: ({parameter: the names of its dims}, {letter: length}, kinds that stay unsharded).
 
     In attention, full groups are distributed, each a head of keys with the query heads that use it: N. In other
     modules, hidden units: F. If widths differ, F is their greatest common divisor, and the size of a group depends on

@@ -26,7 +26,7 @@ from hybridlab.training.models.layered import Layered
 
 
 class Rise(nn.Module):
-    """From the smaller size to this one: each pixel becomes 2×2, the skip's channels are joined, then a convolution.
+    """Upsampling to this size: each pixel becomes 2×2, the skip's channels are concatenated, and a convolution follows.
 
     below, skipped, leave  the number of channels from below, from the skip, and in the output
     """

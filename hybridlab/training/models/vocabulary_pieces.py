@@ -93,7 +93,7 @@ class Tokens(nn.Module):
 
 
 class InPieces:
-    """What a GPT in pieces has instead of a GPT's head: a mixin.
+    """A mixin that replaces a GPT's head by one in pieces.
 
     number  of pieces
     """
@@ -181,7 +181,7 @@ class Pieced(Transformer):
         return both, both[1]
 
     def dims_of(self, parameters):
-        """Those of the model as it is; the tokens of a piece have no name, so no other mode shards them."""
+        """The names in the usual model, but the tokens of a piece have no name, so no other mode shards them."""
         return {name: ". D" if ".pieces." in name else self.shape.dims(name) for name in parameters}
 
     def repeated(self, layers):
@@ -218,7 +218,7 @@ def summed(losses_BT, _):
 
 
 def in_single(x):
-    """A tensor in single precision, or in its own if that is better."""
+    """A tensor in single precision, or in its own dtype if that is more precise."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

@@ -73,7 +73,8 @@ class Comparison:
             needs = {rank: needs[rank] for rank in vain}
 
     def unmet(self) -> Finding | None:
-        """At the end of a run: a message that no rank received, or a collective that a rank did not join."""
+        """At the end of a run: the fault of a message that no rank received, or of a collective that a rank did not
+        join."""
         there = next(iter(self._meetings.values()), {})
         for post in [*self._halves.values(), *there.values()]:
             if absent := self.absent(post):

@@ -66,7 +66,7 @@ class Fault:
 
     @property
     def victim(self) -> bool:
-        """Whether it lost contact to another rank, so that the other one is to blame."""
+        """Whether this rank lost the connection to another rank, so that the other one is the culprit."""
         return any(text in self.message for text in LOST_PEER)
 
     @property

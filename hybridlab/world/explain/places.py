@@ -46,7 +46,7 @@ def code(file: str, line: int, columns: str = "") -> str:
 
 
 def is_users(file: str) -> bool:
-    """Whether a file is neither of `world`, nor of Python, nor of an installed package."""
+    """Whether a file belongs to the user: not to `world`, to Python, or to an installed package."""
     return not file.startswith((WORLD, *LIBRARIES)) and "site-packages" not in file and "dist-packages" not in file
 
 

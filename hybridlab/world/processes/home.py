@@ -101,7 +101,7 @@ class Lines(io.TextIOBase):
         self._rest.append((over if back else seen) + piece[len(seen) :])
 
     def finish(self):
-        """Send a last line without an end, and the notice of cut text."""
+        """Send the last, unfinished line, and the notice about truncated text."""
         if self._cut:
             self._tell_of_the_cut()
         if self._rest:
@@ -141,7 +141,7 @@ class Aside:
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
 
     def pass_on(self, finish=False):
-        """Send the available output; with `finish`, also a line without an end."""
+        """Send the available output; with `finish`, also an unfinished line."""
         with self._turn, contextlib.suppress(BlockingIOError):
             while data := os.read(self.fd, PIPE):
                 self._lines.write(self._text.decode(data))

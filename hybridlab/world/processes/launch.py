@@ -77,7 +77,8 @@ def ranks(
 
 
 def foresee(module: str):
-    """Announce that the next ranks run functions of this module: their parent imports it before they start.
+    """Announce that the next ranks will run functions of this module, so that their parent imports it before they
+    start.
 
     Otherwise each rank would import it: that takes seconds if there are more ranks than cores.
     """

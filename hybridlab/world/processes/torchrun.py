@@ -154,7 +154,7 @@ def _numbered() -> tuple[int, int]:
 
 
 def lost_sentence(rank: int, operation: str, ranks: tuple[int, ...], hosts: list[str]) -> str:
-    """The sentence for a rank that waits in an operation with ranks of which one has ended, or is unreachable.
+    """The sentence for a rank that waits in an operation with another rank that has ended or cannot be reached.
 
     >>> lost_sentence(0, "all_reduce (loop.py:183)", (0, 2), ["a", "a", "b", "b"])
     'rank 0 on a lost a rank that it was talking to: rank 2 on b, in all_reduce (loop.py:183)'
@@ -208,7 +208,7 @@ class Tagged(io.TextIOBase):
         return len(text)
 
     def finish(self):
-        """Print a last line that has no end."""
+        """Print the last, unfinished line."""
         if self._rest:
             self.write("\n")
 

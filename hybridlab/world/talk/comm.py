@@ -111,7 +111,8 @@ class Comm(Door):
         return self._started(work, row, parts, self._came(row, lambda: mine.narrow(dim, 0, length).contiguous()))
 
     def all_to_all(self, x, axis=None, cut=0, join=0, sent=None, received=None):
-        """A new tensor: x is cut along the dim `cut`, part k is sent to rank k, received parts are joined along `join`.
+        """A new tensor: x is split along the dim `cut`, part k is sent to rank k, and the received parts are joined
+        along `join`.
 
         sent      the length along `cut` of the part for each rank, if they differ
         received  the length along `join` of the part from each rank, if they differ

@@ -161,8 +161,8 @@ class Door:
         return door
 
     def on(self, mesh: Mesh) -> Self:
-        """A communicator of the same ranks on another mesh of as many. Groups of the same ranks stay open, and the
-        ledger goes on. All ranks call it together.
+        """A communicator for the same ranks on another mesh of the same size. Groups of the same ranks stay open, and
+        the ledger continues. All ranks call it together.
         """
         door = copy.copy(self)
         door._take_places(mesh, ())

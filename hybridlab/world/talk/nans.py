@@ -30,7 +30,7 @@ class Unwatched:
         """A tensor to which other ranks contributed."""
 
     def decides(self, what, x):
-        """A tensor that this rank has computed and that must not contain a nan."""
+        """Register a tensor that this rank has computed and that must not contain a nan."""
 
 
 class FirstNan(Unwatched):

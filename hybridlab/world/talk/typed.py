@@ -57,7 +57,8 @@ WHOLE = Parts()
 
 
 def enter(comm, x, axis):
-    """x unchanged, for ranks that then do different work with it: no message forward, an all-reduce backward.
+    """x unchanged, for ranks that then do different work with it: no message in the forward, an all-reduce in the
+    backward.
 
     comm  the communicator of this rank
     axis  of the mesh, along which the ranks are
