@@ -13,6 +13,7 @@ from torch import nn
 
 from hybridlab.core.what.seams import Routes, Tallies
 from hybridlab.training.models import plain
+from hybridlab.training.models.borrowed import refuse_borrowed
 from hybridlab.training.models.draws import tensors_of
 from hybridlab.training.models.graph import in_sequence, refuse_lost
 from hybridlab.training.models.left_behind import (
@@ -243,7 +244,7 @@ def _refuse_mixing(model, layers, takes, made, targets):
 def _refuse_another(model, module, layers, takes, made, rows):
     """Refuse layers that together compute something else than the owner's module."""
     if plain.strange(module):
-        plain.refuse_borrowed(layers, takes, made)
+        refuse_borrowed(model.whole, layers, takes, made)
         some = slice(min(rows, COMPARED))
         inputs, targets = (rows_of(as_computed(one, torch.float64), some) for one in model.batch(0, rows))
         plain.refuse_another(model, model.made(0, torch.float64), inputs, targets, groups_of(some.stop))

@@ -170,12 +170,12 @@ class Model:
         `dtype`.
         """
         if isinstance(self.whole, nn.Module):
-            return readable(self.whole, given=True)
+            return readable(self.whole, True, self.loss)
         if self.by_place:
             with torch.device("meta"), Unfilled():
                 return self.whole(seed).to(dtype)
         with seeded(seed):
-            return readable(self.whole(seed), given=False)
+            return readable(self.whole(seed), False, self.loss)
 
     def part(self, original: nn.Module, seed: int, dtype: torch.dtype, boxes=None, device="cpu") -> nn.Module:
         """A copy of the original that holds some boxes of its parameters and buffers.
