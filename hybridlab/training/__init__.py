@@ -1,8 +1,8 @@
 """Training: a job, its ranks, and the check that they train as one device does.
 
-`asked` describes every argument of a job, and `make_job` makes the `job`; `affordable` checks its size for this
-machine. `placing` makes the job's layout and `stages` cuts the model. `run` starts the ranks; `loop` is the training
-loop of each rank, and `reference` that of one process without parallel code. `check` compares them by their `gaps` and
+`asked` describes every argument of a job, and `make_job` makes the `job`; `unused` refuses arguments without effect,
+and `affordable` checks the job's size for this machine. `placing` makes the job's layout and `stages` cuts the model.
+`run` starts the ranks; `loop` is the training loop of each rank, and `reference` that of one process without parallel code. `check` compares them by their `gaps` and
 makes a `report`. `replay` replaces `reference` for asynchronous schedules, and `replay_copies` for copies that step
 alone; `same_on_all_ranks` compares the ranks among themselves, and `formulas` lists their messages. `shards` sends one
 row through a user's model as the ranks along tp hold it, and `rehearsal` compares its gradients before it is sharded.

@@ -41,6 +41,7 @@ def examined(model, rows: int, dtype: torch.dtype) -> list:
     """
     module = model.made(0, dtype)
     inputs, targets = _batch(model, max(rows, FEWEST), dtype)
+    _refuse_names(model, inputs=inputs, targets=targets)
     _refuse_torch_dropout(module)
     _refuse_unseen_tensors(module)
     layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
@@ -86,6 +87,17 @@ def _batch(model, rows, dtype):
                 "augment rows"
             )
     return as_computed(inputs, dtype), as_computed(targets, dtype)
+
+
+def _refuse_names(model, **parts):
+    """Refuse more names of dims than the inputs, or the targets, have dims."""
+    for argument, part in zip(("enters", "targets"), parts):
+        letters, dims = getattr(model, argument).split(), max(x.dim() for x in flat(parts[part]))
+        if len(letters) > dims:
+            raise ValueError(
+                f"{argument}={' '.join(letters)!r} names {len(letters)} dims, but the {part} have {dims}: give a name "
+                "for each dim, or only the first ones"
+            )
 
 
 def _refuse_torch_dropout(module):

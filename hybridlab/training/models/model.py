@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from hybridlab.core.what.seams import Branches
+from hybridlab.signatures import typed
 from hybridlab.training.models import huggingface, traced
 from hybridlab.training.models.batches import batch_of, in_order
 from hybridlab.training.models.copies import copied, fitted, in_dtype
@@ -64,9 +65,11 @@ class Model:
     ends = (0, 0)  # layers that belong to the first stage, and to the last, for any cut
     proving = False  # see `for_proof`
 
+    @typed
     def __init__(
-        self, whole, loss: Callable, data, *, skips=None, takes=None, dims=None, sizes=None, terms: int = 1, enters="",
-        targets="", layers: Callable | None = None, call: Callable | None = None, uncut: str = "",
+        self, whole, loss, data, *, skips: dict[int, int] | None = None, takes: dict | None = None,
+        dims: dict[str, str] | None = None, sizes: dict[str, int] | None = None, terms: int = 1, enters: str = "",
+        targets: str = "", layers: Callable | None = None, call: Callable | None = None, uncut: str = "",
     ):  # fmt: skip
         self.whole, self.loss, self.data, self.terms = whole, fitted(loss), batches_of(data), terms
         self._layers, self.call, self.uncut = layers, call, uncut
