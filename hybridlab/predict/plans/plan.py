@@ -280,7 +280,7 @@ stages with uneven=True
 
 
 def _choice(whole: int, **factors: int) -> str:
-    """One of several factors, and its numbers with which the product divides a whole beside the others. If there are
+    """One of several factors, and its numbers with which the product of all divides a whole. If there are
     none, because the others do not divide it, the next one.
 
     >>> _choice(96, d=3, b=4), _choice(96, d=1, b=7)

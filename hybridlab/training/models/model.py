@@ -10,6 +10,7 @@ for a `Shape`), `training.models.gallery` (all of them by name).
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -76,15 +77,14 @@ class Model:
         self.enters, self.targets = enters or self.enters, targets or self.targets
         self._told, self.dims, self.sizes = {"skips": skips, "takes": takes}, dims or {}, sizes or {}
         if not isinstance(whole, nn.Module) and not _takes_a_seed(whole):
-            kind = getattr(whole, "__name__", type(whole).__name__)
             raise ValueError(
-                f"model={kind} is not a module: give an nn.Module, such as nn.Sequential(*layers), or a function that "
-                "takes the seed and returns one"
+                f"model={getattr(whole, '__name__', type(whole).__name__)} is not a module: give an nn.Module, such as "
+                "nn.Sequential(*layers), or a function that takes the seed and returns one"
             )
-        for name, value in (("loss", loss), ("data", getattr(self.data, "batch", self.data))):
+        of_data = "data(step, rows), a Dataset, a DataLoader, or a list of batches"
+        read = getattr(self.data, "batch", self.data)
+        for name, value, what in (("loss", loss, "loss(output, target)"), ("data", read, of_data)):
             if not callable(value):
-                of_data = "data(step, rows), a Dataset, a DataLoader, or a list of batches"
-                what = "loss(output, target)" if name == "loss" else of_data
                 raise ValueError(f"{name}={value!r} is not a function: give {what}")
 
     @classmethod
@@ -311,11 +311,9 @@ def _with_boxes(original: nn.Module, boxes: dict, device) -> nn.Module:
 
 
 def _takes_a_seed(whole) -> bool:
-    try:
-        inspect.signature(whole).bind(0)
-    except TypeError:
-        return False
-    return True
+    with suppress(TypeError):
+        return bool(inspect.signature(whole).bind(0))
+    return False
 
 
 def _tensor(x) -> torch.Tensor:

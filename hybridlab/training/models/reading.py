@@ -20,7 +20,7 @@ def readable(module: nn.Module, given: bool, loss: Callable) -> nn.Module:
     given  whether the module itself was given, and not a function that makes one
     loss   of the model
 
-    raises  ValueError in one sentence if it is no module; for scripted or computed parts; for weights that are lazy, on
+    raises  ValueError in one sentence if it is not a module; for scripted or computed parts; for weights that are lazy, on
             torch's meta device, complex, or have hooks; and if another tensor has the memory of a weight
     """
     if not isinstance(module, nn.Module):
@@ -85,7 +85,7 @@ def refuse_shared_memory(module: nn.Module, loss: Callable):
     others = [(name, x) for name, x in _kept(module, loss) if id(x) not in known and _has_memory(x)]
     for pair in _overlapping([*trained.items(), *others]):
         for name, weight in zip(pair, reversed(pair)):
-            if weight in trained and name not in trained:  # a tensor beside the weights
+            if weight in trained and name not in trained:
                 raise ValueError(
                     f"{name} is in the memory of the weight {weight}, but the copy of a rank would keep its first "
                     f"values: read {weight} itself in the forward of its layer, or keep a clone()"
