@@ -117,3 +117,30 @@ def test_an_empty_folder_is_not_the_current_one(name):
     """A name from an unset variable: a training would write its checkpoints beside anything, and delete older ones."""
     with pytest.raises(ValueError, match=f"{name}='' is an empty path: give a folder"):
         hl.train(PP2, steps=1, **{name: ""})
+
+
+def tied():
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Tanh(), nn.Linear(4, 4, bias=False), nn.Linear(4, 3))
+    model[2].weight = model[0].weight
+    return model
+
+
+def test_weights_that_no_model_can_have_are_refused():
+    """A tied weight with two values, of which one would be dropped; numbers whose imaginary part would be."""
+    two = {name: x.clone() for name, x in tied().state_dict().items()}
+    hl.dry_run(PP2, model=tied(), loss=squares, data=data, weights=two)
+    with pytest.raises(
+        ValueError, match="0.weight and 2.weight are one tied weight in the model, but differ in weights"
+    ):
+        hl.dry_run(PP2, model=tied(), loss=squares, data=data, weights=two | {"2.weight": two["2.weight"] + 1})
+    turned = {name: x.to(torch.complex64) for name, x in net().state_dict().items()}
+    with pytest.raises(ValueError, match="0.weight is complex in weights, but real in the model"):
+        hl.dry_run(PP2, model=net(), loss=squares, data=data, weights=turned)
+
+
+@pytest.mark.parametrize("at", [True, 1.5, "1", None])
+def test_a_step_of_a_change_of_layout_is_a_whole_number(at):
+    plan = hl.reshard(PP2, to=hl.Mesh(dp=2), model=net(), loss=squares, data=data)
+    for verb, name in ((plan.train, "train"), (plan.check, "check")):
+        with pytest.raises(ValueError, match=f"{name} takes at as int"):
+            verb(at=at)

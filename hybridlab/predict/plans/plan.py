@@ -280,8 +280,7 @@ stages with uneven=True
 
 
 def _choice(whole: int, **factors: int) -> str:
-    """One of several factors, and its numbers with which the product of all divides a whole. If there are
-    none, because the others do not divide it, the next one.
+    """The first of several factors of a divisor for which some numbers fit the others as they are, and these numbers.
 
     >>> _choice(96, d=3, b=4), _choice(96, d=1, b=7)
     ('d from 1, 2, 3, 4, 6, 8, 12, 24', 'b from 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96')
