@@ -97,15 +97,15 @@ def typed(function: Callable) -> Callable:
     Traceback (most recent call last):
     hybridlab.signatures.WrongType: twice takes number as int, not '3', a str
     """
-    signature = inspect.signature(function)
-    fits = _fits(function.__name__, signature)
+    signature, name_of_it = inspect.signature(function), _name(function)
+    fits = _fits(name_of_it, signature)
     several = {one.name for one in signature.parameters.values() if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
 
     @functools.wraps(function)
     def called(*given, **named):
         if not several & {one.name for one in signature.parameters.values() if one.kind == one.VAR_KEYWORD}:
-            refuse(function.__name__, named, signature.parameters)
-        bound = _bound(function.__name__, signature, given, named)
+            refuse(name_of_it, named, signature.parameters)
+        bound = _bound(name_of_it, signature, given, named)
         for name, value in bound.arguments.items():
             if name not in several:
                 bound.arguments[name] = fits[name](value)
@@ -114,6 +114,11 @@ def typed(function: Callable) -> Callable:
         return function(*bound.args, **bound.kwargs)
 
     return called
+
+
+def _name(function) -> str:
+    """The name by which a user calls a function; a constructor by that of its class."""
+    return function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
 
 def _bound(name: str, signature: inspect.Signature, given, named) -> inspect.BoundArguments:
@@ -192,6 +197,8 @@ def _fit(function: str, name: str, words: str, or_none: bool, value):
     """
     every = [one.partition("[")[0].strip().rpartition(".")[2] for one in INSIDE.sub("", words).split("|")]
     said = lambda: f"{function} takes {name} as {words}"
+    if "Path" in every and value == "":
+        raise ValueError(f"{name}='' is an empty path: give a folder or a file, such as '.', or leave it out")
     try:
         value = plain(value, every)
         classes = {one.__name__ for one in type(value).__mro__}

@@ -38,7 +38,8 @@ def _fill(module: nn.Module, found: Stored, boxes: dict):
 
 
 def refuse_other_weights(where, module: nn.Module):
-    """Raise an error unless the stored weights have exactly a module's names and shapes; their numbers are not read.
+    """Raise an error unless the stored weights have exactly a module's names and shapes, and a tied weight equal
+    numbers under all its names; other numbers are not read.
 
     raises  ValueError in one sentence
     """
@@ -50,6 +51,16 @@ def refuse_other_weights(where, module: nn.Module):
         if there != tuple(own[name].shape):
             here = tuple(own[name].shape)
             raise ValueError(f"{name} has shape {there} in {found.said}, but {here} in the model: make them equal")
+        same = [one for one in others if one in found.shapes]
+        for other in same[1:]:
+            if found.shapes[other] != there or not torch.equal(found.read(same[0]), found.read(other)):
+                raise ValueError(
+                    f"{same[0]} and {other} are one tied weight in the model, but differ in {found.said}: make them "
+                    "equal, or leave one out"
+                )
+    for name, x in where.items() if isinstance(where, dict) else ():
+        if name in own and x.is_complex() and not own[name].is_complex():
+            raise ValueError(f"{name} is complex in {found.said}, but real in the model: give its real numbers")
     known = {one for others in names.values() for one in others}
     for name in (name for name in found.shapes if name not in known):
         raise ValueError(f"{found.said} has {name}, but the model does not: give weights of this model")

@@ -37,6 +37,7 @@ from hybridlab.training.optimizers import OPTIMIZERS
 from hybridlab.training.out_of_core import moving, within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 from hybridlab.training.shards import refuse_other_shards
+from hybridlab.training.unused import refuse_other_numbers, refuse_other_rows, refuse_unused
 from hybridlab.training.validated import refuse_other_norms
 
 PREPARED = 30.0  # maximum seconds to prepare the actions of a job: with messages it takes twice as long
@@ -61,7 +62,7 @@ def job_of(**given) -> Job:
     whole = model.made(of["seed"], getattr(torch, of["dtype"]), {})
     seams.refuse(whole)
     layers = len(model.layers(whole)) - sum(model.ends)
-    played = _played(mesh, of, modes, chosen, layers)
+    played = _played(mesh, of, given, modes, chosen, layers)
     _refuse_other_slices(played, of)
     if played.pieces:
         refuse_no_pieces(model, played.name)
@@ -77,6 +78,7 @@ def job_of(**given) -> Job:
     if job.weights is not None:
         refuse_other_weights(job.weights, whole)
     _refuse_misfits(job)
+    refuse_unused(job, of)
     for mode in modes:
         mode.refuse(job)
     job = job.with_(schedule=posted_before_valid(posted_ahead(_fitted(job, of), of["ahead"])))
@@ -120,7 +122,7 @@ def _chosen(mesh: Mesh, of: dict, given: dict) -> dict:
     return registry.chosen_of(mesh, said, of["dtype"])
 
 
-def _played(mesh: Mesh, of: dict, modes, chosen: dict, layers: int) -> Schedule:
+def _played(mesh: Mesh, of: dict, given: dict, modes, chosen: dict, layers: int) -> Schedule:
     """The schedule with its copies, for all ranks of a pipeline of the mesh, numbered as the mesh numbers them."""
     schedule, chunks = of["schedule"], of["chunks"]
     if isinstance(schedule, str):
@@ -135,6 +137,7 @@ def _played(mesh: Mesh, of: dict, modes, chosen: dict, layers: int) -> Schedule:
         schedule = replicate(one, mesh.played) if mesh["dp"] > 1 else one
     refuse_other_mesh(mesh, schedule)
     _refuse_other_order(mesh, schedule)
+    refuse_other_numbers(schedule, given)
     most = {"microbatches": len(schedule.replica_of) // schedule.replicas, "stages": schedule.stages}
     refuse_actions(len(schedule.rows), PREPARED, **most)
     return schedule
@@ -200,6 +203,7 @@ def _rows(mesh: Mesh, schedule: Schedule, of: dict, model: Model, said: bool) ->
         raise ValueError(
             f"batch {batch} is not divisible by dp × microbatches = {d} × {m}: choose a multiple of {d * m}"
         )
+    refuse_other_rows(batch, of["rows"] if said else None, microbatches)
     return batch // microbatches
 
 

@@ -22,7 +22,7 @@ from hybridlab.core.where.passage import PARTS, Passage
 from hybridlab.modes import full_matrices
 from hybridlab.predict.bytes import sharing
 from hybridlab.predict.bytes.transfer import Transfer, by_axis, transfer
-from hybridlab.signatures import nearest, spelled
+from hybridlab.signatures import nearest, spelled, typed
 from hybridlab.training import asked
 from hybridlab.training.affordable import affordable
 from hybridlab.training.check import Claims, at_end, compared, copies_of, first_step, repeated
@@ -84,6 +84,7 @@ class Resharding(Passage):
         """The messages as transfers, for the ledgers."""
         return [transfer(self.before.mesh, "pieces", "isend", *one) for one in self.sent.items()]
 
+    @typed
     def train(self, at: int, evaluate: bool = False, on_event: Callable | None = None) -> dict:
         """Train under the first layout, switch to the second on the same ranks without writing a file, and continue to
         train.
@@ -112,6 +113,7 @@ class Resharding(Passage):
         facts |= {"validation": homes[0]["validation"]} if evaluate else {}
         return Trained(facts, self.after, [home["shares"] for home in homes], None)
 
+    @typed
     def check(self, at: int = 1, sabotage: Callable | None = None) -> Report:
         """`hl.check` for a training run that switches to the second layout: it must equal one device, and its messages
         must have the bytes in this plan.

@@ -518,7 +518,7 @@ def test_a_ring_of_groups_in_order_is_only_searched_if_it_is_asked_for():
         (SPARSE, {"ep": 4, "cp": 4, "fold": True}, "ep·cp·t = 16 must divide the 8 experts: choose it from 1, 2, 4, 8"),
         (SPARSE, {"ep": 3}, "ep = 3 must divide the 8 experts: choose it from 1, 2, 4, 8"),
         (SPARSE, {"ep": 2, "x": 2}, "shards the width, but experts need full tokens: give x=1, or one MLP"),
-        (SPARSE, {"ep": 8, "b": 2}, "b·d·ep = 16 must divide the batch of 8: choose d from"),
+        (SPARSE, {"ep": 8, "b": 2}, "b·d·ep = 16 must divide the batch of 8: choose b from 1"),
         (LONG, {"attend": 4}, "attend=4 is not a place in"),
         (LONG, {"cp": 0}, "cp=0 is not a valid size"),
     ],

@@ -4,6 +4,7 @@ Relatives: `predict.plans.performance` (time), `predict.plans.footprint` (memory
 notebook 41.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -235,10 +236,9 @@ stages with uneven=True
             f"head: choose p·v up to {most_stages(shape.layers)}"
         )
     if shape.layers % (plan.p * plan.v) and not plan.uneven:
-        left = shape.layers // plan.v if shape.layers % plan.v == 0 else shape.layers
         raise ValueError(
-            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {ways(left)}, or "
-            "allow unequal stages with uneven=True"
+            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: "
+            f"choose {_choice(shape.layers, p=plan.p, v=plan.v)}, or allow unequal stages with uneven=True"
         )
     if plan.spread_head and (plan.p == 1 or plan.v > 1 or plan.sequence):
         raise ValueError(
@@ -265,8 +265,8 @@ stages with uneven=True
     rows = plan.b * plan.d * plan.ep
     if batch % rows:
         raise ValueError(
-            f"b·d{'·ep' * (plan.ep > 1)} = {rows} must divide the batch of {batch}: choose d from "
-            f"{ways(batch // (plan.b * plan.ep))}"
+            f"b·d{'·ep' * (plan.ep > 1)} = {rows} must divide the batch of {batch}: "
+            f"choose {_choice(batch, d=plan.d, b=plan.b, ep=plan.ep)}"
         )
     if plan.v > 1 and (plan.p == 1 or plan.passes(batch) % plan.p):
         raise ValueError(
@@ -278,6 +278,19 @@ stages with uneven=True
             raise ValueError(f"{name}={getattr(plan, name)} is not a place in {names}: choose one of them")
     divisions.refuse(shape.sizes, plan.division(shape))
     return plan
+
+
+def _choice(whole: int, **factors: int) -> str:
+    """The first of several factors of a divisor for which some numbers fit the others as they are, and these numbers.
+
+    >>> _choice(96, d=3, b=4), _choice(96, d=1, b=7)
+    ('d from 1, 2, 3, 4, 6, 8, 12, 24', 'b from 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96')
+    """
+    for name in factors:
+        others = math.prod(size for other, size in factors.items() if other != name)
+        if whole % others == 0:
+            return f"{name} from {ways(whole // others)}"
+    return f"each of {', '.join(factors)} smaller"
 
 
 def named(sizes: dict) -> Plan:

@@ -13,6 +13,7 @@ from torch import nn
 
 from hybridlab.core.what.seams import Routes, Tallies
 from hybridlab.training.models import plain
+from hybridlab.training.models.borrowed import refuse_borrowed
 from hybridlab.training.models.draws import tensors_of
 from hybridlab.training.models.graph import in_sequence, refuse_lost
 from hybridlab.training.models.left_behind import (
@@ -40,6 +41,7 @@ def examined(model, rows: int, dtype: torch.dtype) -> list:
     """
     module = model.made(0, dtype)
     inputs, targets = _batch(model, max(rows, FEWEST), dtype)
+    _refuse_names(model, inputs=inputs, targets=targets)
     _refuse_torch_dropout(module)
     _refuse_unseen_tensors(module)
     layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
@@ -85,6 +87,17 @@ def _batch(model, rows, dtype):
                 "augment rows"
             )
     return as_computed(inputs, dtype), as_computed(targets, dtype)
+
+
+def _refuse_names(model, **parts):
+    """Refuse more names of dims than the inputs, or the targets, have dims."""
+    for argument, part in zip(("enters", "targets"), parts):
+        letters, dims = getattr(model, argument).split(), max(x.dim() for x in flat(parts[part]))
+        if len(letters) > dims:
+            raise ValueError(
+                f"{argument}={' '.join(letters)!r} names {len(letters)} dims, but the {part} have {dims}: give a name "
+                "for each dim, or only the first ones"
+            )
 
 
 def _refuse_torch_dropout(module):
@@ -243,7 +256,7 @@ def _refuse_mixing(model, layers, takes, made, targets):
 def _refuse_another(model, module, layers, takes, made, rows):
     """Refuse layers that together compute something else than the owner's module."""
     if plain.strange(module):
-        plain.refuse_borrowed(layers, takes, made)
+        refuse_borrowed(model.whole, layers, takes, made)
         some = slice(min(rows, COMPARED))
         inputs, targets = (rows_of(as_computed(one, torch.float64), some) for one in model.batch(0, rows))
         plain.refuse_another(model, model.made(0, torch.float64), inputs, targets, groups_of(some.stop))

@@ -22,6 +22,11 @@ def graph_of(layers: int, skips: dict[int, int], takes: dict[int, tuple[int, ...
     >>> graph_of(3, skips={2: 0}, takes={})
     {0: (-1,), 1: (0,), 2: (1, 0)}
     """
+    for name, links in (("skips", skips), ("takes", takes)):
+        for there, sources in links.items():
+            every = (there, *sources) if isinstance(sources, tuple | list) else (there, sources)
+            if not all(isinstance(one, int) for one in every):
+                raise ValueError(f"{name}={{{there!r}: {sources!r}}} does not name layers: give their numbers, from 0")
     told = {there: (there - 1, source) for there, source in skips.items()} | {n: tuple(takes[n]) for n in takes}
     return {number: (number - 1,) for number in range(layers)} | told
 

@@ -10,6 +10,7 @@ for a `Shape`), `training.models.gallery` (all of them by name).
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 from torch import nn
 
 from hybridlab.core.what.seams import Branches
+from hybridlab.signatures import typed
 from hybridlab.training.models import huggingface, traced
 from hybridlab.training.models.batches import batch_of, in_order
 from hybridlab.training.models.copies import copied, fitted, in_dtype
@@ -64,24 +66,25 @@ class Model:
     ends = (0, 0)  # layers that belong to the first stage, and to the last, for any cut
     proving = False  # see `for_proof`
 
+    @typed
     def __init__(
-        self, whole, loss: Callable, data, *, skips=None, takes=None, dims=None, sizes=None, terms: int = 1, enters="",
-        targets="", layers: Callable | None = None, call: Callable | None = None, uncut: str = "",
+        self, whole, loss, data, *, skips: dict[int, int] | None = None, takes: dict | None = None,
+        dims: dict[str, str] | None = None, sizes: dict[str, int] | None = None, terms: int = 1, enters: str = "",
+        targets: str = "", layers: Callable | None = None, call: Callable | None = None, uncut: str = "",
     ):  # fmt: skip
         self.whole, self.loss, self.data, self.terms = whole, fitted(loss), batches_of(data), terms
         self._layers, self.call, self.uncut = layers, call, uncut
         self.enters, self.targets = enters or self.enters, targets or self.targets
         self._told, self.dims, self.sizes = {"skips": skips, "takes": takes}, dims or {}, sizes or {}
         if not isinstance(whole, nn.Module) and not _takes_a_seed(whole):
-            kind = getattr(whole, "__name__", type(whole).__name__)
             raise ValueError(
-                f"model={kind} is not a module: give an nn.Module, such as nn.Sequential(*layers), or a function that "
-                "takes the seed and returns one"
+                f"model={getattr(whole, '__name__', type(whole).__name__)} is not a module: give an nn.Module, such as "
+                "nn.Sequential(*layers), or a function that takes the seed and returns one"
             )
-        for name, value in (("loss", loss), ("data", getattr(self.data, "batch", self.data))):
+        of_data = "data(step, rows), a Dataset, a DataLoader, or a list of batches"
+        read = getattr(self.data, "batch", self.data)
+        for name, value, what in (("loss", loss, "loss(output, target)"), ("data", read, of_data)):
             if not callable(value):
-                of_data = "data(step, rows), a Dataset, a DataLoader, or a list of batches"
-                what = "loss(output, target)" if name == "loss" else of_data
                 raise ValueError(f"{name}={value!r} is not a function: give {what}")
 
     @classmethod
@@ -170,12 +173,12 @@ class Model:
         `dtype`.
         """
         if isinstance(self.whole, nn.Module):
-            return readable(self.whole, given=True)
+            return readable(self.whole, True, self.loss)
         if self.by_place:
             with torch.device("meta"), Unfilled():
                 return self.whole(seed).to(dtype)
         with seeded(seed):
-            return readable(self.whole(seed), given=False)
+            return readable(self.whole(seed), False, self.loss)
 
     def part(self, original: nn.Module, seed: int, dtype: torch.dtype, boxes=None, device="cpu") -> nn.Module:
         """A copy of the original that holds some boxes of its parameters and buffers.
@@ -309,11 +312,9 @@ def _with_boxes(original: nn.Module, boxes: dict, device) -> nn.Module:
 
 
 def _takes_a_seed(whole) -> bool:
-    try:
-        inspect.signature(whole).bind(0)
-    except TypeError:
-        return False
-    return True
+    with suppress(TypeError):
+        return bool(inspect.signature(whole).bind(0))
+    return False
 
 
 def _tensor(x) -> torch.Tensor:

@@ -24,7 +24,7 @@ from hybridlab.core.what.seams import Routes, Tallies, draws_of
 from hybridlab.training.models.copies import copied, in_dtype
 from hybridlab.training.models.draws import shared_draws, tensors_of
 from hybridlab.training.models.graph import in_sequence
-from hybridlab.training.models.trees import flat, mapped, rows_of
+from hybridlab.training.models.trees import flat, rows_of
 
 SMALL = 1e-3  # of the largest of all gradients: a tensor that should be 0 is compared relative to this
 
@@ -126,28 +126,38 @@ def refuse_weights_of(loss: Callable):
             )
 
 
-def carried(function: Callable) -> list[tuple[str, object]]:
+def carried(function: object, known: dict | None = None) -> list[tuple[str, object]]:
     """(name, a module or a tensor) for all that a function refers to: its attributes, its closure, the globals and
-    defaults that it names, and the object that it is bound to."""
-    found, waiting, known = [], [("itself", function)], set()
+    defaults that it names, and the object that it is bound to.
+
+    known  all that was met before, by id, and is left out now
+    """
+    found, waiting, known = [], [("itself", function)], {} if known is None else known
     while waiting:
         name, one = waiting.pop()
         if id(one) in known:
             continue
-        known.add(id(one))
+        known[id(one)] = one  # so that nothing else gets its id
         if isinstance(one, nn.Module) or torch.is_tensor(one):
             found.append((name, one))
         elif isinstance(one, functools.partial):
             waiting += [(name, one.func), *((name, each) for each in (*one.args, *one.keywords.values()))]
         elif isinstance(one, types.MethodType):
-            waiting += [(name, one.__self__), (name, one.__func__)]
+            waiting += [(name, one.__self__), (name, one.__func__), *_attributes(one.__self__)]
         elif isinstance(one, types.FunctionType) and not str(one.__module__).startswith("torch."):
             waiting += named_in(one)
         elif isinstance(one, list | tuple):
             waiting += [(name, each) for each in one]
         elif isinstance(one, dict):
             waiting += [(name, each) for each in one.values()]
+        elif callable(one):
+            waiting += _attributes(one)
     return found
+
+
+def _attributes(one) -> list[tuple[str, object]]:
+    """(name, value) of the attributes of an object that is called; those of a module are found with it."""
+    return [] if isinstance(one, nn.Module | type | types.FunctionType) else [*getattr(one, "__dict__", {}).items()]
 
 
 def named_in(function: types.FunctionType) -> list[tuple[str, object]]:
@@ -232,50 +242,3 @@ def _difference(one, other, near: float) -> str:
         if off > near * (_largest(x) + SMALL * size):
             return f"the gradient of {name} differs by {off:.1e}"
     return ""
-
-
-def refuse_borrowed(layers: dict[int, nn.Module], takes: dict, made: dict):
-    """Raise an error unless every layer computes only with weights that it contains, alone or shared: a rank with the
-    layer has only these.
-
-    made  {layer: its output}, and -1: the inputs
-    """
-    names = {id(weight): n for n, layer in layers.items() for weight in layer.parameters()}
-    for number, layer in layers.items():
-        arriving = [made[source] for source in takes[number]]
-        left, own = _left(layer, arriving), {id(weight) for weight in layer.parameters()}
-        if any(getattr(node, "_saved_sparse", False) for node in nodes_of(left)):
-            raise ValueError(
-                f"layer {number} ({type(layer).__name__}) makes sparse gradients, but ranks sum full ones: leave out "
-                "sparse=True, which changes no number"
-            )
-        foreign = [weight for weight in read_by(left) if id(weight) not in own]
-        again = {id(weight) for weight in read_by(_left(layer, arriving))} if foreign else {}
-        for weight in foreign:
-            if id(weight) in again:  # and is not a tensor that the forward makes, to differentiate by it
-                whose = f"of layer {names[id(weight)]}" if id(weight) in names else "that no layer holds"
-                raise ValueError(
-                    f"layer {number} ({type(layer).__name__}) computes with a weight {tuple(weight.shape)} {whose}, "
-                    "but a rank may have only one of the two layers: make it an attribute of this layer too"
-                )
-
-
-def _left(layer, arriving) -> tuple[torch.Tensor, ...]:
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        return flat(layer(*(mapped(torch.Tensor.detach, x) for x in arriving)))
-
-
-def read_by(tensors) -> list[torch.Tensor]:
-    """The weights that would get a gradient from these tensors."""
-    return [node.variable for node in nodes_of(tensors) if node.name().endswith("AccumulateGrad")]
-
-
-def nodes_of(tensors) -> list:
-    """The nodes of the graphs that made these tensors."""
-    waiting, known = [x.grad_fn for x in tensors if x.grad_fn], {}
-    while waiting:
-        node = waiting.pop()
-        if node not in known:
-            known[node] = None
-            waiting += [before for before, _ in node.next_functions if before]
-    return [*known]

@@ -4,21 +4,27 @@ Relatives: `training.models.examination`, which runs it; `training.models.plain`
 """
 
 import weakref
+from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.nn.utils import parametrize
 
+from hybridlab.training.models import plain
 
-def readable(module: nn.Module, given: bool) -> nn.Module:
+
+def readable(module: nn.Module, given: bool, loss: Callable) -> nn.Module:
     """The same module, if ranks can have parts of it.
 
     given  whether the module itself was given, and not a function that makes one
+    loss   of the model
 
-    raises  ValueError in one sentence for scripted or computed parts, and for weights that are lazy, on torch's meta
-            device, complex, overlap in memory, or have hooks
+    raises  ValueError in one sentence if it is not a module; for scripted or computed parts; for weights that are lazy,
+            on torch's meta device, complex, or have hooks; and if another tensor has the memory of a weight
     """
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"the function of the seed returned a {type(module).__name__}: return the nn.Module")
     for name, layer in module.named_modules():
         name = name or "the model"
         if isinstance(layer, torch.jit.ScriptModule):
@@ -41,7 +47,7 @@ def readable(module: nn.Module, given: bool) -> nn.Module:
                 )
     for name, weight in module.named_parameters():
         _refuse_weight(name, weight)
-    refuse_shared_memory(module)
+    refuse_shared_memory(module, loss)
     return module
 
 
@@ -64,16 +70,56 @@ def _refuse_weight(name: str, weight):
         )
 
 
-def refuse_shared_memory(module: nn.Module):
-    """Raise an error if two weights overlap in memory without being the same weight."""
-    every = [(name, weight) for name, weight in module.named_parameters() if weight.numel()]
-    in_memory = sorted((*_addresses(weight), name) for name, weight in every)
-    for (_, end, other), (begin, _, name) in zip(in_memory, in_memory[1:]):
-        if begin < end:
-            raise ValueError(
-                f"{name} and {other} are two parameters in the same memory, but would be trained separately: "
-                f"tie them with {name} = {other}, or copy one"
-            )
+def refuse_shared_memory(module: nn.Module, loss: Callable):
+    """Raise an error if two weights overlap in memory without being the same weight, or if a buffer, an attribute, a
+    function of a layer or the loss has a tensor in the memory of a trained weight: a rank's copy would not follow it.
+    """
+    weights = [(name, weight) for name, weight in module.named_parameters() if weight.numel()]
+    for name, other in _overlapping(weights):
+        raise ValueError(
+            f"{name} and {other} are two parameters in the same memory, but would be trained separately: "
+            f"tie them with {name} = {other}, or copy one"
+        )
+    trained = {name: weight for name, weight in weights if weight.requires_grad}
+    known = {id(weight) for _, weight in weights}
+    others = [(name, x) for name, x in _kept(module, loss) if id(x) not in known and _has_memory(x)]
+    for pair in _overlapping([*trained.items(), *others]):
+        for name, weight in zip(pair, reversed(pair)):
+            if weight in trained and name not in trained:
+                raise ValueError(
+                    f"{name} is in the memory of the weight {weight}, but the copy of a rank would keep its first "
+                    f"values: read {weight} itself in the forward of its layer, or keep a clone()"
+                )
+
+
+def _kept(module: nn.Module, loss: Callable) -> list[tuple[str, torch.Tensor]]:
+    """(name, tensor) for all tensors besides weights that layers, their functions or the loss have."""
+    found, known = [], {}
+    for where, layer in module.named_modules():
+        kept = {name: x for name, x in vars(layer).items() if name not in ("_parameters", "_modules")}
+        kept |= kept.pop("_buffers")
+        if plain.strange(layer):
+            kept["forward"] = layer.forward
+        for attribute, value in kept.items():
+            found += [(f"{where}.{attribute}".lstrip("."), x) for _, x in plain.carried(value, known)]
+    for name, one in plain.carried(loss, known):
+        of_it = plain.tensors_of(one).values() if isinstance(one, nn.Module) else [one]
+        found += [(f"a tensor of the loss ({name})", x) for x in of_it]
+    return [(name, x) for name, x in found if torch.is_tensor(x)]
+
+
+def _has_memory(x) -> bool:
+    return x.layout is torch.strided and not x.is_meta and x.numel() > 0
+
+
+def _overlapping(tensors: list[tuple[str, torch.Tensor]]) -> list[tuple[str, str]]:
+    """The names of tensors that overlap in memory, in pairs: each with the one before it that reaches furthest."""
+    furthest, pairs = (0, ""), []
+    for begin, end, name in sorted((*_addresses(x), name) for name, x in tensors):
+        if begin < furthest[0]:
+            pairs.append((name, furthest[1]))
+        furthest = max(furthest, (end, name), key=lambda one: one[0])
+    return pairs
 
 
 def _addresses(x) -> tuple[int, int]:

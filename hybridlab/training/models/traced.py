@@ -24,8 +24,9 @@ from hybridlab.core.what import seams
 from hybridlab.training.models.batches import batch_of, in_order
 from hybridlab.training.models.copies import copied, in_dtype
 from hybridlab.training.models.draws import seeded
+from hybridlab.training.models.left_behind import kept_by, refuse_counters
 from hybridlab.training.models.theirs import batches_of
-from hybridlab.training.models.trees import flat, mapped
+from hybridlab.training.models.trees import as_computed, flat, mapped
 
 FEW = 30  # names that a message lists
 ROWS = 3  # of the traced example: other dims rarely have this length
@@ -38,15 +39,26 @@ def told(module, loss, data, cuts) -> dict:
             only
             one number of rows
     """
+    if isinstance(cuts, str):
+        raise ValueError(f"cuts={cuts!r} is a string: give a list of names, [{cuts!r}]")
     example = _original(module)
     _refuse_seams(example)
     data = batches_of(data)
     inputs, _ = batch_of(data, 0, ROWS)
     names = tuple(inputs) if isinstance(inputs, dict) else ()
-    leaves = in_order(inputs)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        made = _answer(example, leaves, names)
+    width = next((x.dtype for x in example.parameters() if x.is_floating_point()), torch.get_default_dtype())
+    leaves = as_computed(in_order(inputs), width)
+    made = _tried(example, leaves, names)
+    kept = kept_by(example)
+    again = _tried(example, leaves, names)
+    refuse_counters(example, kept)
     _refuse_output(example, made)
+    same = lambda x, y: x.shape == y.shape and torch.allclose(x, y, rtol=0, atol=0, equal_nan=True)
+    if not all(map(same, pytree.tree_leaves(made), pytree.tree_leaves(again))):
+        raise ValueError(
+            f"{type(example).__name__} returns different results for one input, and a trace would keep the first one: "
+            "keep no state between calls"
+        )
     form = None if torch.is_tensor(made) else pytree.tree_structure(made)
     layers = Pieces(module, tuple(cuts), leaves, names)
     _refuse_fixed(example, layers(example), mapped(lambda x: x[1:], leaves))
@@ -58,6 +70,22 @@ def told(module, loss, data, cuts) -> dict:
         "call": partial(called, names),
         "uncut": "a traced graph has no modules that could be cut: leave this axis out",
     }
+
+
+def _tried(module, inputs, names):
+    """The output of a module for an example.
+
+    raises  ValueError in one sentence if it fails
+    """
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            return _answer(module, inputs, names)
+    except Exception as error:
+        told = str(error).strip().splitlines()
+        raise ValueError(
+            f"{type(module).__name__} fails on the first batch of data ({type(error).__name__}: "
+            f"{told[0] if told else ''}): give inputs that its forward takes"
+        ) from error
 
 
 def _refuse_output(module, made):

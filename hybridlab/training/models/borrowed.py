@@ -1,0 +1,88 @@
+"""A check that a layer computes only with weights that it contains, since a rank with the layer has no others.
+
+Read next: `training.models.examination`, which uses it.
+"""
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hybridlab.training.models.draws import tensors_of
+from hybridlab.training.models.trees import flat, mapped
+
+
+def refuse_borrowed(whole, layers: dict[int, nn.Module], takes: dict, made: dict):
+    """Raise an error unless every layer computes only with weights and buffers that it contains, alone or shared: a
+    rank with the layer has only these.
+
+    whole  the module of which the layers are copies, or a function;  made  {layer: its output}, and -1: the inputs
+    """
+    names = {id(weight): n for n, layer in layers.items() for weight in layer.parameters()}
+    given = [x for x in whole.parameters() if x.requires_grad] if isinstance(whole, nn.Module) else []
+    holders = dict.fromkeys(_places(given), "of the module that was given")
+    holders |= {place: f"of layer {n}" for n, one in layers.items() for place in _places(tensors_of(one).values())}
+    for number, layer in layers.items():
+        arriving = [made[source] for source in takes[number]]
+        with Reads() as reads:
+            left, own = _left(layer, arriving), {id(weight) for weight in layer.parameters()}
+        if any(getattr(node, "_saved_sparse", False) for node in nodes_of(left)):
+            raise ValueError(
+                f"layer {number} ({type(layer).__name__}) makes sparse gradients, but ranks sum full ones: leave out "
+                "sparse=True, which changes no number"
+            )
+        for place in reads.places.keys() & holders.keys() - _places(tensors_of(layer).values()):
+            _refuse_foreign(number, layer, reads.places[place], holders[place])
+        foreign = [weight for weight in read_by(left) if id(weight) not in own]
+        again = {id(weight) for weight in read_by(_left(layer, arriving))} if foreign else {}
+        for weight in foreign:
+            if id(weight) in again:  # and is not a tensor that the forward makes, to differentiate by it
+                whose = f"of layer {names[id(weight)]}" if id(weight) in names else "that no layer holds"
+                _refuse_foreign(number, layer, weight.shape, whose)
+
+
+def _refuse_foreign(number: int, layer: nn.Module, shape, whose: str):
+    raise ValueError(
+        f"layer {number} ({type(layer).__name__}) computes with a weight {tuple(shape)} {whose}, but a rank may have "
+        "only one of the two layers: make it an attribute of this layer too"
+    )
+
+
+def _places(tensors) -> set[int]:
+    """Where in memory the storage of each tensor begins."""
+    return {x.untyped_storage().data_ptr() for x in tensors if x.numel()}
+
+
+def _left(layer, arriving) -> tuple[torch.Tensor, ...]:
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        return flat(layer(*(mapped(torch.Tensor.detach, x) for x in arriving)))
+
+
+def read_by(tensors) -> list[torch.Tensor]:
+    """The weights that would get a gradient from these tensors."""
+    return [node.variable for node in nodes_of(tensors) if node.name().endswith("AccumulateGrad")]
+
+
+def nodes_of(tensors) -> list:
+    """The nodes of the graphs that made these tensors."""
+    waiting, known = [x.grad_fn for x in tensors if x.grad_fn], {}
+    while waiting:
+        node = waiting.pop()
+        if node not in known:
+            known[node] = None
+            waiting += [before for before, _ in node.next_functions if before]
+    return [*known]
+
+
+class Reads(TorchDispatchMode):
+    """A context that records where the operands of all computations in it are: `places`, with their shapes. It sees a
+    weight that is read without a gradient too."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        for x in (each for one in args for each in flat(one)):
+            if torch.is_tensor(x) and x.layout is torch.strided:
+                self.places.update(dict.fromkeys(_places([x]), x.shape))
+        return function(*args, **(kwargs or {}))
