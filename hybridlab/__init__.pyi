@@ -1168,6 +1168,7 @@ def plan(
     experts: bool = False,
     stages: bool = False,
     slices: bool = False,
+    schedule: str | None = None,
     *,
     p: int | None = None,
     t: int | None = None,
@@ -1211,6 +1212,7 @@ def plan(
     stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
     slices     also search token slices of rows: n of equal cost, none shorter than 2,048 tokens on average; implied by
                n=2 or more
+    schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: as other fields say
 
     Fields of a plan that you give are fixed; the others are searched:
 

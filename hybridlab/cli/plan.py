@@ -19,7 +19,7 @@ def plan(chosen) -> dict:
     from hybridlab.predict.plans.planner import plan as search
 
     _refuse_price(chosen)
-    more = {name: getattr(chosen, name) for name in (*WIDER, "software", "precision")} | _fixed(chosen)
+    more = {name: getattr(chosen, name) for name in (*WIDER, "software", "precision", "schedule")} | _fixed(chosen)
     shape = _shape(chosen)
     machine = _machine(chosen)
     more |= {"fit": _calibrated(chosen, shape, machine, more)} if chosen.took else {}
@@ -255,6 +255,8 @@ def _add_fixed(one):
     """The flags that set fields of the plan; the others are searched."""
     for flag, field in FIXED.items():
         one.flag(f"--{flag}", type=int, metavar="N", help=f"set the number of {OF_A_PLAN[field]}")
+    told = "only plans with this schedule: 1f1b, interleaved, seq1f1b or vocabulary_1f1b"
+    one.flag("--schedule", metavar="NAME", help=told)
     one.flag("--zero", type=int, metavar="N", help="set the ZeRO stage, 0 to 3")
     one.flag("--recompute", metavar="NAME", help="set what is recomputed: none, selective or full")
     told = "set how keys and values reach the queries along cp: gather, ring, ulysses or usp"

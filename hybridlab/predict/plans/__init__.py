@@ -11,9 +11,9 @@ memory and of the traffic are in `weights_of_rank` and `bytes_of_rank`.
 `divisions` has the rules for plans and for ranks, `equal_parts` those for experts and slices of one plan, `ranges` the
 ranges of their numbers, `given` the wider search that given fields need. `space` lists all legal plans,
 and `planner` finds the best, a `choice`. `reasons` says why another plan is slower, `what_if` changes as little as
-possible, `refusals` says why no plan exists, `trust` how large the errors of predictions are. `by_schedule` simulates a
-plan with its schedule. `jobs` turns a plan, also one with replicated stages, into the arguments of a run, and `scaled`
-makes it small enough for this machine. `partition` and `replicated` cut layers into stages, `on_submeshes` (Alpa) also
-gives each stage a submesh; `branches` compares this
-with sub-graph parallelism. `slicing` cuts rows into slices of equal cost.
+possible, `refusals` says why no plan exists, `trust` how large the errors of predictions are. `by_schedule` simulates
+a plan with its schedule, `with_schedule` keeps the plans of one. `jobs` turns a plan, also one with replicated
+stages, into the arguments of a run, and `scaled` makes it small enough for this machine. `partition` and `replicated`
+cut layers into stages, `on_submeshes` (Alpa) also gives each stage a submesh; `branches` compares this with sub-graph
+parallelism. `slicing` cuts rows into slices of equal cost.
 """

@@ -35,6 +35,7 @@ from hybridlab.predict.plans.space import Slab, at, grid, having, legal_of
 from hybridlab.predict.plans.trust import Error, error_of, kind_of
 from hybridlab.predict.plans.usual import assumptions, fit_of, usual
 from hybridlab.predict.plans.what_if import WhatIf, what_if
+from hybridlab.predict.plans.with_schedule import fixed_by, runs_with
 from hybridlab.signatures import spelled
 
 ROOM = 0.95  # fraction of the memory; the rest is for CUDA's context, NCCL's buffers and gaps between tensors
@@ -238,6 +239,7 @@ def plan(
     experts: bool = False,
     stages: bool = False,
     slices: bool = False,
+    schedule: str | None = None,
     **given: Any,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
@@ -252,6 +254,7 @@ def plan(
     stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
     slices     also search token slices of rows: n of equal cost, none shorter than 2,048 tokens on average; implied by
                n=2 or more
+    schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: as other fields say
 
     Fields of a plan that you give are fixed; the others are searched:
 
@@ -271,9 +274,11 @@ def plan(
     given = {name: value for name, value in given.items() if value is not None}
     refuse_numbers(gpus=gpus, batch=batch)
     refuse_sizes(given)
+    given = fixed_by(schedule, given)
     if missing := too_few(shape, kind, gpus, named(given)):
         raise ValueError(missing)
-    wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages, "slices": slices}
+    wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages}
+    wanted["slices"] = slices or schedule == "seq1f1b"
     wanted = {switch: on or wanted[switch] for switch, on in wider(shape, given).items()}
     found = {"fused": assumed.fused and not saves_scores(given)}
     found |= {name: getattr(named(given), name) for name in CONDITIONS if name in given}
@@ -284,6 +289,8 @@ def plan(
     rates = fit or fit_of(kind, runs)
     none = np.zeros(0)
     found = Planned(shape, kind, gpus, batch, rates, every, none, none, none, runs, fit is not None).again(every, slabs)
+    if schedule and not len((found := found.kept(runs_with(schedule, found.space))).places):
+        raise ValueError(f"no legal plan runs with schedule={schedule!r}: leave it out, or give other sizes or batch")
     if not found.fits.any():
         raise ValueError(too_little(found, ROOM))
     return found

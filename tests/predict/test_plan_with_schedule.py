@@ -1,0 +1,37 @@
+"""A schedule fixed by its name: plans that run with it, or one sentence."""
+
+import pytest
+
+import hybridlab as hl
+from hybridlab.predict.plans.with_schedule import FIXED
+
+ABOUT = ("llama3-8b", "h100")
+
+
+@pytest.mark.parametrize("name", hl.schedules())
+def test_each_schedule_gives_plans_or_a_sentence(name):
+    if name not in FIXED:
+        with pytest.raises(ValueError, match=f"{name}' is not searched, .*: choose from 1f1b"):
+            hl.plan(*ABOUT, gpus=16, batch=128, schedule=name)
+        return
+    found = hl.plan(*ABOUT, gpus=16, batch=128, schedule=name)
+    assert {one.job()["schedule"] for one in found.top()} == {name}
+
+
+def test_a_schedule_keeps_the_best_of_its_plans():
+    every = hl.plan(*ABOUT, gpus=16, batch=128, t=1)
+    chunks = [one for one in every.top(10**6) if one.plan.v > 1]
+    assert hl.plan(*ABOUT, gpus=16, batch=128, t=1, schedule="interleaved").best.plan == chunks[0].plan
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "told"),
+    [
+        ("1f1b", {"v": 2}, "has v=1, not 2: leave v out"),
+        ("interleaved", {"v": 1}, "no legal plan runs with"),
+        ("zb", {}, "choose"),
+    ],
+)
+def test_refusals(name, sizes, told):
+    with pytest.raises(ValueError, match=told):
+        hl.plan(*ABOUT, gpus=16, batch=128, schedule=name, **sizes)
