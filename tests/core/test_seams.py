@@ -260,7 +260,7 @@ ALLOWED = {  # what may be looked for by name, and why
     "planned_layers.py": "outputs of a Hugging Face model with or without logits",
     "batches.py": "methods of data, which a user gave",
     "job.py": "the same",
-    "plain.py": "a field of autograd's nodes for sparse gradients",
+    "borrowed.py": "a field of autograd's nodes for sparse gradients",
 }
 
 

@@ -189,7 +189,7 @@ def test_own_buckets_are_drawn_and_refused_with_a_reason():
     names = [name for name, _ in pictures.model().gradients]
     assert "all-reduces: 2," in pictures.mine([names[:50], names[50:]]).summary
     for groups, piece in (
-        ([names, []], "not empty"),
+        ([names, []], "non-empty list"),
         ([names[1:]], f"{names[0]} is in 0 buckets"),
         ([names, names[:1]], f"{names[0]} is in 2 buckets"),
         ([["nothing"]], "no gradient 'nothing'"),

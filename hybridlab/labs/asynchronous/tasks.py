@@ -181,7 +181,7 @@ TASKS: dict[str, Task] = {
         ),
         objective="Say how many versions PipeDream's own code keeps, and since when.",
         difficulty=1,
-        minutes=1,
+        minutes=2,
     ),
     "pipedream.versions": task(
         "PipeDream with weight stashing runs on 6 ranks. How many versions of its weights does each rank hold at "

@@ -3,8 +3,7 @@
 Any model can be a `Model`: a module, a summed loss, a source of batches. The layers need no code for parallelism, and
 the modes need no code for special layers. Names of dims are only needed if a mode shards inside a layer.
 
-Read next: `training.models.examination` (errors before the run), `training.models.transformer` (the reference models
-for a `Shape`), `training.models.gallery` (all of them by name).
+Read next, in this room: `examination` (errors before the run), `transformer` (models for a `Shape`), `gallery` (all).
 """
 
 import copy
