@@ -107,8 +107,8 @@ WALKS = (
 )
 
 
-def walked(prices, start, proposals, alpha) -> list[str]:
-    """The current strategy after each proposal.
+def walked(prices, start, proposals, alpha, inverted: bool = False) -> list[str]:
+    """The current strategy after each proposal; `inverted` takes a slower one if the right walk does not.
 
     >>> walked(*WALKS[0])
     ['FB', 'FF', 'BF']
@@ -117,7 +117,7 @@ def walked(prices, start, proposals, alpha) -> list[str]:
     for place, dim, drawn in proposals:
         there = here[:place] + dim + here[place + 1 :]
         slower = prices[there] - prices[here]
-        if slower < 0 or drawn < math.exp(-alpha * slower):
+        if slower < 0 or (drawn < math.exp(-alpha * slower)) != inverted:
             here = there
         stands.append(here)
     return stands
@@ -146,10 +146,14 @@ def _wrong_walk(case, value) -> str:
         there = here[:place] + dim + here[place + 1 :]
         slower = prices[there] - prices[here]
         if found not in (here, there):
-            return f"proposal {number} changes {here} to {there}, but your walk is at {found}."
+            told = f"proposal {number} changes {here} to {there}, but your walk is at {found}"
+            from_start = found == start[:place] + dim + start[place + 1 :]
+            return told + (": you changed the start, not the current strategy." if from_start else ".")
         if slower < 0:
             return f"proposal {number} is faster by {-slower:.1f} ms: it is always taken."
         chance = math.exp(-alpha * slower)
         verdict = "below it, so it is taken" if drawn < chance else "not below it, so the walk stays"
-        return f"proposal {number} is slower by {slower:.1f} ms: exp(−α·Δ) = {chance:.3f}, and {drawn:g} is {verdict}."
+        inverted = " Your test is inverted." if list(value) == walked(*case, inverted=True) else ""
+        told = f"exp(−α·Δ) = {chance:.3f}, and {drawn:g} is {verdict}.{inverted}"
+        return f"proposal {number} is slower by {slower:.1f} ms: {told}"
     return ""
