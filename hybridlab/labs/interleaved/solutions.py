@@ -53,7 +53,7 @@ SOLUTIONS: dict[str, Solution] = {
         (
             (ENGINE.but("kept[k, s]", "kept[k]").but("kept.pop((k, s))", "kept.pop(k)"), "KeyError: 0"),
             (
-                ENGINE.but("kept[k, s]", "kept[k]").but("kept.pop((k, s))", "kept[k]"),
+                ENGINE.but("kept[k, s]", "kept[k]").but("kept.pop((k, s))", "kept[k]").but("like(y)", "like(x)"),
                 "stage 1's backward got the tensors of another stage of the same microbatch: save by (k, s)",
             ),
             (ENGINE.but("s == count - 1", "comm.rank == p - 1"), "deadlock: rank 0 waits in recv"),

@@ -77,7 +77,8 @@ def first_wrong(case: Squares, home: list[Did]) -> str:
 def _wrong(case, rank, calls, received, sent) -> str:
     wanted, kinds = case.wanted(rank), [what for what, _ in calls]
     early, asked = wanted[0] == ("step", 1.0), [what for what, _ in wanted]
-    if told := _not_squared(case, rank, kinds, late=received > (rank > 0)):
+    late = early and (kinds[:1] != ["step"] or received > (rank > 0))
+    if (late or kinds != asked) and (told := _not_squared(case, rank, kinds, late)):
         return told
     if kinds != asked:
         if not early and kinds[:1] == ["step"] and len(kinds) > 1:
@@ -99,9 +100,9 @@ def _not_squared(case, rank, kinds, late: bool) -> str:
     """The mistake of a rank that compares squares with clip instead of clip²; empty if there is none."""
     squares, root = case.so_far(rank), f"√{case.so_far(rank):g}"
     advice = "squares are squares, so compare them with clip²."
-    if case.clip < squares <= case.clip**2 and (late or kinds[:1] != ["step"]):
+    if late and squares > case.clip:
         return f"waited although {root} is less than {case.clip:g}: {advice}"
-    if case.clip**2 < squares <= case.clip and kinds[:1] == ["step"] and not late:
+    if case.clip**2 < squares <= case.clip and kinds[:1] == ["step"]:
         return f"stepped at once although {root} is more than {case.clip:g}: {advice}"
     return ""
 
