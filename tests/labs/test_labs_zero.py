@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import hybridlab as hl
+from hybridlab import labs
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.zero import on_ranks as zero_fsdp
 from hybridlab.labs.zero import plan as zero_plan
@@ -186,11 +187,11 @@ def test_a_letter_without_a_function_is_told_so_where_it_is_right(letter, told):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("room, told", [(1, "the function is right; name the letter"), (2, "replace None with your")])
-def test_a_function_without_a_letter_is_told_so_where_it_is_right(room, told):
+@pytest.mark.parametrize("last, told", [(1, "the function is right; name the letter"), (2, "replace None with your")])
+def test_a_function_without_a_letter_is_told_so_where_it_is_right(last, told):
     def mended(rank, ranks, context):
         length = context // (2 * ranks)
-        return [i * length + place for i in (rank, 2 * ranks - room - rank) for place in range(length)]
+        return [i * length + place for i in (rank, 2 * ranks - last - rank) for place in range(length)]
 
     reply = labs.answer("context.clinic", (None, mended))
     assert not reply.right and reply.sentence.startswith(told) and not reply.hint

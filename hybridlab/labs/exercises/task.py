@@ -99,7 +99,7 @@ class Number:
         return False, self.otherwise(given)
 
     def is_right(self, given: float) -> bool:
-        """Whether this is the right number, within the tolerance or rounded to two decimals; but no slip."""
+        """Whether this is the right number, within the tolerance or rounded to two decimals unless a slip is nearer."""
         if self.same(given, self.right):
             return True
         off = abs(given - self.right)

@@ -189,7 +189,7 @@ SOLUTIONS: dict[str, Solution] = {
                 LOSS.but("powers / total[:, None]", "powers / total[:, None] / len(targets)").but(
                     "-here[:, None].to(gradient.dtype)", "-here[:, None].to(gradient.dtype) / len(targets)"
                 ),
-                "24 times too small: asked is the gradient of their sum",
+                "24 times too small: the question asks for the gradient of their sum",
             ),
             (LOSS.but("comm.all_reduce(powers.sum(1))", "powers.sum(1)"), "only the exponentials of its own shard"),
             (LOSS.but("logits.gather(1, row)[:, 0] * here", "logits.gather(1, row)[:, 0]"), "only one rank has each"),

@@ -59,7 +59,7 @@ SOLUTIONS: dict[str, Solution] = {
             (STAGES.but(" and t <= limit", ""), "longer than the limit"),
             (STAGES.but("return 0 if left == 0 else math.inf", "return 0"), "All devices must be used"),
             (STAGES.but("t + rest(end, left - n)", "max(t, rest(end, left - n))"),
-             "On the example: you returned 4, the longest stage; asked is the sum, 5"),
+             "On the example: you returned 4, the longest stage; the question asks for the sum, 5"),
             (STAGES.but("t <= limit", "t < limit"), "A stage may take exactly the limit"),
             (STAGES.but("first == layers:", "first == layers - (layers == 1):"), "With 1 layer, 2 devices and limit 9"),
             (STAGES.but("return rest(0, devices)", "return times"), "return one number"),

@@ -104,7 +104,10 @@ def judged_stages(gave: list[Gave]) -> Verdict:
             return False, f"{case}: return one number, the smallest sum, not {str(value)[:40]}."
         if not math.isclose(value, right, rel_tol=1e-9):
             if math.isclose(value, least(times, layers, devices, limit, max)):
-                return False, f"{case}: you returned {value:g}, the longest stage; asked is the sum, {right:g}."
+                return (
+                    False,
+                    f"{case}: you returned {value:g}, the longest stage; the question asks for the sum, {right:g}.",
+                )
             told = _slip(times, layers, devices, limit, value)
             return False, f"{case}: you returned {value:g}; the smallest sum is {right:g}. {told}"
     return True, f"Right on {len(STAGED)} tables, also on one with {layers} layers."

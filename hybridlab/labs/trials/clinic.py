@@ -49,7 +49,7 @@ class Clinic:
         return right, sentence if right else f"{told} But: {sentence}"
 
     def half(self, answer) -> str:
-        """What is right in an answer of which one half is still None, and what to do next; empty if nothing is.
+        """The reply to an answer of which one half is right and the other one None; empty for others.
 
         >>> clinic = Clinic({"a": "No.", "b": ""}, lambda function: (True, "It works."))
         >>> clinic.half((None, len)), clinic.half(("b", None))[:18], clinic.half(("a", None))
