@@ -119,7 +119,7 @@ ABOUT_LOSS = {
     "by a mask.",
     "only where its own shard has it": "A rank that does not have the target's logit needs it too: all-reduce the "
     "masked one.",
-    "the question asks for the gradient of their sum": "Do not divide by the number of positions: every loss has its own softmax.",
+    "the gradient of their sum": "Do not divide by the number of positions: every loss has its own softmax.",
     "a wrong gradient": "The gradient with respect to a logit is its softmax, minus 1 only for the target: on the "
     "one rank that has it.",
     "logits travelled": "Maximum, sum of exponentials, the target's logit: three numbers for each position are enough.",

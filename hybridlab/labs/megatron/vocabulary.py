@@ -93,7 +93,8 @@ def _gradient(found, right, targets, comm) -> str:
     if near(found.double(), right, CLOSE):
         return ""
     if near(len(right) * found.double(), right, CLOSE):
-        return f"has right losses, but a gradient {len(right)} times too small: the question asks for the gradient of their sum."
+        told = f"has right losses, but a gradient {len(right)} times too small"
+        return f"{told}: the question asks for the gradient of their sum."
     here = targets // right.shape[1] == comm.rank
     wrong = (found - right).abs().amax(1) > CLOSE
     if not bool((wrong & here).any()):

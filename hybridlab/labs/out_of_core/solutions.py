@@ -179,7 +179,7 @@ labs.answer("out_of_core.gpipe", lab.pipelines(copy=1)["memory for 2"].length)""
         "Every engine has idle time. Only one copy is exposed, between the last forward and the first backward.",
         (
             (33, "full of activations"),
-            (35, "Only the copy back"),
+            (35, "Only the copy to the device"),
             (49, "Copies overlap"),
             (41, "everything recomputed"),
             (60, "Too large"),
