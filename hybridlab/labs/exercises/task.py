@@ -107,7 +107,7 @@ class Number:
         return rounded and all(off < abs(given - value) for value, _ in self.slips)
 
     def otherwise(self, given: float) -> str:
-        """The reply to a wrong number that is no slip."""
+        """The reply to a wrong number that is not a slip."""
         return "Too large." if given > self.right else "Too small."
 
     @property
