@@ -102,7 +102,7 @@ ABOUT_LATENT = {
     "this rank's heads. Where can f be placed so that these gradients are added?",
     "scale of its norm": "The scale is used on all ranks too: its gradient comes from one rank's heads only, unless "
     "f comes after it.",
-    "the part of the queries": "Every rank has the queries of its own heads, so their gradients of x must be added: "
+    "the part of the queries": "Every rank has only the queries for its heads, so their gradients of x must be added: "
     "the queries read f(x).",
     "gradient of x": "x goes two ways: into the queries, which differ from rank to rank, and into the latent. A "
     "gradient that is already full must not pass an f again.",
