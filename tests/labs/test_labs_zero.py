@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import hybridlab as hl
+from hybridlab import labs
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.zero import on_ranks as zero_fsdp
 from hybridlab.labs.zero import plan as zero_plan
@@ -174,3 +175,23 @@ def test_accumulation_costs_two_gathers_for_each_microbatch_and_one_reduce_scatt
     assert zero_fsdp.sent(freed) / zero_fsdp.sent(plain) == pytest.approx((2 * m + 1) / 2)
     assert zero_fsdp.sent(second) == zero_fsdp.sent(plain)
     assert TASKS["zero_fsdp.accumulate"].check.right == 3 * 4 / 2
+
+
+# --- half an answer ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("letter, told", [("d", "the letter is right; replace None"), ("a", "replace None with your")])
+def test_a_letter_without_a_function_is_told_so_where_it_is_right(letter, told):
+    reply = labs.answer("zero_fsdp.clinic", (letter, None))
+    assert not reply.right and reply.sentence.startswith(told) and not reply.hint
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("last, told", [(1, "the function is right; name the letter"), (2, "replace None with your")])
+def test_a_function_without_a_letter_is_told_so_where_it_is_right(last, told):
+    def mended(rank, ranks, context):
+        length = context // (2 * ranks)
+        return [i * length + place for i in (rank, 2 * ranks - last - rank) for place in range(length)]
+
+    reply = labs.answer("context.clinic", (None, mended))
+    assert not reply.right and reply.sentence.startswith(told) and not reply.hint

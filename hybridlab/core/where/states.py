@@ -37,7 +37,7 @@ SPOKEN = {  # the collective that an arrow is; all others send nothing
 
 
 def conjugate(arrow: str) -> str:
-    """The conversion in the backward of `arrow`: from the state of the output's gradient to that of the input's gradient.
+    """The conversion in the backward of `arrow`: from the state of the output's gradient to that of the input's.
 
     >>> conjugate("I->R"), conjugate("V->R"), conjugate("R->V")
     ('P->I', 'P->V', 'V->P')

@@ -117,13 +117,19 @@ SOLUTIONS: dict[str, Solution] = {
     "pipedream.memory": Solution(
         'labs.answer("pipedream.memory", sum($ranks - r for r in range($ranks)) - 2 * $ranks)',
         "Stashing keeps p-r versions on rank r, 2BW two on every rank.",
-        ((36, "memory of stashing"), (16, "memory of 2BW"), (6, "first rank alone"), (48, "p-r")),
+        (
+            (36, "memory of stashing"),
+            (16, "memory of 2BW"),
+            (6, "first rank alone"),
+            (28, "one version on every rank"),
+            (48, "p-r"),
+        ),
         also=(20, "20"),
     ),
     "pipedream.throughput": Solution(
         'labs.answer("pipedream.throughput", 4 * (4 + 3) / (16 + 3))',
         "With a flush the pipeline is filled and drained four times, without one once.",
-        ((1.75, "fills and drains once"), (19 / 16, "without any bubble"), (4, "Too large")),
+        ((1.75, "fills and drains once"), (19 / 16, "without any bubble"), (0.68, "upside down"), (4, "Too large")),
         also=(84 / 57, 1.474),
     ),
     "pipedream.copies": Solution(

@@ -119,6 +119,7 @@ def _memory(ranks):
                 (stashed, "That is the memory of stashing. The question is how much 2BW saves."),
                 (twice, "That is the memory of 2BW. The question is how much it saves."),
                 (p - 2, "That is the first rank alone."),
+                (stashed - p, "That leaves one version on every rank. 2BW keeps two."),
                 (p * p - twice, "Stashing keeps p-r versions on rank r, not p on every rank."),
             ],
         ),
@@ -222,6 +223,7 @@ TASKS: dict[str, Task] = {
             _times_faster,
             slips=[
                 (7 / 4, "That is the factor in the long run. Here PipeDream also fills and drains once."),
+                (19 / 28, "That is upside down: which of the two takes longer?"),
                 (19 / 16, "That compares PipeDream with a pipeline without any bubble."),
             ],
         ),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from hybridlab.core.where.attended import looks
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.exercises.task import Task, Verdict
+from hybridlab.labs.exercises.words import so_many
 from hybridlab.labs.trials.cases import OnCases, first_found
 from hybridlab.labs.trials.clinic import Clinic
 from hybridlab.labs.trials.trial import Function
@@ -140,10 +141,13 @@ def _mended(gave) -> Verdict:
         if one.raised:
             return False, f"{call} raised {one.raised}."
         right = Chunks.zigzag(context, ranks).positions(rank)
-        if one.value != right:
+        if not isinstance(one.value, list | tuple) or list(one.value) != right:
             if isinstance(one.value, list | tuple) and sorted(one.value) == right:
                 return False, f"{call} gave the right positions in another order than the rank's tokens have."
-            return False, f"{call} gave {str(one.value)[:60]}; which two chunks of {context // (2 * ranks)} has it?"
+            if not isinstance(one.value, list | tuple):
+                return False, f"{call} gave {str(one.value)[:60]}; return a list of integers."
+            chunks = f"two chunks of {so_many(context // (2 * ranks), 'position')}"
+            return False, f"{call} gave {str(one.value)[:60]}; it should have {chunks}: which ones?"
     return True, "Every token gets its position in the sequence."
 
 
@@ -178,6 +182,8 @@ ABOUT_THE_RING = {
     "tensor that you compute with.",
     "another result than one device": "Each meet gives a part: join all of them, out and lse, into what was found "
     "so far.",
+    "to the previous rank": "A query sees earlier keys, so keys go to later positions: isend to (comm.rank + 1) % "
+    "comm.size.",
     "nothing overlaps": "Start irecv and isend, then call meet, then wait: in this order.",
     "waited for the next keys": "wait() comes after meet: the keys for this step have already arrived.",
     "after the last step": "There are as many steps as ranks, and one hop less.",

@@ -135,6 +135,13 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
             (RING.but("empty_like(kv), before)", "empty_like(kv), after)"), "deadlock"),
             (
                 RING.but(
+                    "before, after = (comm.rank - 1) % comm.size, (comm.rank + 1)",
+                    "before, after = (comm.rank + 1) % comm.size, (comm.rank - 1)",
+                ).but("(comm.rank - step)", "(comm.rank + step)"),
+                "but its keys go to the previous rank: send them to the next one",
+            ),
+            (
+                RING.but(
                     "            coming = comm.irecv(torch.empty_like(kv), before)\n"
                     "            leaving = comm.isend(kv, after)\n",
                     "            coming = comm.irecv(torch.empty_like(kv), before)\n"
@@ -159,7 +166,7 @@ labs.answer("context.waste", average / last)""",
             (0.9, "Too large"),
             ("half", "one number"),
         ),
-        also=(0.5333,),
+        also=(0.5333, 0.53),
     ),
     "context.zigzag": Solution(
         CHUNKS,
@@ -199,16 +206,19 @@ labs.answer("context.backward", ($ranks - 1) + $ranks)""",
     "context.tokens": Solution(
         """\
 flops, keys, width, link = 494.7e12, $keys * 128, 4096, 50e9
-labs.answer("context.tokens", 2 * flops * keys / (2 * width * link))""",
-        "A block takes 4·c²·h/F, a hop 2·c·k·w/B; c cancels once.",
+labs.answer("context.tokens", math.ceil(2 * flops * keys / (2 * width * link)))""",
+        "A block takes 4·c²·h/F, a hop 2·c·k·w/B; c cancels once. The next whole number is enough.",
         (
             (4947.0, "twice the right number"),
             (1236.75, "That is half"),
             (9894.0, "narrower than queries"),
+            (2473, "With 2,473 the hop is a little longer than the block. Which whole number is enough?"),
+            (2473.5, "Which whole number is enough?"),
+            (2475, "Too large"),
             (100, "Too small"),
             ("some", "one number"),
         ),
-        also=(2473.5,),
+        also=(2474.0,),
     ),
     "context.documents": Solution(
         DEALT,
@@ -235,8 +245,15 @@ labs.answer("context.tokens", 2 * flops * keys / (2 * width * link))""",
             (MENDED.but('"b"', '"d"'), "the first loss"),
             (MENDED.but('"b"', '"e"'), "one of a, b, c, d"),
             (MENDED.but("(rank, 2 * ranks - 1 - rank)", "(2 * ranks - 1 - rank, rank)"), "in another order"),
-            (MENDED.but("(rank, 2 * ranks - 1 - rank)", "(2 * rank, 2 * rank + 1)"), "which two chunks"),
-            (MENDED.but("(2 * ranks)", "ranks"), "which two chunks"),
+            (
+                MENDED.but("(rank, 2 * ranks - 1 - rank)", "(2 * rank, 2 * rank + 1)"),
+                "two chunks of 2 positions: which ones",
+            ),
+            (MENDED.but("(2 * ranks)", "ranks"), "which ones"),
+            (
+                MENDED.but("return [i", "return torch.tensor([i").but("range(length)]", "range(length)])"),
+                "return a list of integers",
+            ),
             (MENDED.but("length = context", "length = contexts"), "raised"),
             ("b", "Answer with the letter of the cause"),
             (("b", 3), "Now fix it"),

@@ -1,5 +1,6 @@
 """The exercises of notebook 33. As in `labs.exercises.all_tasks`, the package computes every number."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -7,7 +8,7 @@ from hybridlab.core.what.catalog import machine
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.context import build_tasks
 from hybridlab.labs.context.sizes import LLAMA, LONG, SHARE, link_of, of_one_layer
-from hybridlab.labs.exercises.task import Number, Task, varying
+from hybridlab.labs.exercises.task import Number, Smallest, Task, varying
 from hybridlab.predict.time.ring import least_tokens
 
 task = partial(Task, notebook="33_context")
@@ -62,7 +63,6 @@ def _waste(ranks: int) -> Task:
         "number between 0 and 1.",
         Number(
             lambda: busy(ranks),
-            within=0.004,
             slips=[
                 (1 - busy(ranks), "That is the fraction for which it waits."),
                 (0.5, "Nearly. The blocks on the diagonal take half a unit: count them on the last rank, too."),
@@ -147,9 +147,11 @@ def _tokens(keys: int) -> Task:
         f"GB/s; leave the latency out. The width is {LLAMA.width:,}, and keys of a position have {shape.key_width:,} "
         f"numbers of 2 bytes, in {keys} heads. What is the smallest number of tokens per rank for which a hop is "
         "fully overlapped by a block?",
-        Number(
-            lambda: right,
+        Smallest(
+            lambda: math.ceil(right),
             "tokens",
+            short=f"With {math.floor(right):,} the hop is a little longer than the block. Which whole number is "
+            "enough?",
             slips=[
                 (2 * right, "That is twice the right number: a block has 4·c²·h FLOP."),
                 (right / 2, "That is half: keys and values are both sent, with 2 bytes for each number."),
@@ -158,8 +160,9 @@ def _tokens(keys: int) -> Task:
         ),
         (
             "Set the time of a block equal to that of a hop, and solve for the tokens c.",
-            "4·c²·h/F = 2·c·k·w/W, so c = w·F·k/(2·h·W).",
-            f"2 · {rate:.3g} · {shape.key_width} / (2 · {LLAMA.width} · {1 / link.beta:.3g}).",
+            "4·c²·h/F = 2·c·k·w/W, so c = w·F·k/(2·h·W). With fewer tokens a hop is longer than a block.",
+            f"2 · {rate / 1e12:g} · 10¹² · {shape.key_width} / (2 · {LLAMA.width} · {1e-9 / link.beta:g} · 10⁹) is "
+            f"{right:,.1f}; the answer is the next whole number.",
         ),
         objective="Derive how many tokens a ring needs to overlap its messages.",
         difficulty=2,

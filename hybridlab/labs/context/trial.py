@@ -95,13 +95,35 @@ def try_ring(comm, answer, case) -> str:
         return meet(q, k, v, same)
 
     q, k, v = parts[comm.rank].clone()
-    watching = Watched(comm, seen)
+    watching = _Directed(comm, seen)
     out = answer(watching, q, k, v, watched, joined)
     right = meet(*whole, same=True)[0][:, comm.rank * case.length : (comm.rank + 1) * case.length]
     told = _of_meetings(seen, comm) or _of_out(out, right)
     if anywhere(comm, told):  # messages count once all ranks are right
         return told
-    return _of_messages(seen, comm, 2 * k.numel())
+    return _of_direction(watching.targets, comm) or _of_messages(seen, comm, 2 * k.numel())
+
+
+class _Directed(Watched):
+    """The `comm` of a rank, which also records the ranks to which it sends."""
+
+    def __init__(self, comm, seen: list):
+        super().__init__(comm, seen)
+        self.targets = set()
+
+    def isend(self, x, to, tag=0):
+        self.targets.add(to)
+        return super().isend(x, to, tag)
+
+    def send(self, x, to, tag=0):
+        self.targets.add(to)
+        super().send(x, to, tag)
+
+
+def _of_direction(targets: set[int], comm) -> str:
+    if comm.size > 2 and targets == {(comm.rank - 1) % comm.size}:
+        return "has the right result, but its keys go to the previous rank: send them to the next one."
+    return ""
 
 
 def _source(k, every) -> int:

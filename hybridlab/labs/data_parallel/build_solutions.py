@@ -135,7 +135,14 @@ SOLUTIONS: dict[str, Solution] = {
     "data_parallel.reducer": Solution(
         'labs.answer("data_parallel.reducer", 1)',
         "Until it knows the order of the gradients DDP has one bucket without a limit; then it rebuilds.",
-        ((16, "limit of 25 MiB"), (2, "find_unused_parameters"), (197, "always uses buckets"), (8, "Too large")),
+        (
+            (16, "limit of 25 MiB"),
+            (2, "find_unused_parameters"),
+            (197, "always uses buckets"),
+            (14, "the limits of the first backward"),
+            (15, "the limits of the first backward"),
+            (8, "Too large"),
+        ),
         also=(1.0,),
     ),
     "data_parallel.cause": Solution(

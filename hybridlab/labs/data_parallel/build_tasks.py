@@ -8,6 +8,7 @@ from hybridlab.labs.trials.cases import OnCases
 
 task = partial(Task, notebook="21_data_parallel")
 
+FIRST = ": are these the limits of the first backward?"
 RATE, LINK, BYTES = 312e12, 25e9, 2  # operations and bytes per second, bytes of a gradient: in data_parallel.tokens
 
 
@@ -76,6 +77,7 @@ TASKS: dict[str, Task] = {
         Number(
             lambda: 1,
             slips=[
+                *((buckets, f"That is 345 MB in buckets of 25 MiB{FIRST}") for buckets in (14, 15)),
                 (16, "That is with a limit of 25 MiB. Which limit holds before the buckets are rebuilt?"),
                 (2, "A small bucket and the rest? Read how find_unused_parameters=False changes the limits."),
                 (197, "That is one for each gradient; DDP always uses buckets."),

@@ -14,6 +14,7 @@ UNMARKED = (
     "what it sends is None: autograd kept no x.grad, since the x that arrived was not marked with requires_grad_() "
     "before its forward"
 )
+MIXED = "stage {}'s backward got the tensors of another stage of the same microbatch: save by (k, s)"
 
 
 class Did(NamedTuple):
@@ -40,6 +41,12 @@ def play(comm, answer: Callable, call: str, case: Case) -> Did:
     except TypeError as error:
         if watch.unmarked and "this is None" in str(error):
             error.args = (UNMARKED,)
+        raise
+    except RuntimeError as error:
+        backwards = [entry for entry in program[comm.rank] if entry[0] == "B"]
+        done = sum(kind == "B" for kind, *_ in watch.did)
+        if len(mine) > 1 and str(error).startswith("Mismatch in shape: grad_output"):
+            error.args = (MIXED.format(backwards[done][2]),)
         raise
     sent = [row["bytes"] for row in comm.ledger.rows()[before:] if row["op"] in ("send", "isend")]
     of = _microbatch_of(program[comm.rank])

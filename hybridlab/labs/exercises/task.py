@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, cached_property
 
 Verdict = tuple[bool, str]
+ROUNDED = 0.001  # a relative tolerance below this asks for an exact number
 
 
 @dataclass(frozen=True)
@@ -90,17 +91,57 @@ class Number:
             given = math.nan
         if not math.isfinite(given):
             return False, f"Answer with one number{f' in{unit}' if unit else ''}."
-        if self.same(given, self.right):
+        if self.is_right(given):
             return True, f"{self._told}{unit}."
         for value, mixed_up in self.slips:
             if self.same(given, value):
                 return False, mixed_up
-        return False, "Too large." if given > self.right else "Too small."
+        return False, self.otherwise(given)
+
+    def is_right(self, given: float) -> bool:
+        """Whether this is the right number, within the tolerance or rounded to two decimals unless a slip is nearer."""
+        if self.same(given, self.right):
+            return True
+        off = abs(given - self.right)
+        rounded = rounds_to(given, self.right) and self.within >= ROUNDED
+        return rounded and all(off < abs(given - value) for value, _ in self.slips)
+
+    def otherwise(self, given: float) -> str:
+        """The reply to a wrong number that is not a slip."""
+        return "Too large." if given > self.right else "Too small."
 
     @property
     def _told(self) -> str:
         """Whole numbers in full, others with four digits."""
-        return f"{self.right:,.0f}" if self.right == round(self.right) else f"{self.right:.4g}"
+        whole = math.isclose(self.right, round(self.right), rel_tol=1e-9)
+        return f"{self.right:,.0f}" if whole else f"{self.right:.4g}"
 
     def same(self, given: float, value: float) -> bool:
         return abs(given - value) <= self.within * max(abs(value), 1e-12)
+
+
+@dataclass(frozen=True)
+class Smallest(Number):
+    """A check for the smallest whole number that is enough; `expected` gives it, `short` is the reply just below it.
+
+    >>> check = Smallest(lambda: 2474, short="Which whole number is enough?")
+    >>> check(2474), check(2473), check(2473.5)[0], check(2475)
+    ((True, '2,474.'), (False, 'Which whole number is enough?'), False, (False, 'Too large.'))
+    """
+
+    short: str = ""
+
+    def is_right(self, given: float) -> bool:
+        return given == self.right
+
+    def otherwise(self, given: float) -> str:
+        return self.short if self.right - 1 <= given < self.right else super().otherwise(given)
+
+
+def rounds_to(given: float, value: float) -> bool:
+    """Whether a number is another one rounded to two decimals, at least 0.01.
+
+    >>> rounds_to(0.09, 7 / 79), rounds_to(0.53, 8 / 15), rounds_to(0.08, 7 / 79), rounds_to(0, 0.004)
+    (True, True, False, False)
+    """
+    return given == round(value, 2) != 0

@@ -11,6 +11,14 @@ def in_words(number: int) -> str:
     return WORDS[number] if number < len(WORDS) else str(number)
 
 
+def so_many(number: int, what: str) -> str:
+    """
+    >>> so_many(1, "layer"), so_many(4, "layer")
+    ('1 layer', '4 layers')
+    """
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def a_kind(value) -> str:
     """The type of a value, with its article.
 

@@ -43,6 +43,7 @@ SOLUTIONS: dict[str, Solution] = {
             (3.43, "Nearly"),
             (7, "how many of them stay"),
             (0.25, "folded over sharded"),
+            (1.75, "the folded part alone"),
             (2, "That is ep"),
             (100, "Too large"),
             ("tp", "one number"),
@@ -70,7 +71,9 @@ SOLUTIONS: dict[str, Solution] = {
         LOANS,
         "The rows of an all-to-all are the loans. Autograd sends their gradients back, and adds them at the owner.",
         (
-            (LOANS.but(TYPED, 'comm.all_to_all(rows, "ep", 0, 0, sent, received)'), "it has no backward"),
+            (LOANS.but(TYPED, 'comm.all_to_all(rows, "ep", 0, 0, sent, received)'),
+             "has the right lent rows, but they have no backward: use typed collectives"),
+            (LOANS.but(TYPED, "2 * " + TYPED), "returned other lent rows than one device"),
             (
                 LOANS.but(TYPED, TYPED + ".detach().requires_grad_()"),
                 "the gradients of its copies have not returned",

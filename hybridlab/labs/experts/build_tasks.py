@@ -53,6 +53,10 @@ def _fold(ways: int) -> Task:
                     (ways - 1 / ep) / (1 - 1 / ep),
                     f"The sharded rows are right. Folded rows are sent among {ep * ways} ranks: how many of them stay?",
                 ),
+                (
+                    2 * (1 - 1 / (ep * ways)),
+                    "That is the folded part alone. Divide the messages of a sharded row by it.",
+                ),
                 (1 / ways, "That is folded over sharded. The question asks for sharded over folded."),
             ],
         ),

@@ -41,7 +41,7 @@ def try_loans(run, answer, case):
     y = answer(run.comm, weight, case.lent)
     sent = round(sum(run.comm.ledger.bytes[start:]))
     loans = WORD * case.width * len(case.lent.get(here, ()))
-    run.result(y, weights[borrowed], "the lent weights", (), "a row for each lent expert, in the order of experts.")
+    run.result(y, weights[borrowed], "lent rows", (), "a row for each lent expert, in the order of experts.")
     told = f"has the right lent weights, but sent {sent:,} bytes; the weights that it lends have {loans:,}."
     run.settle(told if sent != loans else "")
     returned = sum((by_copy(here, rank) for rank in case.lent.get(here, ())), torch.zeros_like(own))

@@ -104,7 +104,12 @@ def home(comm, case: On) -> Home:
 
 
 def right(comm, case: On) -> dict:
-    """{name: value on one device}, this rank's part: y, and the gradients of x, of the weights and of its experts."""
+    """{name: value on one device}, this rank's part: y, and the gradients of x, of the weights and of its experts.
+
+    "y without weights" is the sum of the results of each token's experts, for a mistake in y.
+    """
+    import torch
+
     from hybridlab.modes.parts.token_order import dispatch
 
     x, chosen, weights, by_y, experts = whole(case)
@@ -113,7 +118,8 @@ def right(comm, case: On) -> dict:
     y.backward(by_y)
     here = comm.coordinates["ep"]
     rows, own = _span(case.tokens, here), _span(case.owned, here)
-    found = {"y": y.detach()[rows], "x": x.grad[rows], "the weights": weights.grad[rows]}
+    alone = dispatch(x, chosen, torch.ones_like(weights), experts).detach()[rows]
+    found = {"y": y.detach()[rows], "y without weights": alone, "x": x.grad[rows], "the weights": weights.grad[rows]}
     return found | {f"experts' {name}": weight.grad[own] for name, weight in experts.named_parameters()}
 
 

@@ -57,6 +57,16 @@ SOLUTIONS: dict[str, Solution] = {
             (DISPATCH.but("made[sort.argsort()]", "made"), "Rows arrive rank by rank"),
             (DISPATCH.but("made[sort.argsort()]", "made[sort]"), "Rows arrive rank by rank"),
             (DISPATCH.but("combine(home, order, weights)", "combine(home, order, weights.detach())"), "the weights"),
+            (
+                DISPATCH.but("combine(home, order, weights)", "combine(home, order, torch.ones_like(weights))"),
+                "returned y as a sum without the weights: give weights to combine",
+            ),
+            (
+                DISPATCH.but(
+                    "combine(home, order, weights)", "combine(home, order, 0 * weights + 1 / weights.shape[1])"
+                ),
+                "returned y as a mean without the weights",
+            ),
             (DISPATCH.but(CAME, CAME.replace("rows,", "rows.detach(),")), "no gradient came to x"),
             (DISPATCH.but(CAME, 'came = comm.all_to_all(rows, "ep", 0, 0, sent, received)'), "no gradient came to x"),
             (

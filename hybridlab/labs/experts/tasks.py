@@ -184,6 +184,8 @@ def _fine(answer) -> Verdict:
 
 
 ABOUT_DISPATCH = {  # {words of a reply: the hint about the mistake that it reports}
+    "without the weights": "y is the sum of each expert's result times its weight: token_order.combine(home, order, "
+    "weights) multiplies.",
     "another y than one device": "Take one rank and two experts, and write down the source rank and the expert of "
     "each row that arrives. One permutation brings the rows into the experts' order, its inverse brings them back.",
     "no gradient came to": "Counts may be plain lists, rows may not: from x to y, use only indexing, "

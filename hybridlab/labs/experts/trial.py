@@ -13,7 +13,9 @@ def try_dispatch(comm, answer, case) -> str:
     y = answer(comm, mine.x, mine.chosen, mine.weights, _Checked(mine.experts), case.owned)
     sent = sum(comm.ledger.bytes[start:])
     wanted = right(comm, case)
-    told = _of_y(y, wanted["y"]) or _of_messages(sent, case, comm.coordinates["ep"])
+    told = _of_y(y, wanted["y"], wanted["y without weights"], case.chosen) or _of_messages(
+        sent, case, comm.coordinates["ep"]
+    )
     if anywhere(comm, told):  # a backward is run by all ranks or by none
         return told
     told = "" if y.requires_grad else "has the right y, but no gradient can flow back through it: use typed.all_to_all."
@@ -42,8 +44,8 @@ class _Checked:
         return self._experts(x, counts)
 
 
-def _of_y(y, wanted) -> str:
-    """The mistake in the output."""
+def _of_y(y, wanted, unweighted, chosen: int) -> str:
+    """The mistake in the output; `unweighted` is the sum of the results of so many experts."""
     import torch
 
     if not isinstance(y, torch.Tensor):
@@ -52,6 +54,9 @@ def _of_y(y, wanted) -> str:
         return f"returned a tensor of shape {tuple(y.shape)}; its tokens make {tuple(wanted.shape)}."
     if gap(y.detach(), wanted) < SMALL:
         return ""
+    for name, wrong in (("sum", unweighted), ("mean", unweighted / chosen)):
+        if gap(y.detach(), wrong) < SMALL:
+            return f"returned y as a {name} without the weights: give weights to combine."
     if sorted(map(_key, y.detach())) == sorted(map(_key, wanted)):
         return "has the right rows in another order: which token does each row belong to?"
     return (

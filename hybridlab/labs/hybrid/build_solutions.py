@@ -70,6 +70,8 @@ BUILD_SOLUTIONS: dict[str, Solution] = {
             (STEP.but("rank // t % d, rank % t", "rank % d, rank // d % t"), "the tensor group of rank 1"),
             (STEP.but("comm.all_reduce(w.grad, data)", "pass"), "own rows"),
             (MEAN, "1/2 of the right ones"),
+            (STEP.but("(y - target) / rows", "(y - target) / len(x)"),
+             "the gradients are 2 times the right ones: divide by rows, the rows of all copies"),
             (STEP.but("comm.all_reduce(x.grad, tensor)", "x.grad"), "only a partial sum"),
             (STEP.but("comm.all_reduce(z.detach().clone(), tensor)", "z.detach().clone()"), "the sum over the tensor"),
             (STEP.but("comm.all_reduce(z.detach().clone(), tensor)", "comm.all_reduce(z.detach().clone(), data)"),

@@ -71,7 +71,13 @@ def try_step(comm, answer, case: Grid) -> Did:
     widest = max((row["group"] for row in comm.ledger.rows()[start:] if row["op"] in COLLECTIVES), default=1)
     rows = slice(copy * ROWS // d, (copy + 1) * ROWS // d)
     whole, alone = (shards(one_process(p, those)[stage], part, t) for those in (slice(None), rows))
-    return Did(groups, _gap(made, whole), _gap(made, alone), _gap(made, [one / d for one in whole]), widest)
+    return Did(
+        groups,
+        _gap(made, whole),
+        _gap(made, alone),
+        *(_gap(made, [one * f for one in whole]) for f in (1 / d, d)),
+        widest,
+    )
 
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")

@@ -45,12 +45,14 @@ class Grid(NamedTuple):
 
 class Did(NamedTuple):
     """The result of an answer on a rank: the groups that it named; the distance of its gradients from those of one
-    process, from those of this copy's rows, and from a d-th of the right ones; the most ranks of one collective."""
+    process, from those of this copy's rows, from a d-th of the right ones and from d times these; the most ranks of one
+    collective."""
 
     groups: list
     gap: float = float("inf")
     alone: float = float("inf")
     mean: float = float("inf")
+    large: float = float("inf")
     widest: int = 1
 
 
@@ -85,6 +87,8 @@ def _gradients(case, did) -> str:
         return "every copy has the gradients of its own rows: which ranks must add them, and along which axis?"
     if case.d > 1 and all(one.mean <= NEAR for one in did):
         return f"the gradients are 1/{case.d} of the right ones: the loss already divides by all rows."
+    if case.d > 1 and all(one.large <= NEAR for one in did):
+        return f"the gradients are {case.d} times the right ones: divide by rows, the rows of all copies."
     last = [one for rank, one in enumerate(did) if case.place(rank)[0] == case.p - 1]
     if case.p > 1 and all(min(one.gap, one.alone) <= NEAR for one in last):
         return (

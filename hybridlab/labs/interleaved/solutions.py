@@ -52,6 +52,10 @@ SOLUTIONS: dict[str, Solution] = {
         "A rank now has several stages, so saved tensors and messages are named by microbatch and stage.",
         (
             (ENGINE.but("kept[k, s]", "kept[k]").but("kept.pop((k, s))", "kept.pop(k)"), "KeyError: 0"),
+            (
+                ENGINE.but("kept[k, s]", "kept[k]").but("kept.pop((k, s))", "kept[k]").but("like(y)", "like(x)"),
+                "stage 1's backward got the tensors of another stage of the same microbatch: save by (k, s)",
+            ),
             (ENGINE.but("s == count - 1", "comm.rank == p - 1"), "deadlock: rank 0 waits in recv"),
             (ENGINE.but("first, last, forward = s == 0", "first, last, forward = comm.rank == 0"), "another tag"),
             (ENGINE.but("forward + s", "forward").but("backward + s", "backward"), "another tag"),
@@ -78,7 +82,7 @@ SOLUTIONS: dict[str, Solution] = {
             ([0.158], "two numbers"),
             ([15.8, 18.75], "idle / total is too large"),
         ),
-        also=((0.158, 0.1875), ["0.158", "0.1875"]),
+        also=((0.158, 0.1875), ["0.158", "0.1875"], [0.16, 0.19]),
     ),
     "interleaved.memory": Solution(
         'labs.answer("interleaved.memory", $ranks * (1 + ($ranks - 1) / ($ranks * $chunks)))',
@@ -153,6 +157,7 @@ labs.answer("interleaved.warmup", mine)''',
             (PIECES.but(" - target.sum(0)", ""), "still to be subtracted"),
             (PIECES.but("lse.logsumexp(0) - target.sum(0)", "target.sum(0) - lse.logsumexp(0)"), "the wrong sign"),
             (PIECES.but(" - target.sum(0)", " + target.sum(0)"), "added the target's score"),
+            (PIECES.but("target.sum(0)", "target.amax(0)"), "took the largest of the pieces' target scores"),
             (PIECES.but("target.sum(0)", "target.mean(0)"), "another loss than one device"),
             (PIECES.but("return lse.logsumexp(0) - target.sum(0)", "return 1.0"), "a loss for each of the 6 positions"),
             (PIECES.but("scores.logsumexp(1), target", "scores.detach().logsumexp(1), target"), "another gradient"),

@@ -5,7 +5,7 @@ from functools import partial
 
 import hybridlab as hl
 from hybridlab.labs.engine.trial import ABOUT, pipeline
-from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.task import Number, Task, Verdict, rounds_to, varying
 from hybridlab.labs.exercises.typed_schedule import typed
 from hybridlab.labs.interleaved.thin_stages import thinned
 from hybridlab.labs.interleaved.trial import PIECES, try_pieces
@@ -38,7 +38,11 @@ def _two_numbers(answer):
 
 
 def _same(given, expected):
-    return all(abs(a - b) <= CLOSE * abs(b) for a, b in zip(given, expected))
+    return all(_close(a, b) for a, b in zip(given, expected))
+
+
+def _close(given, expected):
+    return abs(given - expected) <= CLOSE * abs(expected)
 
 
 def _both_bubbles(answer) -> Verdict:
@@ -48,7 +52,7 @@ def _both_bubbles(answer) -> Verdict:
         return False, "Answer with two numbers: [idle / total, idle / ideal]."
     thin, whole = (hl.simulate(thinned(chunks)) for chunks in (2, 1))
     right = [getattr(thin, name) for name in BOTH]
-    if _same(given, right):
+    if all(_close(a, b) or rounds_to(a, b) for a, b in zip(given, right)):
         return True, f"Idle / total is {right[0]:.4g}, idle / ideal is {right[1]:.4g}."
     if _same(given, right[::-1]):
         return False, "The two are swapped: idle / total comes first, and it is the smaller one."
@@ -57,7 +61,7 @@ def _both_bubbles(answer) -> Verdict:
     if _same(given, [getattr(whole, BOTH[0]) / 2, right[1]]):
         return False, "idle / ideal is right. idle / total does not simply halve: its total shrinks too."
     for place, (mine, wanted) in enumerate(zip(given, right)):
-        if abs(mine - wanted) > CLOSE * wanted:
+        if not _close(mine, wanted) and not rounds_to(mine, wanted):
             name = ("idle / total", "idle / ideal")[place]
             return False, f"The number for {name} is too {'large' if mine > wanted else 'small'}."
     raise AssertionError("one of the two numbers differs")

@@ -111,6 +111,10 @@ def _wrong_loss(loss_N, pieces_P2N, scores_NV, targets_N) -> str:
         return "has the logarithm of the full sum: what is still to be subtracted?"
     if gap(mine, -right) < SMALL:
         return "returned the loss with the wrong sign: a smaller loss must mean a more probable target."
+    if gap(mine, lse_PN.logsumexp(0) - target_PN.amax(0)) < SMALL:
+        return (
+            "took the largest of the pieces' target scores, but a score may be negative: add them; only one is not 0."
+        )
     if gap(mine, lse_PN.logsumexp(0) + target_PN.sum(0)) < SMALL:
         return "added the target's score to log Σ exp(score): which of the two does the loss subtract?"
     return "returned another loss than one device."

@@ -128,6 +128,16 @@ SOLUTIONS: dict[str, Solution] = {
                 LAYERS.but(BIAS, "G.apply(x @ self.weight.T, self.comm) + self.bias.detach()"),
                 "no gradient for the bias of B",
             ),
+            (
+                LAYERS.but("linear.bias.clone()", "linear.bias / comm.size").but(
+                    BIAS, "G.apply(x @ self.weight.T + self.bias, self.comm)"
+                ),
+                "Rank 0 holds the bias of B divided by 2; a step then moves it 2 times too far: keep the full bias",
+            ),
+            (
+                LAYERS.but(BIAS, "G.apply(x @ self.weight.T + self.bias / self.comm.size, self.comm)"),
+                "a gradient of the bias of B that is 2 times too small: you divided the bias",
+            ),
             (LAYERS.but("linear.weight.chunk(comm.size)[comm.rank]", "linear.weight"), "holds all of A"),
             (LAYERS.but("chunk(comm.size, dim=1)", "chunk(comm.size)"), "of B: its shard is (16, 32)"),
             (LAYERS.but("linear.bias.chunk(comm.size)[comm.rank]", "linear.bias"), "holds all of the bias of A"),
@@ -148,7 +158,7 @@ SOLUTIONS: dict[str, Solution] = {
                 "only its partial sum of the gradient of the scale of its norm",
             ),
             (LATENT.but("norm(x @", "norm(f(x) @"), "another gradient of x"),
-            (LATENT.but("f(x) @ own.q", "x @ own.q"), "another gradient of x"),
+            (LATENT.but("f(x) @ own.q", "x @ own.q"), "the part of the queries is only a partial sum"),
             (ON_WEIGHTS.but("f(x)", "x"), "only its partial sum of the gradient of x"),
             (LATENT.but("return g(", "return ("), "another Z"),
             (LATENT.but("g(latents.attend(q, k, v) @", "g(g(latents.attend(q, k, v)) @"), "another Z"),
@@ -168,7 +178,19 @@ SOLUTIONS: dict[str, Solution] = {
         "Three numbers for each position are sums, or a maximum, over ranks; softmax minus target needs no message.",
         (
             (LOSS.but("    logits = logits - most[:, None]\n", ""), "On 2 ranks, large logits: Rank 0 returned"),
-            (LOSS.but('comm.all_reduce(logits.amax(1), op="max")', "logits.amax(1)"), "largest logit of its own shard"),
+            (LOSS.but('comm.all_reduce(logits.amax(1), op="max")', "logits.amax(1)"), "own shard only"),
+            (
+                LOSS.but('comm.all_reduce(logits.amax(1), op="max")', "logits.amax(1)")
+                .but("comm.all_reduce(logits.gather", "comm.all_reduce((logits + most[:, None]).gather")
+                .but("total.log() - target", "total.log() + most - target"),
+                "subtracted the largest logit of its own shard only: the sums of the ranks then have other scales",
+            ),
+            (
+                LOSS.but("powers / total[:, None]", "powers / total[:, None] / len(targets)").but(
+                    "-here[:, None].to(gradient.dtype)", "-here[:, None].to(gradient.dtype) / len(targets)"
+                ),
+                "24 times too small: the question asks for the gradient of their sum",
+            ),
             (LOSS.but("comm.all_reduce(powers.sum(1))", "powers.sum(1)"), "only the exponentials of its own shard"),
             (LOSS.but("logits.gather(1, row)[:, 0] * here", "logits.gather(1, row)[:, 0]"), "only one rank has each"),
             (LOSS.but(f"comm.all_reduce({TARGET})", TARGET), "only where"),

@@ -86,6 +86,10 @@ ABOUT_LAYERS = {  # {words of a reply: the hint about the mistake that it report
     "What does f do backward": "Every rank uses x for its own columns, so each rank's backward has a partial sum of "
     "its gradient. MyColumn begins with f, which adds them.",
     "g must not sum backward": "After the sum, each rank already has the full gradient of Z. G.backward passes it on.",
+    "holds the bias of B divided": "An optimizer adds the full step to a bias. If that bias is a part of the sum, the "
+    "steps of all ranks are added too.",
+    "you divided the bias": "After g the sum has been made: there, every rank adds the full bias, and its gradient is "
+    "full too.",
     "for the bias of B": "Every rank has the same bias, and needs the same gradient for it: add the bias as a "
     "parameter, on all ranks, after the sum.",
     "its shard is": "nn.Linear keeps (outputs, inputs). Columns of A are rows of linear.weight; rows of B are columns.",
@@ -99,6 +103,8 @@ ABOUT_LATENT = {
     "this rank's heads. Where can f be placed so that these gradients are added?",
     "scale of its norm": "The scale is used on all ranks too: its gradient comes from one rank's heads only, unless "
     "f comes after it.",
+    "the part of the queries": "Every rank has only the queries for its heads, so their gradients of x must be added: "
+    "the queries read f(x).",
     "gradient of x": "x goes two ways: into the queries, which differ from rank to rank, and into the latent. A "
     "gradient that is already full must not pass an f again.",
 }
@@ -114,6 +120,7 @@ ABOUT_LOSS = {
     "by a mask.",
     "only where its own shard has it": "A rank that does not have the target's logit needs it too: all-reduce the "
     "masked one.",
+    "the gradient of their sum": "Do not divide by the number of positions: every loss has its own softmax.",
     "a wrong gradient": "The gradient with respect to a logit is its softmax, minus 1 only for the target: on the "
     "one rank that has it.",
     "logits travelled": "Maximum, sum of exponentials, the target's logit: three numbers for each position are enough.",

@@ -74,15 +74,16 @@ def own(whole: Weights, rank: int, ranks: int) -> Weights:
     return whole._replace(**part)
 
 
-def one_process() -> tuple[Tensor, Weights, Tensor]:
-    """(the output, the gradients of all weights, that of x)."""
+def one_process() -> tuple[Tensor, Weights, Tensor, Tensor]:
+    """(the output, the gradients of all weights, that of x by way of the queries, that by way of the latent)."""
     its, (x, gradient) = weights(), given()
-    for one in (x, *its):
+    for_queries, for_latent = x.clone(), x.clone()
+    for one in (for_queries, for_latent, *its):
         one.requires_grad_()
-    c = norm(x @ its.latent.T, its.scale)
-    z = attend(x @ its.q.T, c @ its.k.T, c @ its.v.T) @ its.out.T
+    c = norm(for_latent @ its.latent.T, its.scale)
+    z = attend(for_queries @ its.q.T, c @ its.k.T, c @ its.v.T) @ its.out.T
     z.backward(gradient)
-    return z.detach(), Weights(*(one.grad for one in its)), x.grad
+    return z.detach(), Weights(*(one.grad for one in its)), for_queries.grad, for_latent.grad
 
 
 def try_latent(comm, answer, case) -> str:
@@ -96,7 +97,7 @@ def try_latent(comm, answer, case) -> str:
     f, g = (lambda one: typed.enter(comm, one, None)), (lambda one: typed.all_reduce(comm, one, None, to="I"))
     made = answer(x, mine, f, g)
     sent = [(row["op"], row["bytes"]) for row in comm.ledger.rows()][start:]
-    z, gradients, x_gradient = one_process()
+    z, gradients, by_queries, by_latent = one_process()
     right = own(gradients, comm.rank, comm.size)
     if not isinstance(made, Tensor) or made.shape != z.shape:
         return f"returned {_shape(made)}: all ranks need all of Z, {tuple(z.shape)}."
@@ -106,11 +107,23 @@ def try_latent(comm, answer, case) -> str:
         return f"sent {', '.join(op for op, _ in sent)} in the forward: one all-reduce of Z is enough."
     made.backward(gradient)
     told = [_of(comm, name, *both) for name, *both in zip(Weights._fields, [one.grad for one in mine], right)]
-    return next(filter(None, [*told, _of(comm, "x", x.grad, x_gradient)]), "")
+    return next(filter(None, [*told, _of_x(comm, x.grad, by_queries, by_latent)]), "")
 
 
 def _shape(made) -> str:
     return f"a tensor of {tuple(made.shape)}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
+
+
+def _of_x(comm, mine: Tensor | None, by_queries: Tensor, by_latent: Tensor) -> str:
+    """The mistake in the gradient of x; every rank must call it, since it adds over the ranks."""
+    told = _of(comm, "x", mine, by_queries + by_latent)
+    own_queries = by_latent - by_latent if mine is None else mine - by_latent
+    if told and near(comm.all_reduce(own_queries.clone()), by_queries):
+        return (
+            "has another gradient of x than one process: the part of the queries is only a partial sum. The queries "
+            "read x on every rank, for other heads."
+        )
+    return told
 
 
 def _of(comm, name: str, mine: Tensor | None, right: Tensor) -> str:

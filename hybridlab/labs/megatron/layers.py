@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 WIDTH, ROWS = 16, 6
 NEAR = 1e-10  # float64
+DIVIDED = ": you divided the bias, so g adds it once, but its gradient is divided too."
 LETTERS = {"0.weight": "A", "0.bias": "the bias of A", "2.weight": "B", "2.bias": "the bias of B"}
 
 
@@ -90,6 +91,11 @@ def _held(its, whole, comm) -> str:
             return f"holds all of {LETTERS[name]}, {shape}: its shard is {right}."
         if shape != right:
             return f"holds {shape} of {LETTERS[name]}: its shard is {right}. nn.Linear keeps (outputs, inputs)."
+        if name == "2.bias" and not near(found[name], wanted) and near(comm.size * found[name], wanted):
+            return (
+                f"holds the bias of B divided by {comm.size}; a step then moves it {comm.size} times too far: keep the "
+                "full bias, and add it after g."
+            )
     return ""
 
 
@@ -112,6 +118,9 @@ def _gradients(its, whole, mine, wanted, comm) -> str:
             return f"has no gradient for {LETTERS[name]}. Ranks that update it and ranks that do not drift apart."
         if near(weight.grad, comm.size * right):
             return f"has a gradient of {LETTERS[name]} that is {comm.size} times too large: g must not sum backward."
+        if not near(weight.grad, right) and near(comm.size * weight.grad, right):
+            told = f"has a gradient of {LETTERS[name]} that is {comm.size} times too small"
+            return told + DIVIDED if name == "2.bias" else f"{told}."
         if not near(weight.grad, right):
             return f"has a different gradient of {LETTERS[name]} than one process."
     if mine is None or not near(mine, wanted):

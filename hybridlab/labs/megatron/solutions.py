@@ -87,6 +87,7 @@ SOLUTIONS: dict[str, Solution] = {
             (8 * HOP, "very many"),
             (3.5 * HOP, "forward alone"),
             (1.75 * HOP, "one all-reduce"),
+            (14 * HOP, "twice the right number"),
             (1, "small"),
         ),
         also=(176_160_768, 176160768.0),

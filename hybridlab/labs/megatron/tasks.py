@@ -183,6 +183,7 @@ def _bytes(context, width, ways):
                 (whole, f"That is 8·b·s·h, for very many ranks. With t = {ways} there is a factor (t-1)/t."),
                 (right / 2, "That is the forward alone, or one of the two pairs."),
                 (right / 4, "That is one all-reduce. There are four."),
+                (2 * right, "That is twice the right number: a layer has two all-reduces forward and two backward."),
             ],
         ),
         (

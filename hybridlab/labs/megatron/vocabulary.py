@@ -81,7 +81,10 @@ def _mistakes(logits, targets, comm):
     yield "added only the exponentials of its own shard: the sum is over all ranks.", mine - target
     yield "has the logit of a target only where its own shard has it: other ranks need it too.", whole - target * here
     yield "added a logit for targets that are in other shards: only one rank has each of them.", whole - every
-    yield "subtracted the largest logit of its own shard: all ranks must subtract the same.", unlike
+    local = "subtracted the largest logit of its own shard only: the sums of the ranks then have other scales."
+    yield local, unlike
+    yield local, total.log() + own[comm.rank] - target
+    yield local, total.log() - target
 
 
 def _gradient(found, right, targets, comm) -> str:
@@ -89,6 +92,9 @@ def _gradient(found, right, targets, comm) -> str:
         return f"returned a gradient of {tuple(found.shape)}; its logits are {tuple(right.shape)}."
     if near(found.double(), right, CLOSE):
         return ""
+    if near(len(right) * found.double(), right, CLOSE):
+        told = f"has right losses, but a gradient {len(right)} times too small"
+        return f"{told}: the question asks for the gradient of their sum."
     here = targets // right.shape[1] == comm.rank
     wrong = (found - right).abs().amax(1) > CLOSE
     if not bool((wrong & here).any()):

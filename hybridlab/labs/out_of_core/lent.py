@@ -68,7 +68,9 @@ def judge(gave: list) -> Verdict:
         if told:
             case = f"With {ranks} ranks, {microbatches} microbatches"
             return False, f"{'Right for some. ' if number else ''}{case}: {told}"
-    return True, "No rank holds more than ⌈(p+2)/2⌉, each step is as long as in 1F1B, and every loan is needed."
+    return True, (
+        "No rank holds more than ⌈(p+2)/2⌉, each step is as long as in 1F1B, with no more loans than by BPipe's rule."
+    )
 
 
 def _of_plan(case: Case, one) -> str:
@@ -95,5 +97,5 @@ def _of_step(plans: list[dict], ranks: int, microbatches: int) -> str:
         return f"rank {step.peak_live.index(held)} holds {held} activations, but {most} are possible on every rank."
     if step.length > usual.length:
         return f"the step takes {step.length:g} units, but {usual.length:g} are possible."
-    mine, fewest = sum(map(len, plans)), sum(one.lent for program in usual.schedule.program for one in program) // 4
-    return f"it makes {mine} loans, while {fewest} are enough." if mine > fewest else ""
+    mine, by_rule = sum(map(len, plans)), sum(one.lent for program in usual.schedule.program for one in program) // 4
+    return f"it makes {mine} loans; with BPipe's rule {by_rule} are enough." if mine > by_rule else ""

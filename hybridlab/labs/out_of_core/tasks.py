@@ -265,15 +265,16 @@ TASKS: dict[str, Task] = {
         "{microbatch: backward}: the activations that this rank sends away right after their forward, and the "
         "microbatch after whose backward they come back; an empty dictionary if the rank lends nothing. No rank may "
         "hold more than ⌈(p+2)/2⌉ activations. A forward takes 1, a backward 2, a move 1, and a step must take as long "
-        "as in 1F1B, with as few loans as possible. lab.lending(my_loans, ranks, microbatches) predicts a step. Tried "
-        f"on {lent.PIPELINES[0][0]} ranks and {lent.PIPELINES[0][1]} microbatches, then on other pipelines.",
+        "as in 1F1B, with no more loans than BPipe makes. lab.lending(my_loans, ranks, microbatches) predicts a step. "
+        f"Tried on {lent.PIPELINES[0][0]} ranks and {lent.PIPELINES[0][1]} microbatches, then on other pipelines.",
         Function(tuple(lent.CASES), lent.judge, "Answer with your function itself: my_loans, without calling it."),
         (
             "Rank x holds p-x activations. Which ranks hold more than c = ⌈(p+2)/2⌉? Which of their activations are "
             "needed last?",
             "The first c-1 microbatches stay. Each later one leaves after its forward, but the last one has no forward "
             "after it. A backward frees a place: the next microbatch comes back then, c-1 backwards ahead.",
-            "return {m: m - c + 1 for m in range(c - 1, microbatches - 1)} if ranks - rank > c else {}",
+            "If ranks - rank > c: {m: m - c + 1 for m in range(c - 1, microbatches - 1)}. Otherwise no loans: {} is "
+            "enough.",
         ),
         objective="Plan loans of activations between ranks, so that all ranks need equal memory.",
         difficulty=3,

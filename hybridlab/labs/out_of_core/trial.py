@@ -6,6 +6,8 @@ computes with missing numbers, and an engine that frees memory too early holds m
 
 from itertools import chain
 
+from hybridlab.labs.exercises.words import so_many
+
 INNER = 4  # times the width: numbers between the two layers of a block
 FIT = 2  # blocks that fit into memory
 
@@ -210,6 +212,7 @@ def _of_copies(link) -> str:
 def _pieces(done: int, blocks: int) -> str:
     """
     >>> _pieces(1, 6), _pieces(8, 6)
-    ('1 forwards', '6 forwards and 2 backwards')
+    ('1 forward', '6 forwards and 2 backwards')
     """
-    return f"{done} forwards" if done <= blocks else f"{blocks} forwards and {done - blocks} backwards"
+    forwards, backwards = so_many(min(done, blocks), "forward"), so_many(done - blocks, "backward")
+    return forwards if done <= blocks else f"{forwards} and {backwards}"

@@ -2,11 +2,13 @@
 
 import math
 import random
+from collections.abc import Callable
 from functools import cache, partial
 
 from hybridlab.core.what.programs import mlp
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Task, Verdict
+from hybridlab.labs.exercises.words import so_many
 from hybridlab.labs.search.sizes import NODE
 from hybridlab.labs.trials.trial import Function, Gave
 from hybridlab.predict.plans.on_submeshes import Submesh
@@ -72,8 +74,8 @@ STAGED = (
 )
 
 
-def least(times: dict, layers: int, devices: int, limit: float) -> float:
-    """The smallest possible sum of the stages' times.
+def least(times: dict, layers: int, devices: int, limit: float, both: Callable = sum) -> float:
+    """The smallest sum of the stages' times; with `max` for `both`, the smallest longest time.
 
     >>> least(*STAGED[0]), least(*STAGED[1])
     (5, 7)
@@ -85,7 +87,7 @@ def least(times: dict, layers: int, devices: int, limit: float) -> float:
         if first == layers:
             return 0 if left == 0 else math.inf
         ways = ((end, n, times[first, end, n]) for end in range(first + 1, layers + 1) for n in sizes if n <= left)
-        return min((t + rest(end, left - n) for end, n, t in ways if t <= limit), default=math.inf)
+        return min((both((t, rest(end, left - n))) for end, n, t in ways if t <= limit), default=math.inf)
 
     return rest(0, devices)
 
@@ -93,13 +95,19 @@ def least(times: dict, layers: int, devices: int, limit: float) -> float:
 def judged_stages(gave: list[Gave]) -> Verdict:
     """The verdict on a student's recurrence."""
     for number, ((times, layers, devices, limit), one) in enumerate(zip(STAGED, gave)):
-        case = "On the example" if not number else f"With {layers} layers, {devices} devices and limit {limit:g}"
+        sizes = f"{so_many(layers, 'layer')}, {so_many(devices, 'device')}"
+        case = "On the example" if not number else f"With {sizes} and limit {limit:g}"
         if one.raised:
             return False, f"{case} it raised {one.raised}"
         right, value = least(times, layers, devices, limit), one.value
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False, f"{case}: return one number, the smallest sum, not {str(value)[:40]}."
         if not math.isclose(value, right, rel_tol=1e-9):
+            if math.isclose(value, least(times, layers, devices, limit, max)):
+                return (
+                    False,
+                    f"{case}: you returned {value:g}, the longest stage; the question asks for the sum, {right:g}.",
+                )
             told = _slip(times, layers, devices, limit, value)
             return False, f"{case}: you returned {value:g}; the smallest sum is {right:g}. {told}"
     return True, f"Right on {len(STAGED)} tables, also on one with {layers} layers."
@@ -112,6 +120,8 @@ def _slip(times, layers, devices, limit, value) -> str:
         return "All devices must be used: at the end, none is left."
     if math.isclose(value, least(times, layers, devices, math.inf)):
         return "A stage of yours takes longer than the limit."
+    if math.isclose(value, least(times, layers, devices, math.nextafter(limit, 0))):
+        return "A stage may take exactly the limit."
     return "Try every end of the first stage with every number of devices."
 
 

@@ -107,17 +107,19 @@ WALKS = (
 )
 
 
-def walked(prices, start, proposals, alpha) -> list[str]:
+def walked(prices, start, proposals, alpha, inverted: bool = False, always: str = "") -> list[str]:
     """The current strategy after each proposal.
+
+    With two mistakes: `inverted` takes a slower strategy if the right walk does not; every proposal changes `always`.
 
     >>> walked(*WALKS[0])
     ['FB', 'FF', 'BF']
     """
     here, stands = start, []
     for place, dim, drawn in proposals:
-        there = here[:place] + dim + here[place + 1 :]
+        there = (always or here)[:place] + dim + (always or here)[place + 1 :]
         slower = prices[there] - prices[here]
-        if slower < 0 or drawn < math.exp(-alpha * slower):
+        if slower < 0 or (drawn < math.exp(-alpha * slower)) != inverted:
             here = there
         stands.append(here)
     return stands
@@ -138,6 +140,11 @@ def _wrong_walk(case, value) -> str:
     right = walked(*case)
     if not isinstance(value, list | tuple) or len(value) != len(right):
         return f"return a list of {len(right)} strategies: the current one after each proposal, also if it stays."
+    known = {
+        " Your test is inverted.": walked(*case, inverted=True),
+        " So you changed the start, not the current strategy.": walked(*case, always=start),
+    }
+    slip = next((told for told, other in known.items() if list(value) == other), "")
     for number, (found, wanted) in enumerate(zip(value, right)):
         if found == wanted:
             continue
@@ -146,10 +153,11 @@ def _wrong_walk(case, value) -> str:
         there = here[:place] + dim + here[place + 1 :]
         slower = prices[there] - prices[here]
         if found not in (here, there):
-            return f"proposal {number} changes {here} to {there}, but your walk is at {found}."
+            return f"proposal {number} changes {here} to {there}, but your walk is at {found}.{slip}"
         if slower < 0:
-            return f"proposal {number} is faster by {-slower:.1f} ms: it is always taken."
+            return f"proposal {number} is faster by {-slower:.1f} ms: it is always taken.{slip}"
         chance = math.exp(-alpha * slower)
         verdict = "below it, so it is taken" if drawn < chance else "not below it, so the walk stays"
-        return f"proposal {number} is slower by {slower:.1f} ms: exp(−α·Δ) = {chance:.3f}, and {drawn:g} is {verdict}."
+        told = f"exp(−α·Δ) = {chance:.3f}, and {drawn:g} is {verdict}.{slip}"
+        return f"proposal {number} is slower by {slower:.1f} ms: {told}"
     return ""

@@ -49,7 +49,8 @@ class Run:
         """Continue if y is this rank's part of `name`, the words sent are right, and y has a backward."""
         sent = words_of(self.comm.ledger, self.since)
         self.settle(_off(y, right, name, near, otherwise))
-        told = f"has the right {name}, but it has no backward: use typed collectives, which autograd follows."
+        has = "they have" if _many(name) else "it has"
+        told = f"has the right {name}, but {has} no backward: use typed collectives, which autograd follows."
         told = "" if y.requires_grad else told
         if words is not None and sent != words:
             told = f"has the right {name}, but sent {sent:,} words forward; {words:,} are needed."
@@ -81,7 +82,19 @@ def _off(y, right, name, near, otherwise) -> str:
     if y.dtype != right.dtype:
         kinds = [str(one.dtype).removeprefix("torch.") for one in (y, right)]
         return f"returned {name} in {kinds[0]}; its inputs are in {kinds[1]}: begin a sum with 0, or x.new_zeros(…)."
-    return _near(y.detach(), right, near, f"returned another {name} than one device: {otherwise}")
+    return _near(y.detach(), right, near, f"returned {_other(name)} than one device: {otherwise}")
+
+
+def _many(name: str) -> bool:
+    """
+    >>> _many("lent rows"), _many("Z")
+    (True, False)
+    """
+    return name.endswith("s")
+
+
+def _other(name: str) -> str:
+    return f"other {name}" if _many(name) else f"another {name}"
 
 
 def _near(found, right, near, otherwise) -> str:

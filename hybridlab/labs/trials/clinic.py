@@ -47,3 +47,17 @@ class Clinic:
             return False, f"{told} Now fix it: the second item of the answer is your function."
         right, sentence = self.mended(function)
         return right, sentence if right else f"{told} But: {sentence}"
+
+    def half(self, answer) -> str:
+        """The reply to an answer of which one half is right and the other one None; empty for others.
+
+        >>> clinic = Clinic({"a": "No.", "b": ""}, lambda function: (True, "It works."))
+        >>> clinic.half((None, len)), clinic.half(("b", None))[:18], clinic.half(("a", None))
+        ('the function is right; name the letter, then run the cell again.', 'the letter is righ', '')
+        """
+        letter, function = answer if isinstance(answer, list | tuple) and len(answer) == 2 else (None, None)
+        if letter is None and is_code(function) and self.mended(function)[0]:
+            return "the function is right; name the letter, then run the cell again."
+        if function is None and Cause(self.causes, "")(letter)[0]:
+            return "the letter is right; replace None with the fixed function, then run the cell again."
+        return ""

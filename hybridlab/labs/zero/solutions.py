@@ -21,6 +21,12 @@ SOLUTIONS: dict[str, Solution] = {
             ([120, 1.875, 1.875, 1.875], "Stage 1 shards only some"),
             ([120, 31.4, 16.6, 1.64], "Stage 3 is too small"),
             ([120, 60, 16.6, 1.9], "Stage 1 is too large"),
+            (
+                [120, 31.40625, 16.875, 1.875],
+                "Stage 2 divides 14 of the 16 bytes by 64; you added all 16 bytes / 64 to 2",
+            ),
+            ([120, 31.875, 16.64, 1.875], "Stage 1 divides 12 of the 16 bytes by 64"),
+            ([120, 31.4, 16.7, 1.875], "Stage 2 is too large"),
         ),
         also=([120, 31.4, 16.6, 1.9], (120.0, 31.40625, 16.640625, 1.875)),
     ),

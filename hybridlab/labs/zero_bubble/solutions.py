@@ -179,7 +179,7 @@ SOLUTIONS: dict[str, Solution] = {
         'labs.answer("zero_bubble.clipped", ($ranks - 1) / (3 * $microbatches + $ranks - 1))',
         "The last rank starts p-1 units late, and with the clipping all wait for it: p-1 idle units on each rank.",
         ((7 / 72, "idle / ideal"), (7 / 31, "That is 1F1B"), (0, "Too small"), (0.5, "Too large")),
-        also=(7 / 79, 0.0886),
+        also=(7 / 79, 0.0886, 0.09),
     ),
     "zero_bubble.stepping": Solution(
         UPDATE,
@@ -194,6 +194,14 @@ SOLUTIONS: dict[str, Solution] = {
             (UPDATE.but("early = so_far", "early = squares"), "although the squares so far already clip"),
             (UPDATE.but("clip / total.sqrt()", "clip / total"), "it should call step(1), undo(), step(0.816)"),
             (UPDATE.but("so_far = squares + comm", "so_far = comm"), "it should call"),
+            (
+                UPDATE.but("so_far.sqrt() <= clip", "so_far <= clip"),
+                "Rank 1 waited although √3 is less than 2: squares are squares, so compare them with clip².",
+            ),
+            (
+                UPDATE.but("so_far.sqrt() <= clip", "so_far <= max(clip, clip**2)"),
+                "Rank 0 stepped at once although √0.3 is more than 0.5",
+            ),
             (UPDATE.but("total.sqrt() > clip", "so_far.sqrt() > clip"), "it should call step(1), undo(), step(0.816)"),
             (UPDATE.but(BACK, ""), "waits in recv"),
         ),

@@ -7,6 +7,8 @@ import torch
 
 NEAR = 1e-9
 ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
+    "compare them with clip²": "The square of the norm is a sum of squares. Which of so_far and clip is a norm, "
+    "and which a square?",
     "waited for the total": "Compare the squares so far with clip² before you receive anything from the rank after.",
     "already clip": "The total is at least as large as the squares so far: if these clip, the total does too.",
     "did not undo": "Remember whether you stepped at once. After a wrong step, undo() comes before step(clip / norm).",
@@ -29,10 +31,14 @@ class Squares(NamedTuple):
             f"{self.ranks} ranks with the squares {', '.join(f'{one:g}' for one in self.squares)}, clip = {self.clip:g}"
         )
 
+    def so_far(self, rank: int) -> float:
+        """The sum of the squares of the ranks up to this one."""
+        return [*accumulate(self.squares)][rank]
+
     def wanted(self, rank: int) -> list[tuple[str, float]]:
         """The calls of a rank: ("step", factor) and ("undo", 0)."""
-        so_far, norm = [*accumulate(self.squares)][rank] ** 0.5, sum(self.squares) ** 0.5
-        calls = [("step", 1.0)] if so_far <= self.clip else []
+        norm = sum(self.squares) ** 0.5
+        calls = [("step", 1.0)] if self.so_far(rank) <= self.clip**2 else []
         if norm > self.clip:
             calls += [("undo", 0.0)] * len(calls) + [("step", self.clip / norm)]
         return calls
@@ -71,6 +77,9 @@ def first_wrong(case: Squares, home: list[Did]) -> str:
 def _wrong(case, rank, calls, received, sent) -> str:
     wanted, kinds = case.wanted(rank), [what for what, _ in calls]
     early, asked = wanted[0] == ("step", 1.0), [what for what, _ in wanted]
+    late = early and (kinds[:1] != ["step"] or received > (rank > 0))
+    if (late or kinds != asked) and (told := _not_squared(case, rank, kinds, late)):
+        return told
     if kinds != asked:
         if not early and kinds[:1] == ["step"] and len(kinds) > 1:
             return "stepped at once, although the squares so far already clip."
@@ -84,6 +93,17 @@ def _wrong(case, rank, calls, received, sent) -> str:
     needed = (rank > 0) + (rank < case.ranks - 1)
     if sent != needed:
         return f"sent {sent} messages; {needed} are needed."
+    return ""
+
+
+def _not_squared(case, rank, kinds, late: bool) -> str:
+    """The mistake of a rank that compares squares with clip instead of clip²; empty if there is none."""
+    squares, root = case.so_far(rank), f"√{case.so_far(rank):g}"
+    advice = "squares are squares, so compare them with clip²."
+    if late and squares > case.clip:
+        return f"waited although {root} is less than {case.clip:g}: {advice}"
+    if case.clip**2 < squares <= case.clip and kinds[:1] == ["step"]:
+        return f"stepped at once although {root} is more than {case.clip:g}: {advice}"
     return ""
 
 

@@ -16,7 +16,14 @@ RANKS, MICROBATCHES = 4, 8
 SHAPES = Shapes(((4, 16, 12), (1, 3, 5), (7, 9, 2)))  # no square: a transposed matrix shows by its shape
 NORMS = tuple(
     stepping.Squares(*one)
-    for one in (((0.2, 0.3, 0.9, 0.1), 1.0), ((0.2, 0.3, 0.1, 0.1), 1.0), ((5.0, 0.1, 2.0), 2.0), ((0.5, 0.75), 1.0))
+    for one in (
+        ((0.2, 0.3, 0.9, 0.1), 1.0),
+        ((0.2, 0.3, 0.1, 0.1), 1.0),
+        ((5.0, 0.1, 2.0), 2.0),
+        ((0.5, 0.75), 1.0),
+        ((0.5, 2.5, 0.5), 2.0),  # the squares are more than clip, and less than its square
+        ((0.3, 0.1), 0.5),  # the squares are less than clip, and more than its square
+    )
 )
 RUNS = tuple(Case(*run) for run in (("zb_h1", 3, 6), ("1f1b", 3, 4), ("zb_h1", 2, 5), ("zb_h1", 4, 8)))
 
