@@ -261,7 +261,7 @@ ALLOWED = {  # what may be looked for by name, and why
     "batches.py": "methods of data, which a user gave",
     "job.py": "the same",
     "borrowed.py": "a field of autograd's nodes for sparse gradients",
-    "plain.py": "the code of what a user gave: a function, a method, an object that is called",
+    "plain.py": "what an object keeps that a user gave",
 }
 
 

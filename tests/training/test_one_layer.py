@@ -36,6 +36,7 @@ def test_sequence_parallelism_gathers_where_megatron_reads_and_once_more_for_its
     assert ("forward", "norm → q·k·v", "all_gather") in found and ("backward", "q·k·v", "all_gather") in found
 
 
+@pytest.mark.slow
 def test_a_recomputed_forward_gathers_where_the_first_forward_did():
     """Both norms have the same name, and queries of latents are at another place than their keys and values."""
     recomputed = {"sequence": True, "recompute": "full"}
@@ -148,6 +149,7 @@ def test_another_model_is_refused_in_one_sentence():
         hl.dry_layer(hl.Mesh(dp=2), model="conv")
 
 
+@pytest.mark.slow
 def test_a_large_model_is_a_layer_too():
     layer = hl.dry_layer(hl.Mesh(dp=48, pp=8, tp=8), model="gpt3-175b", batch=1536, microbatches=32, rank=17)
     (first, *_) = layer.along("tp")
