@@ -99,7 +99,7 @@ def _network(chosen, node) -> dict:
     """The given values of the network; a node of the machine has so many devices."""
     pod, ratio = chosen.pod, chosen.oversubscription
     if pod is not None and pod < node:
-        raise ValueError(f"--pod {pod} is less than the {node} devices of one node: give a whole number of nodes")
+        raise ValueError(f"--pod {pod} is less than one node of {node} devices: give a multiple of {node}")
     if ratio is not None and pod is None:
         raise ValueError(
             "--oversubscription describes the links out of a pod: give the number of devices in a pod with --pod"
@@ -247,7 +247,7 @@ def _add_search(one):
     )
     one.flag("--with-cp", action="store_true", dest="contexts", help="also consider context parallelism")
     one.flag("--with-ep", action="store_true", dest="experts", help="also consider expert parallelism")
-    one.flag("--slices", type=int, nargs="?", const=True, metavar="N", help="search token slices, or set their number")
+    one.flag("--slices", type=int, nargs="?", const=True, metavar="N", help="token slices of a row; without N, search")
     one.flag("--uneven", action="store_true", dest="stages", help="also consider stages of unequal length")
 
 
@@ -270,8 +270,8 @@ def _add_fixed(one):
     one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
     one.flag("--spread-head", action="store_true", default=None, help="shard the head over the stages")
     one.flag("--two-levels", action="store_true", default=None, help="with --owners: all replicas shard Adam's state")
-    one.flag("--secondary", type=int, metavar="N", help="with ZeRO 3: neighbours with a second copy of the weights")
-    one.flag("--further", type=int, metavar="N", help="count multi-token prediction of N more tokens (default 0)")
+    one.flag("--secondary", type=int, metavar="N", help="with ZeRO 3: number of neighbours that share a second copy")
+    one.flag("--further", type=int, metavar="N", help="include the prediction of N more tokens (default 0)")
     one.flag("--optimizer", metavar="NAME", help="count the state of adamw (default) or muon")
     one.flag("--unfused", action="store_false", dest="fused", help="assume attention that stores its scores")
 

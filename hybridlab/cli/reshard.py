@@ -16,7 +16,7 @@ def reshard(chosen) -> dict:
     from hybridlab.training.reshard import reshard as plan_of
 
     if chosen.at is not None and not chosen.check:
-        raise ValueError("--at has no effect without --check: give both, or leave it out")
+        raise ValueError("--at has no effect without --check: give both, or leave out --at")
     plan = plan_of(to=_second(chosen.to), **flags.read_learning(chosen))
     print(plan)
     if chosen.svg:

@@ -118,7 +118,7 @@ class CopiedExperts(Mode):
     # its messages
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
-        """The mean over ranks: owners send in a forward, and borrowers in a backward."""
+        """The bytes that a rank sends in the mean: owners send in a forward, and borrowers in a backward."""
         weights = [weight for one in _lending(job, layer) for weight in one.experts.parameters()]
         if when == "again" or not weights or (when == "backward" and not any(one.requires_grad for one in weights)):
             return

@@ -103,7 +103,7 @@ class EmulatedWork:
         return copy
 
     def move(self, comm, action, other: int, tag: int):
-        """A real message of a loan: its sender's engine takes the given time, and then its receiver's."""
+        """A real message with lent activations: it takes the given time on each copy engine, the sender's first."""
         if action.kind == OUT:
             copy = self.swap(action, [])
             until = torch.full((self.elements,), copy.end * 1e-9 + self.offset, dtype=torch.float64)

@@ -64,7 +64,7 @@ NOT_DONE = {
     "plan --gpus 64 --batch 64 --why p": "argument --why: 'p' has another form: give settings with commas, such as p=4",
     "plan --gpus 64 --batch 64 --took p=4,t=8,p=2,seconds=9": "sets p twice: give each setting once",
     "reshard --pp 2 --to tp=2,tp=1": "sets tp twice: give each setting once",
-    "reshard --pp 2 --to tp=2 --at 1": "--at has no effect without --check: give both, or leave it out",
+    "reshard --pp 2 --to tp=2 --at 1": "--at has no effect without --check: give both, or leave out --at",
     "reshard --pp 2 --to tp=2 --svg {tmp}/list.json/x": "cannot write {tmp}/list.json/x: Not a directory",
     "simulate --schedule pipedream --copies 0,1": "copies=(0, 1) leave a stage without a rank: give each stage 1",
     "notebooks {tmp}/list.json": "cannot write into {tmp}/list.json: it is not a folder; give a folder",

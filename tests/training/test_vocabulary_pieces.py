@@ -236,7 +236,7 @@ def test_without_the_gradient_of_one_piece_the_loss_is_right():
     "mesh, more, words",
     [
         (Mesh(pp=2), {"model": "conv"}, "vocabulary_1f1b cuts the head of a reference transformer in pieces"),
-        (Mesh(pp=2), {"model": "multi_token"}, "this model has another end"),
+        (Mesh(pp=2), {"model": "multi_token"}, "this model has another last layer"),
         (Mesh(pp=2, tp=2), {"sequence": True}, "the pieces of the head in vocabulary_1f1b read all of them"),
         (Mesh(pp=2, x=2), {"shape": SHAPES["tied"]}, "makes a tied one of pieces"),
         (Mesh(pp=2), {"driven": True}, "not a chain with one stage on each rank"),
@@ -251,7 +251,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(mesh, more, words):
 
 def test_a_style_without_pieces_is_refused(monkeypatch):
     monkeypatch.delitem(vocabulary_pieces.STYLES, "gpt")
-    with pytest.raises(ValueError, match="this model has another end: give shape"):
+    with pytest.raises(ValueError, match="this model has another last layer: give shape"):
         job_of(Mesh(pp=2), NAME, shape=Shape(layers=4, style="gpt"))
 
 

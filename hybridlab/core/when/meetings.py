@@ -6,7 +6,7 @@ import numpy as np
 
 
 def meetings(flow: Any) -> tuple[np.ndarray, np.ndarray]:
-    """(the meeting that each action must attend, or -1; how many actions each meeting waits for) of a `Flow`."""
+    """Of a `Flow`: (the meeting that each action attends, or -1; the number of actions that each meeting waits for)."""
     place = flow.schedule.place
     meeting, numbers, attendance = np.full(flow.actions, -1), {}, []
     for part in flow.parts_of_kind.get("REDUCE_GRAD", []):

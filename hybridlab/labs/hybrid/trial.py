@@ -9,7 +9,7 @@ NAMES = ("tensor group", "data group", "pipeline")
 
 
 class Grid(NamedTuple):
-    """p stages, d copies, t parts of each; ranks are numbered with the part fastest and the stage slowest."""
+    """p stages, d copies, t shards of each; in the numbers of ranks, the shard varies fastest and the stage slowest."""
 
     p: int
     d: int

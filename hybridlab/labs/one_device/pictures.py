@@ -150,7 +150,7 @@ class Roof(NamedTuple):
 
     @property
     def ridge(self) -> float:
-        """The FLOPs for each byte from which on arithmetic is the limit."""
+        """The FLOPs per byte above which arithmetic is the limit, and not the memory."""
         return self.peak / self.bandwidth
 
 

@@ -84,7 +84,7 @@ class LiveTable(Chooser):
 
 
 def live(row: str = "145.6B", hidden: str = NOTHING) -> LiveTable:
-    """The ten rows of table 1, live; without a kernel a static picture of this row is shown."""
+    """The ten rows of table 1, live. Without a kernel, a picture of the row `row` stays."""
     return LiveTable(row, hidden)
 
 

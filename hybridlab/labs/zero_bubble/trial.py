@@ -34,7 +34,7 @@ class Shapes(NamedTuple):
 
 
 def first_wrong(case: Shapes, home: list[str]) -> str:
-    """The mistake in the first wrong layer, in the words of its rank."""
+    """The message about the first wrong layer, as its rank reports it."""
     return home[0]
 
 

@@ -32,7 +32,7 @@ class Tokens:
 
     @property
     def for_proof(self) -> "Tokens":
-        """Tokens of the full vocabulary."""
+        """The number of tokens in the full vocabulary."""
         return Tokens(self.vocabulary, self.length, spread=True)
 
     def batch(self, step: int, rows: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -114,7 +114,7 @@ class Alive(TorchDispatchMode):
             self._grown(size)
 
     def tick(self) -> int:
-        """The number of a moment between two operations, after the storages that the last operation released are freed.
+        """The index of a moment between two operations, after the memory that the last one released is free.
 
         >>> alive = Alive("cpu")
         >>> alive.tick(), alive.tick()

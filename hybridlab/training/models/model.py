@@ -134,7 +134,7 @@ class Model:
         return cls(**traced.told(module, loss, data, cuts), terms=terms)
 
     def refuse(self):
-        """Raise ValueError in one sentence if the model cannot be trained on its data."""
+        """Raise ValueError, with one sentence, if the model cannot be trained on its data."""
 
     def dims_of(self, parameters) -> dict[str, str]:
         """{parameter: the names of its dims, or ""} of these `parameters`.

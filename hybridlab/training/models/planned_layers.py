@@ -62,7 +62,7 @@ class Opening(nn.Module):
 
 
 class Block(nn.Module):
-    """One block, called as recorded; tensors are passed on, except by the last block."""
+    """One block, called with its recorded arguments. Each block but the last passes its tensors on to the next."""
 
     def __init__(self, block: nn.Module, call, carries: bool):
         super().__init__()

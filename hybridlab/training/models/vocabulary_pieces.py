@@ -231,6 +231,6 @@ def refuse_no_pieces(model: Model, name: str):
     """
     if type(model) is not Transformer or model.parts or model.shape.style not in STYLES:
         raise ValueError(
-            f"{name} cuts the head of a reference transformer in pieces, and this model has another end: give "
+            f"{name} shards the head of a reference transformer, and this model has another last layer: give "
             "shape=hl.Shape(…), or choose 1f1b"
         )

@@ -96,7 +96,7 @@ class Comparison:
         return None
 
     def explain(self, waiting: dict[int, Post], stuck: dict[int, tuple[int, ...]], finished) -> Finding:
-        """The sentence for ranks in a deadlock: a wrong tag, a rank that left, or a ring of ranks."""
+        """The message about a deadlock: a wrong tag, a rank that left, or ranks that wait for each other in a ring."""
         for rank in stuck:
             if other := self._other_tag(waiting[rank]):
                 return _wrong_tag(waiting[rank], other)
