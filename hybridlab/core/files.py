@@ -51,7 +51,7 @@ def listed(path: str | PathLike[str]) -> list[str]:
     try:
         return os.listdir(path) if is_folder(path) else []
     except OSError as error:
-        raise ValueError(f"cannot open {_shown(path)}: {error.strerror}") from None
+        raise ValueError(f"cannot look into {_shown(path)}: {error.strerror}") from None
 
 
 def _shown(path) -> str:

@@ -235,7 +235,7 @@ def test_without_the_gradient_of_one_piece_the_loss_is_right():
 @pytest.mark.parametrize(
     "mesh, more, words",
     [
-        (Mesh(pp=2), {"model": "conv"}, "vocabulary_1f1b cuts the head of a reference transformer in pieces"),
+        (Mesh(pp=2), {"model": "conv"}, "vocabulary_1f1b shards the head of a reference transformer"),
         (Mesh(pp=2), {"model": "multi_token"}, "this model has another last layer"),
         (Mesh(pp=2, tp=2), {"sequence": True}, "the pieces of the head in vocabulary_1f1b read all of them"),
         (Mesh(pp=2, x=2), {"shape": SHAPES["tied"]}, "makes a tied one of pieces"),
