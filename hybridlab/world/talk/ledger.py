@@ -53,7 +53,7 @@ class Ledger:
         self._open: dict[int, tuple[int, ...]] = {}  # by row: the ranks of operations that have begun and not ended
         self.failed = False  # whether the run has failed: then pending operations are not a mistake
         self._lent: dict[int, tuple] = {}  # by row: a tensor in transit, its version when it left, some of its numbers
-        self._told: set[str] = set()  # operations whose dropped messages were told: a loop drops many
+        self._warned: set[str] = set()  # of dropped messages: a loop drops many
         self.nans: Unwatched = UNWATCHED  # the watch for the first nan, for the rest of this run
         for column in self.COLUMNS:
             setattr(self, column, [])
@@ -164,8 +164,8 @@ class Ledger:
             self._lent.pop(row, None)
             run[row] = time.perf_counter_ns()
             name = self._name(row)
-            if name not in self._told:
-                self._told.add(name)
+            if name not in self._warned:
+                self._warned.add(name)
                 print(
                     f"the handle of {name} is gone, and nobody waited for it, so the message may never arrive: keep "
                     "what it returns, and call wait() on it",
