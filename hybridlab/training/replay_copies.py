@@ -29,8 +29,8 @@ class Copies:
         self.names = [[name for name in first if layers[name] % len(fragments) == number] for number in fragments]
         momentum = job["outer_momentum"]
         how = {"lr": job["outer_rate"], "momentum": momentum, "nesterov": momentum > 0}
-        empty = [torch.nn.Parameter(next(iter(first.values())).new_empty(0))]  # a fragment may have only layers without weights
-        self.outer = [torch.optim.SGD([self.anchors[name] for name in its] or empty, **how) for its in self.names]
+        empty = torch.nn.Parameter(next(iter(first.values())).new_empty(0))  # a fragment may have no weights
+        self.outer = [torch.optim.SGD([self.anchors[name] for name in its] or [empty], **how) for its in self.names]
 
     def gradients(self, step: int) -> float:
         """Forward and backward of one step of every copy. Returns the mean of their losses."""
