@@ -111,7 +111,7 @@ test-fast: $(READY)  ## only the tests that start no process and run no notebook
 	$(PYTEST) $(QUICK) $(SHARED) -m "$(FAST)" $(ARGS)
 
 test-long: $(READY)  ## the other tests: mutants of every mode, pairs of modes, all cases of each test; some fifty minutes more
-	$(PYTEST) $(SHARED) --slow --long -m long tests $(ARGS)
+	$(PYTEST) $(SHARED) --slow --long -m long tests $(EXAMPLES) $(ARGS)
 
 later: $(READY)  ## choose the cases that make test leaves to test-long, from seconds measured now: tests/later.txt
 	: > tests/later.txt

@@ -1142,10 +1142,9 @@ def dry_layer(
     rank  the number of the rank in the mesh
 
     The layer is in the middle of the model and forms a stage by itself. So there is no order of actions and no division
-    into
-    stages: no `schedule`, `chunks`, `copies`, `slices`, `slicing`, `cut` and `driven`. `microbatches` and `accumulate`
-    only say how many rows of a `batch` one microbatch has. Weights that ZeRO 3 gathers are gathered as often as in a
-    breadth-first schedule.
+    into stages: no `schedule`, `chunks`, `copies`, `slices`, `slicing`, `cut` and `driven`. `microbatches` and
+    `accumulate` only say how many rows of a `batch` one microbatch has. Weights that ZeRO 3 gathers are gathered as
+    often as in a breadth-first schedule.
 
     raises  ValueError for invalid arguments, or a model other than a transformer; TypeError for unknown arguments
 

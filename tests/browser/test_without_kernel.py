@@ -106,6 +106,7 @@ def test_in_a_deadlock_the_cards_say_for_whom_they_wait(opened, theme, size, pic
         "aria-label"
     )
     assert "rank 2: 2F0 waits for rank 1" in page.locator(".hl-readout").inner_text()
+    assert page.locator(".hl-figures").inner_text().split("\n")[0] == "deadlock"  # and no share of a step
     picture_of(page.locator(".hl-view"), f"deadlock-{theme}")
     stuck = cards.evaluate("one => one.toDataURL()")
     to(page, 0.5)

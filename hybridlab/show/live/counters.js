@@ -25,7 +25,7 @@ function counting(chose) {
   function enlarge() {
     const several = picture.timelines.length > 1;
     figures.replaceChildren(...picture.timelines.map((one) => {
-      const { name } = one.measures.find(({ key }) => key === measure);
+      const name = one.stuck.length ? "no step ends" : one.measures.find(({ key }) => key === measure).name;
       const what = several ? `${one.name}${one.measured ? " measured" : ""}: ${name}` : name;
       return element("div", {}, element("b"), element("small", {}, element("i", { "data-bubble": "" }), what));
     }));
@@ -55,7 +55,8 @@ function counting(chose) {
     told = shares;
     const percent = (value) => `${(100 * value).toFixed(1)}%`;
     picture.timelines.forEach((one, t) => cells[t].forEach((cell, k) => {
-      cell.textContent = shares ? percent(shares[t][k]) : one.measures[k].value;
+      const end = one.stuck.length ? "deadlock" : one.measures[k].value; // a step that never ends has no bubble
+      cell.textContent = shares ? percent(shares[t][k]) : end;
       if (one.measures[k].key === measure) figures.children[t].firstChild.textContent = cell.textContent;
     }));
     for (const one of [table, figures]) one.toggleAttribute("data-counting", shares !== null);
