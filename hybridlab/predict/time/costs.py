@@ -43,8 +43,8 @@ class Costs:
     bandwidth    of a link, in bytes per unit; None: bytes take no time
     bytes        of a boundary tensor
 
-    raises  ValueError if a cost is negative or above 1e300, a half is longer than B, costs have different numbers of stages, or bytes
-            are given without a bandwidth
+    raises  ValueError if a cost is negative or above 1e300, a half is longer than B, costs have different numbers of
+            stages, or bytes are given without a bandwidth
 
     >>> Costs(F=1, I=1, W=1).of("B", stage=0), Costs(B=0.5).of("I", stage=0), Costs(B=3, W=1).of("I", stage=0)
     (2, 0.25, 2)
