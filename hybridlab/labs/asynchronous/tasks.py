@@ -180,7 +180,7 @@ TASKS: dict[str, Task] = {
             "The loop runs num_versions times, and nothing has been updated yet.",
             f"After the first of {DEQUE} ranks there are {DEQUE - 1}; num_versions is one more.",
         ),
-        objective="Say how many versions PipeDream's own code keeps, and since when.",
+        objective="Say how many versions PipeDream's own code keeps, and from what time on.",
         difficulty=1,
         minutes=2,
     ),

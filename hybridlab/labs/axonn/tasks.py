@@ -198,16 +198,17 @@ TASKS: dict[str, Task] = {
     ),
     "axonn.hidden": varying(_hidden, sum_x=(4, 5, 6)),
     "axonn.grid": task(
-        f"A GPT of {FEW.layers} layers with width {FEW.width:,} and only {FEW.heads} heads, on {GPUS} A100s in nodes "
-        f"of 8, without a pipeline, a batch of {BATCH} sequences. Which grid is fastest? Answer with (x, t, d): the "
-        "cuts of the width, the cuts of the heads and hidden units, and the data-parallel copies (sharded or not). "
-        "The best microbatches, recomputation and ZeRO stage for your grid are chosen for you.",
+        f"A GPT of {FEW.layers} layers with width {FEW.width:,} and only {FEW.heads} heads trains on {GPUS} A100s in "
+        f"nodes of 8, without a pipeline, with a batch of {BATCH} sequences. Which grid is fastest? Answer with (x, t, "
+        "d): the cuts of the width, the cuts of the heads and hidden units, and the data-parallel copies (sharded or "
+        "not). The best microbatches, recomputation and ZeRO stage for your grid are chosen for you.",
         _grid,
         (
             "t cannot exceed the number of heads, d cannot exceed the batch. What is left for x?",
             "Prefer t to x, since all ranks along x repeat the same attention. Then compare x with d: copies "
             "all-reduce the gradients of all weights, x all-reduces the outputs of every matrix.",
-            f"t = {FEW.heads}, the most. hl.plan with grids=True compares the remaining x, and its why(x=…) explains.",
+            f"t = {FEW.heads}, the largest t. hl.plan with grids=True compares the remaining x, and its why(x=…) "
+            "explains.",
         ),
         objective="Choose the grid of a model with fewer heads than ranks.",
         difficulty=2,

@@ -64,9 +64,9 @@ def _hot(share: int) -> Task:
     rest = (100 - share) / (experts - 1)
     loads = [share, *[rest] * (experts - 1)]
     return task(
-        f"{experts} experts on {ranks} ranks, two on each. One expert gets {share} of 100 choices, the other seven "
-        "share the rest evenly. Every choice is the same work, and messages take no time. By what factor does the "
-        "layer take longer than with even loads?",
+        f"There are {experts} experts on {ranks} ranks, two on each. One expert gets {share} of 100 choices, the other "
+        "seven share the rest evenly. Every choice is the same work, and messages take no time. By what factor does "
+        "the layer take longer than with even loads?",
         Number(
             lambda: factor(loads, ranks),
             "times",

@@ -205,7 +205,7 @@ TASKS: dict[str, Task] = {
             "Your interpreter executes naive, GPipe, 1F1B and interleaved 1F1B, with any number of stages on a rank.",
         ),
         (
-            "The first and the last are stages now, not ranks. On which rank is the stage before s?",
+            "Now the first and the last are stages, not ranks. On which rank is the stage before s?",
             "Stage s - 1 is on rank (s - 1) % p. Save by (k, s): a rank holds one microbatch on several stages.",
             "Among all messages between two ranks, each needs its own tag. For a message from stage s use k * count + "
             "s "

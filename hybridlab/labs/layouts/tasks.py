@@ -35,9 +35,9 @@ def _words(width: int, i: int, j: int) -> Task:
     tokens, ring = SEQUENCES * POSITIONS * width, lambda ranks: 2 * (ranks - 1) / ranks
     activations, weights = 2 * ring(j) * tokens / i, 2 * ring(i) * hidden * width / j
     return task(
-        f"Two layers with B, T, D, F = {SEQUENCES}, {POSITIONS}, {width}, {hidden}, the rules {{B: i, F: j}}, on {i} "
-        f"× {j} ranks. How many words does a rank send in a step, forward and backward, by ring all-reduces? Do not "
-        "count the one number of the loss.",
+        f"Two layers with B, T, D, F = {SEQUENCES}, {POSITIONS}, {width}, {hidden} run on {i} × {j} ranks under the "
+        "rules {B: i, F: j}. How many words does a rank send in a step, forward and backward, by ring all-reduces? Do "
+        "not count the one number of the loss.",
         Number(
             lambda: right,
             "words",
@@ -186,8 +186,8 @@ TASKS: dict[str, Task] = {
         minutes=8,
     ),
     "layouts.twice": task(
-        "The block on 2 ranks under the rules {H: i, F: i}. Which of its operators does every rank compute in full? "
-        "Answer with a set of their names.",
+        "The block runs on 2 ranks under the rules {H: i, F: i}. Which of its operators does every rank compute in "
+        "full? Answer with a set of their names.",
         _twice,
         (
             "An operator is divided if one of its dims has a rule, in any of its tensors.",

@@ -50,9 +50,12 @@ def _pair(answer) -> Verdict:
     if len(pair) != 2:
         return False, "Answer with two whole numbers: forward, backward."
     if pair == (3, 0):
-        return True, "3 forward: maximum, logit of the target, sum of exponentials. None backward: softmax was kept."
+        return True, (
+            "3 forward: the maximum, the logit of the target, the sum of exponentials. None backward: forward saved "
+            "the softmax."
+        )
     if pair == (2, 0):
-        return False, "That is ours, which stacks two numbers into one all-reduce. Theirs makes one for each."
+        return False, "That is our loss, which stacks two numbers into one all-reduce. Megatron's makes one for each."
     if pair[1]:
         return False, "Look at backward: which of its lines needs another rank?"
     return False, "Count torch.distributed.all_reduce in forward."
@@ -217,8 +220,8 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "megatron.source": task(
-        "Megatron-LM: megatron/core/tensor_parallel/cross_entropy.py, class _VocabParallelCrossEntropy. How many "
-        "all-reduces does it make in forward, and how many in backward? Give a pair.",
+        "Read the class _VocabParallelCrossEntropy in Megatron-LM's megatron/core/tensor_parallel/cross_entropy.py. "
+        "How many all-reduces does it make in forward, and how many in backward? Give a pair.",
         _pair,
         (
             "Search the file for all_reduce.",

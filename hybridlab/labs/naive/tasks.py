@@ -71,7 +71,7 @@ def _utilisation(ranks):
             "Each of N GPUs works 1/N of the time.",
             f"N = {ranks}: one divided by {ranks}.",
         ),
-        objective="Say for what fraction of the time GPUs are busy that take turns.",
+        objective="Say for what fraction of the time GPUs are busy if they take turns.",
         difficulty=1,
         minutes=1,
     )
@@ -80,9 +80,8 @@ def _utilisation(ranks):
 def _slots(stages, microbatches):
     p, m = stages, microbatches
     return task(
-        f"{p} stages, {m} microbatches, and a slot is F and B of one microbatch. How many slots does a pipeline "
-        "(GPipe) "
-        "need?",
+        f"A pipeline (GPipe) has {p} stages and {m} microbatches. A slot is the time of F and B of one microbatch. How "
+        "many slots does a step take?",
         Number(
             lambda: _slots_of("gpipe", p, m),
             "slots",
@@ -145,7 +144,7 @@ TASKS: dict[str, Task] = {
         Number(
             lambda: _naive_speedup(4),
             slips=[
-                (4, "Four GPUs, but never two at work together."),
+                (4, "There are four GPUs, but only one works at a time."),
                 (0.25, "Each GPU is busy for a quarter of the time, but the whole work takes the same time."),
             ],
         ),

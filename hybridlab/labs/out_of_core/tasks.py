@@ -101,7 +101,7 @@ def _waits(swap: int) -> Task:
                 (SIX - 1, "That is without waiting. Which block frees the memory that block 5 needs?"),
                 (right + 1, "That is when it ends."),
                 (right - 1, "A copy begins when its forward has ended, not with it."),
-                (1 + 2 * swap, "Then the copy of block 1 has ended, and block 4 takes its memory."),
+                (1 + 2 * swap, "At that time the copy of block 1 has ended, and block 4 takes its memory."),
             ],
         ),
         (
@@ -194,7 +194,7 @@ def _free(name: str) -> Task:
             "GB/s",
             within=0.02,
             slips=[
-                (right / SHARE, f"That is at its peak; it reaches {SHARE:.0%}."),
+                (right / SHARE, f"That is at its peak; the card reaches {SHARE:.0%} of it."),
                 (right * SHARE, f"The factor of {SHARE:.0%} counts once."),
                 (1e3 * right, "That is in MB/s."),
             ],

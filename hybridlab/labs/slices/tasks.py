@@ -183,8 +183,8 @@ ABOUT_THE_ORDER = {  # {words of a reply: the hint about the mistake that it rep
     "arrive. From then on it alternates F and B.",
 }
 ABOUT_THE_CACHE = {
-    "second time": "A graph is used up by its first backward. Cut the keys and values of earlier slices from their "
-    "graph with detach(), and take y and own back in one call: torch.autograd.backward((y, own), (…, …)).",
+    "second time": "Autograd can use a graph for only one backward. Cut the keys and values of earlier slices from "
+    "their graph with detach(), and take y and own back in one call: torch.autograd.backward((y, own), (…, …)).",
     "no gradient from later slices": "leaf = own.detach().requires_grad_() collects the gradients of all slices that "
     "read it in leaf.grad. Which tensor must this gradient go back through?",
     "from the next slice alone": "Each slice must read the same leaf: autograd adds to its .grad each time.",
