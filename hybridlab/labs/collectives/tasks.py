@@ -119,7 +119,7 @@ def _broken(answer) -> Verdict:
 def _bytes(ranks, megabytes):
     p, n = ranks, megabytes
     return task(
-        f"A ring all-reduce of {n} MB on {p} ranks: how many MB does each rank send?",
+        f"In a ring all-reduce of {n} MB on {p} ranks, how many MB does each rank send?",
         Number(
             lambda: cost("all_reduce", p, n).bytes,
             "MB",
@@ -198,7 +198,8 @@ TASKS: dict[str, Task] = {
     "collectives.ring": task(
         "Write the ring. Every rank calls my_ring(comm, x) with a flat tensor x; return the sum over all ranks. Use "
         "messages only, no collective. Each rank sends 2(p-1) messages to its right neighbour, each with one chunk of "
-        "x. Tried on 4 ranks with 12 numbers, then on other sizes, also when p does not divide the length.",
+        "x. Your code is tried on 4 ranks with 12 numbers, then on other sizes, also when p does not divide the "
+        "length.",
         OnCases(
             trial.play,
             trial.judge,
@@ -233,8 +234,8 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "collectives.compose": task(
-        f"Four ranks; rank r holds {PARTS} numbers: r, r + 1, r + 2, … Return the sum over all ranks, from every "
-        "rank, without calling all_reduce.",
+        f"There are four ranks, and rank r holds {PARTS} numbers: r, r + 1, r + 2, … Return the sum over all ranks, "
+        "from every rank, without calling all_reduce.",
         OnRanks(_composed, (RANKS,)),
         (
             "Which operation leaves every rank with its part of the sum? Which one joins the parts?",

@@ -137,7 +137,7 @@ TASKS: dict[str, Task] = {
         "has its weights, in one row. lent has the ranks with a copy of each lent expert, {expert: ranks}. Return the "
         "weights that this rank borrows: a row for each, in the order of the experts. In the backward, the gradient of "
         "each copy returns to its owner, and only the lent weights may be sent. "
-        f"Tried on {LENDINGS[0]}, then on others.",
+        f"Your code is tried on {LENDINGS[0]}, then on others.",
         OnCases(
             try_loans,
             first_found,

@@ -218,7 +218,7 @@ TASKS: dict[str, Task] = {
         "chosen and weights hold their experts and weights (a row for each token); owned is the number of experts of "
         "each rank along ep, in order. experts(rows, counts) computes this rank's own experts: rows in the order of "
         "these experts, counts is a list. Return y, a row for each token of x. Gradients must flow, and only counts, "
-        f"rows and returned rows may be sent. Tried on {CASES[0]}, then on others.",
+        f"rows and returned rows may be sent. Your code is tried on {CASES[0]}, then on others.",
         OnMeshes(
             "experts.trial:try_dispatch",
             first_found,

@@ -164,8 +164,8 @@ def _length(ranks: int, microbatches: int, recompute: str) -> float:
 def _again(ranks, microbatches):
     p, m = ranks, microbatches
     return task(
-        f"GPipe on {p} ranks with {m} microbatches; F takes 1 unit, B takes 2. Now activations are recomputed: every "
-        "forward runs a second time, right before its backward in the list of its rank. By how many units is the "
+        f"GPipe runs on {p} ranks with {m} microbatches; F takes 1 unit, B takes 2. Now activations are recomputed: "
+        "every forward runs a second time, right before its backward in the list of its rank. By how many units is the "
         "step longer?",
         Number(
             lambda: _length(p, m, "always") - _length(p, m, "never"),
@@ -199,7 +199,7 @@ CAUSES = {
 
 TASKS: dict[str, Task] = {
     "gpipe.bubbles": task(
-        "GPipe with 4 stages and 8 microbatches: what fraction is idle? Answer with (idle / total, idle / ideal).",
+        "GPipe runs with 4 stages and 8 microbatches. What fraction is idle? Answer with (idle / total, idle / ideal).",
         _two_bubbles,
         (
             "Every rank waits for three slots, and works in eight.",
@@ -239,7 +239,8 @@ TASKS: dict[str, Task] = {
     "gpipe.engine": task(
         "Write GPipe. Each rank calls my_gpipe(comm, stage, data); data is the list of microbatches, each (x, target). "
         "Do all forwards first, then all backwards, both in the order of the list. The loss of the batch is the mean "
-        "of loss(y, target) over its microbatches. It is tried on 3 ranks with 4 microbatches, then on other sizes.",
+        "of loss(y, target) over its microbatches. Your code is tried on 3 ranks with 4 microbatches, then on other "
+        "sizes.",
         pipeline(
             "gpipe",
             SIZES,

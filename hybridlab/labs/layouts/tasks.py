@@ -169,10 +169,10 @@ TASKS: dict[str, Task] = {
     ),
     "layouts.words": varying(_words, width=(128, 256, 512), i=(4, 2, 8), j=(2, 4, 2)),
     "layouts.by_hand": task(
-        "Write the two layers under the rules {B: i, F: j} by hand: my_layers(comm, x, A, W) with this rank's "
-        "parts of x (BTD), A (FD) and W (DF). Z = gelu(x·Aᵀ)·Wᵀ. Return this rank's part of Z, cut along i only. All "
-        f"three gradients must be right, and only the derived messages may be sent. Tried on {BY_HAND[0]}, then on "
-        "other meshes.",
+        "Write the two layers under the rules {B: i, F: j} by hand: my_layers(comm, x, A, W) with this rank's parts of "
+        "x (BTD), A (FD) and W (DF). Z = gelu(x·Aᵀ)·Wᵀ. Return this rank's part of Z, cut along i only. All three "
+        f"gradients must be right, and only the derived messages may be sent. Your code is tried on {BY_HAND[0]}, then "
+        "on other meshes.",
         OnCases(try_layers, first_found, BY_HAND, "Z, all gradients and every message are right, on all meshes."),
         (
             "Four tensors are resharded. Your table of {B: i, F: j} names them: from I to R, or from P to I.",

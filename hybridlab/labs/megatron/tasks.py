@@ -213,7 +213,7 @@ TASKS: dict[str, Task] = {
     "megatron.pair": task(
         "Write f and g as two autograd functions, F and G. Between them, the ranks hold A cut by columns and B cut "
         "by rows. Z and the gradients of x, A and B must equal those of one process, with one all-reduce in the "
-        "forward and one in the backward. Tried on 2 ranks, then on 4.",
+        "forward and one in the backward. Your code is tried on 2 ranks, then on 4.",
         OnCases(
             _tried,
             _conjugate,

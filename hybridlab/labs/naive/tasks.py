@@ -58,7 +58,7 @@ def _balanced(answer) -> Verdict:
 
 def _utilisation(ranks):
     return task(
-        f"Naive model parallelism on {ranks} GPUs: for what fraction of the time is each GPU busy?",
+        f"With naive model parallelism on {ranks} GPUs, for what fraction of the time is each GPU busy?",
         Number(
             lambda: 1 - hl.simulate(hl.schedule("naive", ranks=ranks, microbatches=1)).bubble_fraction,
             slips=[
@@ -104,7 +104,7 @@ def _slots(stages, microbatches):
 ENGINE = (
     "Write naive model parallelism. Each rank calls my_naive(comm, stage, x, target) with its own stage; x and target "
     "are the same on every rank. Afterwards the parameters of each stage hold the gradients that one device would "
-    "compute. It is tried on 3 ranks, then on 2 and 4."
+    "compute. Your code is tried on 3 ranks, then on 2 and 4."
 )
 
 SIZES = (("naive", 3, 1), ("naive", 2, 1), ("naive", 4, 1))  # (schedule, ranks, microbatches) of naive.engine

@@ -56,9 +56,8 @@ TASKS: dict[str, Task] = {
     "1f1b.engine": task(
         "Write the interpreter. Each rank calls my_play(comm, stage, program, data). program[rank] is the list of that "
         'rank: ("F", 2) is the forward of microbatch 2, ("B", 2) its backward. As in GPipe, the loss of the '
-        "batch is the mean over its m microbatches. One function executes every list. It is tried with the lists of "
-        "1F1B on 3 "
-        "ranks, m = 4, then with those of naive and GPipe, and on other sizes.",
+        "batch is the mean over its m microbatches. One function executes every list. Your code is tried with the "
+        "lists of 1F1B on 3 ranks, m = 4, then with those of naive and GPipe, and on other sizes.",
         pipeline(
             "play",
             PLAYED,

@@ -230,8 +230,8 @@ TASKS: dict[str, Task] = {
         "slice; keep there what you need. my_forward(stage, x, cache) calls y, own = stage(x, past), where past is the "
         "list of the keys and values of all earlier slices, and returns y. x has no history yet. my_backward(gradient, "
         "cache) is called for the slices in reverse order, with the gradient of y. It adds to the gradients of the "
-        f"stage's weights, and returns the gradient of x. Tried on {ROWS[0]}, then on other sizes. The check compares "
-        "with one device that never cuts a row, in double precision.",
+        f"stage's weights, and returns the gradient of x. Your code is tried on {ROWS[0]}, then on other sizes. The "
+        "check compares with one device that never cuts a row, in double precision.",
         OnCases(
             "slices.rank:play",
             first_found,
