@@ -15,11 +15,19 @@ from hybridlab.show.paper.style import STYLE, dashed, ink_on
 WIDTH, HEIGHT = 720, 590
 TOP, MARGIN, GAP = 100, 20, 12  # of the grid: above it, beside it; between cards
 CARD, LARGEST = (162, 111), 1.5  # of the smallest cards, in pixels; how much larger cards may be
-BLOCK, LEFT, ROWS, BESIDE = (50, 23), 44, (28, 55, 82), 8  # in a card: a block, its x, the y of the rows; between A and B
+BLOCK, LEFT, ROWS, BESIDE = (
+    (50, 23),
+    46,
+    (28, 55, 82),
+    8,
+)  # in a card: a block, its x, the y of the rows; between A and B
 PX, INK, MUTED, PAPER = STYLE["pixels"], STYLE["ink"], STYLE["muted"], STYLE["paper"]
 GREEN = STYLE["kinds"]["message"]["fill"]
 HUES = [tint["forward"]["fill"] for tint in STYLE["tints"]]
 NAMES = {"summa": "SUMMA", "summa_ahead": "SUMMA, one panel ahead", "cannon": "Cannon"}
+ALIGNED = (
+    "in row i, blocks of A move i ranks to the left; in column j, blocks of B move j ranks up"  # Cannon's first step
+)
 SIDES = range(2, 5)
 
 
@@ -33,8 +41,8 @@ class MatmulOnGrid:
     >>> one = MatmulOnGrid("cannon", moments("cannon", (2, 2, 2), (2, 2)), size=16)
     >>> one.sent
     [[0, 0, 0, 0], [0, 1, 1, 2], [2, 3, 3, 4]]
-    >>> one.told[2]
-    'step 2 of 2: blocks of A move one rank to the left, those of B one up; then all multiply and add. Added: 2 of 2.'
+    >>> one.told[0]
+    'before the first step: every rank has its own block of A and of B. Added: 0 of 2 parts.'
     """
 
     wide, tall = WIDTH, HEIGHT
@@ -53,7 +61,7 @@ class MatmulOnGrid:
 
     def _scale(self):
         across, down = WIDTH - 2 * MARGIN, HEIGHT - TOP - MARGIN / 2
-        fits = [(room + GAP) / self.side / (length + GAP) for room, length in zip((across, down), CARD)]
+        fits = [(space + GAP) / self.side / (length + GAP) for space, length in zip((across, down), CARD)]
         return min(LARGEST, *fits)
 
     # --- in words -----------------------------------------------------------------------------------------------------
@@ -70,33 +78,34 @@ class MatmulOnGrid:
     def _summary(self):
         mean, most = self.mean(self.steps), max(self.sent[-1])
         of = f"of matrices of {megabytes(self.size)} MB " if self.size else ""
-        return f"{of}each rank sends {self._amount(mean)}" + (
-            f" on average, at most {self._amount(most)}" if most > mean else ""
-        )
+        at_most = f" on average, at most {self._amount(most)}" if most > mean else ""
+        return f"{of}each rank sends {self._amount(mean)}{at_most}"
 
     def _told(self, number):
-        added = f"Added: {len(self.moments[number].done[0])} of {self.side}."
+        added = f"Added: {len(self.moments[number].done[0])} of {self.side} parts."
         if number == 0:
-            return f"before the first step: every rank has one block of A and one of B. {added}"
-        step = f"step {number} of {self.steps}"
+            return f"before the first step: every rank has its own block of A and of B. {added}"
+        return f"step {number} of {self.steps}: {self._moved(number)}. {self._multiplies(number)} {added}"
+
+    def _moved(self, number):
+        sends = self.moments[number].sends
+        if not sends:
+            return "nothing is sent"
         if self.algorithm == "cannon":
-            return f"{step}: {self._shifts(number)}; then all multiply and add. {added}"
-        if self.algorithm == "summa":
-            return f"{step}: {self._panels(number)}; then all multiply and add. {added}"
-        adds = "nothing is multiplied yet" if number == 1 else "meanwhile all multiply the panel before, and add"
-        if number > self.steps - 1:
-            return f"{step}: no block moves; all multiply the last panel, and add. {added}"
-        return f"{step}: {self._panels(number)}; {adds}. {added}"
+            return "blocks of A move one rank to the left, those of B one up" if number > 1 else ALIGNED
+        of_a, of_b = (sorted({one.source for one in sends if one.what == what}) for what in "AB")
+        return f"ranks {_list(of_a)} send their blocks of A along their rows, ranks {_list(of_b)} those of B along their columns"
 
-    def _panels(self, number):
-        senders = [sorted({one.source for one in self.moments[number].sends if one.what == what}) for what in "AB"]
-        of_a, of_b = (", ".join(map(str, one)) for one in senders)
-        return f"ranks {of_a} send their blocks of A along their rows, ranks {of_b} those of B along their columns"
-
-    def _shifts(self, number):
-        if number > 1:
-            return "blocks of A move one rank to the left, those of B one up"
-        return "in row i, blocks of A move i ranks to the left; in column j, blocks of B move j ranks up"
+    def _multiplies(self, number):
+        before, now = self.moments[number - 1].done[0], self.moments[number].done
+        if len(now[0]) == len(before):
+            return "Nothing is multiplied yet."
+        parts = [str(added[-1][0]) for added in now]
+        who, which = "every rank multiplies", f"part {parts[0]} of k"
+        if len(set(parts)) > 1:
+            who, which = f"ranks 0 to {len(parts) - 1} multiply", f"parts {' '.join(parts)} of k"
+        when = "Then" if self.algorithm != "summa_ahead" else "Meanwhile" if self.moments[number].sends else "Now"
+        return f"{when} {who} {which}."
 
     # --- the drawing --------------------------------------------------------------------------------------------------
 
@@ -144,8 +153,7 @@ class MatmulOnGrid:
         """What a rank has sent, as often as that changes."""
         history = [one[rank] for one in self.sent]
         for at, until in _spells(history):
-            sent = self._amount(history[at]) if self.size else f"sent {history[at]}"
-            yield Part(self._text(rank, CARD[0] - 8, 20, sent, "end", fill=INK), at, until)
+            yield Part(self._text(rank, CARD[0] - 8, 20, self._amount(history[at]), "end", fill=INK), at, until)
 
     def _sums(self, rank):
         """A rank's block of C: the parts of k that are added, each with a frame after its step."""
@@ -158,7 +166,7 @@ class MatmulOnGrid:
             middle, base = LEFT + (span[0] + 0.5) * wide, ROWS[2] + 17
             drawn += self._text(rank, middle, base, str(span[0]), "middle", fill=ink_on(HUES[span[0]]))
             yield Part(drawn, at)
-            yield Part(self._box(place(span[0]), (wide, tall), f'fill="none" {_pen(GREEN)}'), at, at + 1)
+            yield Part(self._box(place(span[0]), (wide, tall), f'fill="none" {_pen(INK, 2)}'), at, at + 1)
         whole = self._box(self._in_card(rank, LEFT, ROWS[2]), (wide * self.side, tall), f'fill="none" {_pen(INK, 2)}')
         yield Part(whole, self.steps)
 
@@ -167,7 +175,7 @@ class MatmulOnGrid:
         slot = self._slot(rank, what, 0)
         yield Part(self._block(rank, what, 0, slot), until=1 if self.algorithm == "cannon" else math.inf)
         if self.algorithm == "cannon":
-            yield Part(self._empty(slot, BLOCK), 0, 1, (0, 0))
+            yield self._left(slot, 0)
             yield Part(self._empty(slot, BLOCK), 1)
 
     def _multiplied(self, rank, what):
@@ -181,7 +189,7 @@ class MatmulOnGrid:
             if pen:
                 yield Part(self._box(slot, BLOCK, f'fill="none" {pen}'), number, number + 1)
             if self.algorithm == "cannon" and number < self.steps:
-                yield Part(self._empty(slot, BLOCK), number, number + 1, (0, 0))
+                yield self._left(slot, number)
 
     def _source(self, rank, what, number):
         """The rank from which a block comes in a step."""
@@ -193,15 +201,14 @@ class MatmulOnGrid:
         if not self.moments[number].sends:
             return
         row = 1 if self.algorithm == "cannon" and number > 1 else 0
-        for rank in self.ranks:
-            for what in "AB":
-                source = self._source(rank, what, number)
-                begin, end = self._slot(source, what, row), self._slot(rank, what, 1)
-                drawn = self._block(rank, what, number, begin)
-                if source != rank:
-                    drawn += self._box(begin, BLOCK, f'fill="none" {_pen(GREEN)}')
-                by = round(end[0] - begin[0], 1), round(end[1] - begin[1], 1)
-                yield Part(drawn, number - 1, number, by)
+        come = [(self._source(rank, what, number), rank, what) for rank in self.ranks for what in "AB"]
+        for source, rank, what in sorted(come, key=lambda one: one[0] != one[1]):  # messages lie on top
+            begin, end = self._slot(source, what, row), self._slot(rank, what, 1)
+            drawn = self._block(rank, what, number, begin)
+            if source != rank:
+                drawn += self._box(begin, BLOCK, f'fill="none" {_pen(GREEN)}')
+            by = round(end[0] - begin[0], 1), round(end[1] - begin[1], 1)
+            yield Part(drawn, number - 1, number, by)
 
     def _block(self, rank, what, number, place):
         """The block that a rank has after a step, with its row and column in the matrix."""
@@ -211,23 +218,28 @@ class MatmulOnGrid:
         fill = HUES[part]
         x, y = place[0] + BLOCK[0] * self.scale / 2, place[1] + 17 * self.scale
         text = words(x, y, name, round(PX["axis"] * self.scale, 1), "middle", fill=ink_on(fill))
-        return self._box(place, BLOCK, f'fill="{fill}"') + text
+        return self._box(place, BLOCK, f'fill="{fill}" {_pen(PAPER, 1)}') + text
+
+    def _left(self, slot, number):
+        """The empty place of a block that is on its way: between two steps it covers the block that was there."""
+        under = self._box(slot, BLOCK, f'fill="{PAPER}" {_pen(PAPER, 4)}')
+        return Part(under + self._empty(slot, BLOCK), number, number + 1, (0, 0))
 
     def _empty(self, place, size):
         return self._box(place, size, f'fill="{PAPER}" stroke="{MUTED}" {dashed("absent tile")}')
 
     def _head(self):
         """The words above the grid: the algorithm, the step, what a rank has sent, and the formula."""
-        yield Part(heading(MARGIN, 30, self.title))
+        yield Part(heading(MARGIN, 38, self.title))
         for number in range(self.steps + 1):
             until = number + 1 if number < self.steps else math.inf
             step = f"step {number} of {self.steps}" if number else "before the first step"
-            yield Part(words(MARGIN, 56, step, PX["axis"]), number, until)
-            sent = words(WIDTH - MARGIN, 34, self._amount(self.mean(number)), 26, "end", **{"font-weight": "600"})
+            yield Part(words(MARGIN, 60, step, PX["axis"]), number, until)
+            sent = words(WIDTH - MARGIN, 38, self._amount(self.mean(number)), 36, "end", **{"font-weight": "600"})
             yield Part(sent, number, until)
-        yield Part(words(WIDTH - MARGIN, 56, "sent by each rank, on average", PX["axis"], "end"))
+        yield Part(words(WIDTH - MARGIN, 60, "sent by each rank, on average", PX["axis"], "end"))
         if self.size:
-            yield Part(words(WIDTH - MARGIN, 80, self.formula, PX["axis"], "end"))
+            yield Part(words(WIDTH - MARGIN, 82, self.formula, PX["axis"], "end"))
 
     @property
     def formula(self) -> str:
@@ -244,6 +256,10 @@ def counted(blocks: float) -> str:
     ('1.33 blocks', '1 block')
     """
     return f"{blocks:.2f}".rstrip("0").rstrip(".") + (" block" if blocks == 1 else " blocks")
+
+
+def _list(ranks):
+    return ", ".join(map(str, ranks))
 
 
 def _pen(colour, wide=3):
