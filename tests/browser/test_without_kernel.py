@@ -1,4 +1,4 @@
-"""Live pictures inside a page without a kernel: the ring, a matmul on a grid, the box, a deadlock; the switch for the projector."""
+"""Live pictures inside a page without a kernel: a ring, a grid, a box, a deadlock; the switch for the projector."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A matmul on a grid in steps: the blocks that are drawn are those that ranks multiply, and the bytes are the formula's."""
+"""A matmul on a grid in steps: its blocks are those that ranks multiply, and its bytes are the formula's."""
 
 import base64
 import gzip

@@ -94,7 +94,8 @@ class MatmulOnGrid:
         if self.algorithm == "cannon":
             return "blocks of A move one rank to the left, those of B one up" if number > 1 else ALIGNED
         of_a, of_b = (sorted({one.source for one in sends if one.what == what}) for what in "AB")
-        return f"ranks {_list(of_a)} send their blocks of A along their rows, ranks {_list(of_b)} those of B along their columns"
+        along_rows = f"ranks {_list(of_a)} send their blocks of A along their rows"
+        return f"{along_rows}, ranks {_list(of_b)} those of B along their columns"
 
     def _multiplies(self, number):
         before, now = self.moments[number - 1].done[0], self.moments[number].done
@@ -150,7 +151,7 @@ class MatmulOnGrid:
         return out
 
     def _counts(self, rank):
-        """What a rank has sent, as often as that changes."""
+        """The amount that a rank has sent, once for each of its values."""
         history = [one[rank] for one in self.sent]
         for at, until in _spells(history):
             yield Part(self._text(rank, CARD[0] - 8, 20, self._amount(history[at]), "end", fill=INK), at, until)
@@ -243,7 +244,7 @@ class MatmulOnGrid:
 
     @property
     def formula(self) -> str:
-        """What a rank sends on average, as a formula in q, the side of the grid."""
+        """The amount that a rank sends on average, as a formula in q, the side of the grid."""
         rule = "2·(q−1)·(q+1)/q" if self.algorithm == "cannon" else "2·(q−1)"
         mean = self.mean(self.steps)
         return f"{rule} = {counted(mean)} of {self._amount(1)} = {self._amount(mean)}"
