@@ -29,7 +29,8 @@ MARK = """() => {
 # is does not count.
 SEEN = """area => Array.from(area.querySelectorAll("svg, canvas, p, table"), (one) =>
   one.tagName === "CANVAS" ? one.toDataURL()
-    : one.tagName === "svg" ? one.outerHTML.replace(/ (tabindex|role|aria-label|data-chosen)="[^"]*"/g, "")
+    : one.tagName === "svg"
+      ? one.clientWidth + one.outerHTML.replace(/ (tabindex|role|aria-label|data-chosen)="[^"]*"/g, "")
     : one.innerText).join("\\n")"""
 CHANGED = f"([area, before]) => ({SEEN})(area) !== before"
 NAME = """one => one.ariaLabel ?? one.closest("label")?.innerText
