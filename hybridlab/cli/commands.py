@@ -292,7 +292,7 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
     ),
     "reshard": (
         reshard.reshard,
-        "List the messages that carry a training from one layout to another in memory, and check it on ranks.",
+        "List the messages that move a training run from one layout to another in memory, and check them on ranks.",
         reshard.add_flags,
     ),
     "dry-run": (

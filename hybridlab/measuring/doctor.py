@@ -66,8 +66,8 @@ def doctor(count: int = 4) -> dict:
 
     count  ranks that are started, 2 or more
 
-    It measures how soon ranks are ready, the first time and later; the delay of a message to a sleeping rank ("one
-    message"); and alpha and beta of messages between ranks 0 and 1, fitted over sizes from 1 KiB to 4 MiB.
+    It measures how long ranks take to be ready, the first time and later; the delay of a message to a sleeping rank
+    ("one message"); and alpha and beta of messages between ranks 0 and 1, fitted over sizes from 1 KiB to 4 MiB.
 
     >>> import hybridlab as hl
     >>> facts = hl.doctor(count=2)  # starts ranks

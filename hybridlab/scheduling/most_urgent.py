@@ -1,7 +1,7 @@
 """List scheduling: whenever a rank is free, it runs the most urgent of its ready actions.
 
 Backwards come first, then lower microbatches, then deeper stages. The order is made for backwards that take twice as
-long as forwards; it may then be simulated at any cost. Stages may be joined by any graph and live on any ranks.
+long as forwards; it may then be simulated with any costs. The stages may form any graph and be on any ranks.
 """
 
 import heapq

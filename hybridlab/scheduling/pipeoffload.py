@@ -1,8 +1,8 @@
-"""PipeOffload: chunks in short turns, and the activations of those chunks that wait longest are on the host.
+"""PipeOffload: chunks run in short turns, and the host stores the activations of the chunks that wait longest.
 
-The first chunks of a rank run their backwards last, so their activations wait longest: the copies to the host and back
-have time. The turns of a chunk are shorter than the pipeline, so all activations wait for a shorter time than in
-interleaved 1F1B:
+The first chunks of a rank run their backwards last, so their activations wait longest, and there is time to copy them
+to the host and back. The turns of a chunk are shorter than the pipeline, so all activations wait for a shorter time
+than in interleaved 1F1B:
 
     rank 0 of 4, turns of N = 3    0F0 0F1 0F2 4F0 4F1 4F2 0F3 4B0 0F4 4B1 0F5 4B2 4F3 0B0 …
                                     ↓   ↓   ↓               ↓       ↓       ↓       ↑

@@ -3,7 +3,7 @@
     stem ─┬─ branch ─┬─ join          F   0F0   1F0   3F0
           └─ branch ─┘                          2F0
 
-A chain of stages would do the branches one after another. Here each branch takes the output of the stem, and not that
+A chain of stages would run the branches one after another. Here each branch takes the output of the stem, and not that
 of the branch before it: the edge between them is a *break*. The join waits for the longest branch, and not for the sum
 of all. In the backward the stem waits for all branches, and adds up their gradients.
 

@@ -10,7 +10,7 @@ and a rank holds activations of slices instead of rows.
               ▼    ▼    ▼         ▼  the stream of activations, to the next rank
     stage 1   3 ─▶ 4 ─▶ 5
 
-Each slice of a stage is a stage of the law, because a key has a gradient from every later slice. So the backward of a
+Each slice of a stage is a stage of the law, because a key gets a gradient from every later slice. So the backward of a
 row goes from its last slice to its first, and the law refuses any other order.
 
 Source: Li et al. 2021, "TeraPipe", arXiv:2102.07988; Sun et al. 2024, "Seq1F1B", arXiv:2406.03488. Relatives:

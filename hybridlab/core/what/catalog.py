@@ -9,11 +9,11 @@ from hybridlab.core.what.shape import Shape
 
 @dataclass(frozen=True)
 class Model:
-    """A named model: its shape, its usual label, and the source of its sizes.
+    """A named model: its shape, its common name, and the source of its sizes.
 
     name    in the catalog
     shape   its sizes
-    label   under which it is known
+    label   its common name
     source  of its sizes
     """
 
@@ -44,7 +44,7 @@ class Machine:
     oversubscription  the pod's aggregate bandwidth divided by the bandwidth of its uplinks
     reported          bytes of one device, as its driver reports them; 0: not known
     share             fraction of the peak that matmuls reach in training; 0: not known
-    like              the machine of the catalog that this is, or from which it differs; "": none
+    like              the machine of the catalog on which this one is based; "": none
 
     Each cluster has its own network: `dataclasses.replace(machine("h100"), pod=3072, oversubscription=7.0)` describes
     Llama 3's (arXiv:2407.21783, section 3.3.1).

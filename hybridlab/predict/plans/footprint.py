@@ -273,8 +273,8 @@ def memory(
     """Bytes on the device that needs the most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
-    software   the program: a name in SOFTWARE, or its terms; it decides the bytes of gradients
-    precision  of matmuls with weights: "bf16", "fp8", "fp4"; it decides the bytes of their saved inputs
+    software   the program: a name in SOFTWARE, or its terms; it determines the bytes of gradients
+    precision  of matmuls with weights: "bf16", "fp8", "fp4"; it determines the bytes of their saved inputs
 
     {arguments}
 

@@ -111,7 +111,7 @@ class Problem:
         return self._once(key, lambda: self._price(arrow))
 
     def at_rest(self, name: str, state: State) -> float:
-        """Bytes of an input, and of its gradient if it learns."""
+        """Bytes of an input, and of its gradient if it is trained."""
         return (1 + (name in self.graph.learns)) * self._bytes(self.graph.given[name], state)
 
     def result(self, operator: Operator, choice: Choice) -> float:
