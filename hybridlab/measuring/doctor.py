@@ -17,7 +17,7 @@ from hybridlab.world.processes.launch import RankError, ranks
 GIB = 2**30
 TOKEN = 1024  # bytes of the message that is timed
 LEAST_MEMORY, LEAST_SHARED, LEAST_FILES = 2 * GIB, 256 * 2**20, 256
-OWN = "ranks talk in a network of their own"
+OWN = "ranks use a separate network"
 CAN_BE_CLOSED = "every user here reaches the loopback of ranks; HYBRIDLAB_NETWORK=own closes it"
 OPEN = "every user here reaches the loopback of ranks, and this system lets no user have its own"
 FIRST_USER, NOBODY = 1000, 65534  # user ids of people, on Linux

@@ -5,9 +5,9 @@ their total comes back up. There are two places for VALID, the action in which a
 
     "before" the optimizer step   a barrier: no rank begins the next step before the last one has ended this step. The
                                   fill, (p-1)F, recurs in every step: an overhead of (p-1)/(3m) if F = I = W
-    "after" it (post-validation)  a rank steps at once, unless the squares so far already require clipping. It learns the
-                                  total during the warm-up of the next step. If the total clips, it undoes its step,
-                                  clips, steps again, and repeats the forwards that it has run since
+    "after" it (post-validation)  a rank steps at once, unless the squares so far already require clipping. It learns
+                                  the total during the warm-up of the next step. If the total clips, it undoes its
+                                  step, clips, steps again, and repeats the forwards that it has run since
 
 Source: Qi et al. 2023, arXiv:2401.10241, section 4; `scheduler/communication.py` of the zero-bubble repository uses the
 latest place. Relatives: the rows NORM, VALID and OPT of `core.when.law`; `training.validated` runs them; `zero_bubble`.
@@ -49,7 +49,7 @@ def with_norm(schedule: Schedule, validated: str | None = "after") -> Schedule:
     rank 1: 1VALID 1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2 1REDUCE_GRAD 1NORM 1OPT
     """
     if validated not in (None, *VALIDATED):
-        raise ValueError(f"validated={validated!r} is not a place: choose one of {', '.join(VALIDATED)}, or None")
+        raise ValueError(f"validated={validated!r} is not known: choose one of {', '.join(VALIDATED)}, or None")
     if schedule.lowered or any(action.kind == "OPT" for program in schedule.program for action in program):
         raise ValueError(f"{schedule.name} has messages or optimizer steps already: give one step without them")
     if validated == "after" and schedule.replicas > schedule.dp:

@@ -105,7 +105,7 @@ class Report:
     def _compared(self) -> list[str]:
         """The lines about numbers."""
         if self.nothing:
-            return [f"  {self.nothing}: mend the data, the loss or the rate, and check again"]
+            return [f"  {self.nothing}: correct the data, the loss or the rate, and check again"]
         first = self._largest
         lines = [f"  largest gap {self._told(first)}; {len(self.gaps)} compared"]
         more = [name for name in self.noisy if name not in self.unproved and self.gaps[name] > self.tolerance]

@@ -95,7 +95,7 @@ class Saving:
         if not self.resume:
             return ""
         if not (newest := self.newest):
-            return f"no checkpoint is in {self.folder} yet: begins with step 0"
+            return f"there is no checkpoint in {self.folder} yet: the run begins with step 0"
         notes, now = checkpoint.record_of(newest)["notes"], _taken(job)
         if notes["step"] >= job.steps:
             return f"{newest} has {notes['step']} steps, and {job.steps} are asked for: nothing is left to do"

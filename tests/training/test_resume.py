@@ -152,7 +152,7 @@ def test_a_mistyped_folder_is_told_and_an_empty_one_begins(kept, tmp_path):
     events = []
     more = {"resume": True, "on_event": lambda rank, event: events.append(event)}
     assert len(learn(hl.Mesh(pp=1), 1, tmp_path, **more)) == 1
-    assert events[0] == {"resumed": f"no checkpoint is in {tmp_path} yet: begins with step 0"}
+    assert events[0] == {"resumed": f"there is no checkpoint in {tmp_path} yet: the run begins with step 0"}
 
 
 def test_a_folder_with_a_checkpoint_is_refused_before_the_work_unless_it_goes_on(stopped, kept, tmp_path):
@@ -208,7 +208,8 @@ def test_a_folder_with_the_name_of_the_request_to_stop_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "end, says, code", [(4, "saved after step 4 in", 0), (3, "stopped early, of 4 steps; saved after step 3", 130)]
+    "end, says, code",
+    [(4, "saved after step 4 in", 0), (3, "stopped early (4 steps were asked for); saved after step 3", 130)],
 )
 def test_the_command_tells_a_training_that_was_stopped_from_a_whole_one(monkeypatch, capsys, end, says, code):
     monkeypatch.setattr("hybridlab.training.run.train", lambda **_: {"losses": [1.0], "memory": [8], "end": end})
@@ -312,7 +313,7 @@ def test_the_command_saves_when_nobody_can_be_told_more(tmp_path, what):
     said = running.stderr.read().decode() if what == "closed" else running.communicate(timeout=60)[1].decode()
     code = running.wait(60)
     begins = {
-        "closed": ("hybridlab: nobody reads the output to its end; the last", 141),
+        "closed": ("hybridlab: the output was closed before its end; the last", 141),
         "full": ("hybridlab: cannot write the output: No space left on device; the last", 1),
         "hung up": ("hybridlab train: the terminal was closed; the last", 130),
     }

@@ -64,8 +64,7 @@ class Param:
     over     the axes along which they are neighbours; the last axis varies fastest
     rest     what is sharded, as in ZeRO's stages: 1 the optimizer's state, 2 also the gradient, 3 also the value
     whole    whether a box has one owner between steps, because its optimizer needs full matrices
-    groups   of owners; each shards the full value among its owners, into owners/groups pieces: a piece has one share of
-             every group
+    groups   of owners; each group shards the full value into owners/groups pieces, each with a share of every group
     secondary  the number of neighbours that shard a second copy of the value, from which they gather it; 0: none
     """
 

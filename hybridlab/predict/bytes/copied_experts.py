@@ -53,13 +53,13 @@ def packed(loads: Sequence[float], ranks: int, slots: int) -> Placed:
 
     loads  of the experts;  ranks, slots  their numbers
 
-    raises  ValueError if the slots cannot be equally many on each rank, or are fewer than the experts
+    raises  ValueError if the slots cannot be divided equally among the ranks, or are fewer than the experts
 
     >>> packed([6, 2, 1, 1], ranks=2, slots=6)
     ((0, 0, 2), (0, 1, 3))
     """
     if slots % ranks:
-        raise ValueError(f"{slots} slots cannot be equally many on {ranks} ranks: give a multiple of {ranks}")
+        raise ValueError(f"{slots} slots cannot be divided equally among {ranks} ranks: give a multiple of {ranks}")
     return placed(loads, copied(loads, slots), ranks)
 
 

@@ -275,7 +275,7 @@ stages with uneven=True
         )
     for name, names in NAMED.items():
         if getattr(plan, name) not in range(len(names)):
-            raise ValueError(f"{name}={getattr(plan, name)} is not a place in {names}: choose one of them")
+            raise ValueError(f"{name}={getattr(plan, name)} is not an index in {names}: choose one")
     divisions.refuse(shape.sizes, plan.division(shape))
     return plan
 
