@@ -29,12 +29,12 @@ def pipeoffload(
     Needs:       N ≥ 1 microbatches in a turn; by default ⌈⅔p⌉, the fewest without idle time if B = 2F; as few uneven
                  turns as possible
     Bubble:      idle in the steady state only if N(F+B) < p·max(F, B); copies are hidden there if they take at most
-                 F+B, also if each rank has memory for only that peak (p ≥ 3)
+                 F+B, even if each rank has memory for only that peak (p ≥ 3)
     Peak:        (v-1-h)N + min(p-r, N+2) chunks on rank r, at least 2, with h chunks on the host; with none
                  (v-1)N + min(p-1-r, 2N) + 1 (N divides m)
     Source:      PipeOffload, Wan et al. 2025, arXiv:2503.01328
 
-    raises  ValueError when chunks, group or offloaded cannot be
+    raises  ValueError when chunks, group or offloaded is not possible
 
     >>> print(pipeoffload(ranks=2, microbatches=1))
     rank 0: 0F0 0SWAP_OUT0 2F0 0SWAP_IN0 2B0 0B0

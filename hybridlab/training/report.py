@@ -19,7 +19,7 @@ class Report:
     unproved  {name: its tolerance, 1 or more}: a gradient of zero, or a weight that never moved, would pass too;
               infinite if one device has exactly that
     untouched {parameter: the fraction of its elements without a gradient in any step}: mistakes there would not show
-    blind   the other things that the proof cannot show, in sentences
+    blind   the other things that the check cannot show, in sentences
     nothing the reason why there is nothing to compare, or ""
     bytes   {"purpose": (counted in the ledgers, by the formula)};  axes  {(purpose, axis, operation): the same}
     reference  the origin of the compared numbers, in words

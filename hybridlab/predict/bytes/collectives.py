@@ -176,7 +176,7 @@ def hierarchical(nodes: Amount, per_node: Amount, size: Amount, algorithm: str |
     nodes      the number of nodes
     per_node   ranks in each node
     size       bytes of the tensor
-    algorithm  the one across nodes: "ring" or "tree"; None: a ring
+    algorithm  the algorithm across nodes: "ring" or "tree"; None: a ring
 
     It has three steps: a reduce_scatter inside the nodes; an all_reduce across them with the named algorithm, in which
     each rank of a node reduces its part; an all_gather inside the nodes.
