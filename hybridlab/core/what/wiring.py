@@ -42,8 +42,8 @@ def _of(operator: Operator, dims: dict[str, str], sizes: dict[str, int]) -> str:
     for value, called in zip(takes, operands):
         if value not in dims:
             return (
-                f"{name} takes {value}, and nothing makes {value} before it: give {value} its dims, or put what makes "
-                "it first"
+                f"{name} takes {value}, and nothing makes {value} before it: give {value} its dims, or put the "
+                "operator that makes it first"
             )
         if len(called) != len(dims[value]):
             return f"{name} calls {value} {called}, and its dims are {dims[value]}: give as many letters"
