@@ -100,7 +100,7 @@ def fold(comm, x, axis, windows: Windows) -> Flight:
     """Start to send the parts computed for other ranks, and to add theirs: x covers the span that this rank needed.
 
     comm     the communicator of this rank
-    axis     the mesh axis along which the ranks communicate
+    axis     of the mesh, along which the ranks are
     x        this rank's partial sum for its needed span
     windows  the spans that each rank has and needs
 
