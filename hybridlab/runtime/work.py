@@ -35,7 +35,7 @@ class Ends(NamedTuple):
 class ModelWork:
     """Real work: forward through a slice of the model, backward by autograd.
 
-    weights  those of this rank's stages, and the way to call them: `replicated.Replicated`, `zero.Sharded`, or
+    weights  the weights of this rank's stages, and the way to call them: `replicated.Replicated`, `zero.Sharded`, or
              `versions.Versions`
     ends     the stages that read the batch, and those whose outputs enter the loss
     loss     loss(scores, targets) -> the summed loss of one microbatch

@@ -60,7 +60,7 @@ def run(
 ) -> Timeline:
     """The measured timeline of a schedule, run by real processes that exchange real messages.
 
-    schedule  for one pipeline, or with its dp copies
+    schedule  the schedule of one pipeline, or with its dp copies
     work      "emulated": each action waits instead of computing; "model": a model is trained, and the timeline is that
               of the first rank of each stage
     costs     of the waits, in seconds, for emulated work

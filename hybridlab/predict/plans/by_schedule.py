@@ -37,7 +37,7 @@ def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit
     """The timeline of one copy, in seconds, without the all-reduce over copies and the optimizer, which follow it.
 
     shape    of the model
-    plan     to simulate
+    plan     the plan to simulate
     batch    sequences in the global batch
     machine  the machine on which it runs
     fit      the three fitted numbers

@@ -46,7 +46,7 @@ def by_step(
 
     model      its name in the catalog, or its `Shape`
     machine    its name in the catalog, or a `Machine`
-    plan       that was run
+    plan       the plan that was run
     batch      sequences in the global batch
     seconds    of one step, measured
     software   a name in SOFTWARE, or its terms; None: the machine's usual one

@@ -41,7 +41,7 @@ class Problem:
     """A graph, a mesh and the costs of a machine, for which a search finds the fastest strategy.
 
     graph    of operators and tensors
-    mesh     to shard it over
+    mesh     the mesh over which it is sharded
     profile  the times of operators and messages
     room     bytes that a rank may hold;  overlap  whether reductions of gradients overlap with the backward
 

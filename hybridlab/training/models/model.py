@@ -182,7 +182,7 @@ class Model:
     def part(self, original: nn.Module, seed: int, dtype: torch.dtype, boxes=None, device="cpu") -> nn.Module:
         """A copy of the original that holds some boxes of its parameters and buffers.
 
-        original     from the method of this name
+        original     the result of the method `original`
         seed, dtype  of its numbers
         boxes        {name: a slice for each dim, or () for the full tensor}; all others are on the meta device, with a
                      shape and without memory. None: everything. {}: a module for inspection

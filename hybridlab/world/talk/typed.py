@@ -139,7 +139,7 @@ def window(comm, x, axis, dim: int, *, have, want):
     comm        the communicator of this rank
     axis        the mesh axis along which the ranks communicate
     x           this rank's part
-    dim         that is cut
+    dim         the dim that is cut
     have, want  the span, (from, to), that each rank has, and needs
     """
     return _typed(comm, x, axis, "V->W", Windows(dim, tuple(have), tuple(want)))
@@ -151,7 +151,7 @@ def fold(comm, x, axis, dim: int, *, have, want):
     comm        the communicator of this rank
     axis        the mesh axis along which the ranks communicate
     x           this rank's partial sum
-    dim         that is cut
+    dim         the dim that is cut
     have, want  the span, (from, to), that each rank has, and needs
     """
     return _typed(comm, x, axis, "S->V", Windows(dim, tuple(have), tuple(want)))
