@@ -18,8 +18,8 @@ GIB = 2**30
 TOKEN = 1024  # bytes of the message that is timed
 LEAST_MEMORY, LEAST_SHARED, LEAST_FILES = 2 * GIB, 256 * 2**20, 256
 OWN = "ranks use a separate network"
-CAN_BE_CLOSED = "every user here reaches the loopback of ranks; HYBRIDLAB_NETWORK=own closes it"
-OPEN = "every user here reaches the loopback of ranks, and this system lets no user have its own"
+CAN_BE_CLOSED = "every user here can reach the loopback of ranks; HYBRIDLAB_NETWORK=own closes it"
+OPEN = "every user here can reach the loopback of ranks, and this system allows no separate one"
 FIRST_USER, NOBODY = 1000, 65534  # user ids of people, on Linux
 ADVICE = (  # (is it wrong?, given the facts; the advice)
     (
@@ -37,8 +37,8 @@ ADVICE = (  # (is it wrong?, given the facts; the advice)
     ),
     (
         lambda facts: 0 < facts["shared memory, GiB"] * GIB < LEAST_SHARED,
-        "Shared memory is small, as Docker makes it. The course needs little of it; NCCL and data loaders with workers "
-        "need more: docker run --shm-size=1g.",
+        "Shared memory is small, as is usual in Docker. The course needs little of it; NCCL and data loaders with "
+        "workers need more: docker run --shm-size=1g.",
     ),
     (
         lambda facts: 0 < facts["open files allowed"] < LEAST_FILES,
@@ -46,7 +46,7 @@ ADVICE = (  # (is it wrong?, given the facts; the advice)
     ),
     (
         lambda facts: "GPUs not used" in facts,
-        "Ranks run on the CPU where torch cannot use the GPU: GPUs not used, above, says why, and what to do.",
+        "Ranks run on the CPU, because torch cannot use the GPU: the line 'GPUs not used' says why, and what to do.",
     ),
     (
         lambda facts: facts["other users"] and facts["neighbours"] == CAN_BE_CLOSED,
@@ -54,7 +54,7 @@ ADVICE = (  # (is it wrong?, given the facts; the advice)
     ),
     (
         lambda facts: facts["other users"] and facts["neighbours"] == OPEN,
-        "Others use this machine, and can connect to ranks while these meet: compute in a container, or alone.",
+        "Others use this machine, and can connect to ranks while these start: compute in a container.",
     ),
     (lambda facts: "ranks fail" in facts, "Ranks do not start: the line above says why."),
 )

@@ -101,7 +101,7 @@ class Saving:
             return f"{newest} has {notes['step']} steps, and {job.steps} are asked for: nothing is left to do"
         differ = [name for name in now if notes.get(name, now[name]) != now[name]]
         changed = [f"{name} is now {now[name]}, was {notes[name]}" for name in differ]
-        return "; ".join([f"goes on from {newest}", *changed])
+        return "; ".join([f"continues from {newest}", *changed])
 
 
 def stored_layout(job) -> Layout:

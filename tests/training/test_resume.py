@@ -170,12 +170,12 @@ def test_a_run_says_from_where_it_goes_on_and_what_it_does_otherwise(stopped, ke
     more = dict(resume=True, decay=0.1, clip=None, on_event=lambda rank, event: events.append(event))
     learn(hl.Mesh(pp=1), 4, copied(stopped[0], tmp_path), **more)
     (told, step) = events
-    assert told["resumed"].startswith(f"goes on from {tmp_path}/step-000003; decay is now 0.1, was 0.0; clip is now")
+    assert told["resumed"].startswith(f"continues from {tmp_path}/step-000003; decay is now 0.1, was 0.0; clip is now")
     assert step["step"] == 3
     learn(hl.Mesh(pp=1), 5, tmp_path, resume=True, clip=None, decay=0.1, progress=True)
-    assert capsys.readouterr().out == f"goes on from {tmp_path}/step-000004\n", "nothing is otherwise"
+    assert capsys.readouterr().out == f"continues from {tmp_path}/step-000004\n", "nothing is otherwise"
     learn(hl.Mesh(pp=1), 6, tmp_path, resume=True, clip=None, decay=0.1, progress=True, schedule="gpipe")
-    says = f"goes on from {tmp_path}/step-000005; schedule is now gpipe, was 1f1b\n"
+    says = f"continues from {tmp_path}/step-000005; schedule is now gpipe, was 1f1b\n"
     assert capsys.readouterr().out == says
 
 
@@ -324,7 +324,7 @@ def test_the_command_saves_when_nobody_can_be_told_more(tmp_path, what):
 def told(lines, first) -> int:
     """The step at which a run of the command ended, every line being as it should."""
     *lines, last = map(json.loads, lines)
-    assert lines.pop(0)["resumed"].startswith("goes on from " if first else "no checkpoint is in ")
+    assert lines.pop(0)["resumed"].startswith("continues from " if first else "there is no checkpoint in ")
     assert [line["step"] for line in lines] == list(range(first, last["end"]))
     assert all(line["tokens_per_second"] > 0 and 0 < line["loss"] < 6 for line in lines)
     assert len(last["memory"]) == 4 and min(last["memory"]) > 0

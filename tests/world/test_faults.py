@@ -730,7 +730,7 @@ def open_things() -> tuple:
 JUDGED = [  # exit code, what was said, who was struck, by what, his number; and what is wrong
     (1, "rank 2 was killed by SIGKILL before giving a result", "rank", "SIGKILL", [2], ""),
     (1, "rank 2 was killed by SIGKILL before giving a result", "rank", "SIGKILL", [1], "rank 1 is not named"),
-    (1, "the parent process of the ranks has ended, and they with it", "parent", "SIGKILL", [-1], ""),
+    (1, "the parent process of the ranks has ended, and the ranks with it", "parent", "SIGKILL", [-1], ""),
     (1, "rank 0 failed", "parent", "SIGKILL", [-1], "the parent process of the ranks is not named"),
     (1, "Traceback (most recent call last)", "rank", "SIGTERM", [0], "a traceback"),
     (3, "", "driver", "SIGTERM", [-1], "ended with 3"),
