@@ -54,7 +54,7 @@ ADVICE = (  # (is it wrong?, given the facts; the advice)
     ),
     (
         lambda facts: facts["other users"] and facts["neighbours"] == OPEN,
-        "Others use this machine, and can connect to ranks while these start: compute in a container.",
+        "Others use this machine, and can connect to ranks while these start: compute in a container, or alone.",
     ),
     (lambda facts: "ranks fail" in facts, "Ranks do not start: the line above says why."),
 )
