@@ -97,8 +97,8 @@ def train(chosen) -> dict:
         kept = ", ".join(f"{size / 1e6:.2f}" for size in result["memory"])
         print(f"weights, gradients and optimizer state on each rank: {kept} MB")
         if folder := chosen.checkpoint:
-            early = "" if whole else f"stopped early, of {chosen.steps:,} steps; "
-            print(f"{early}saved after step {result['end']} in {folder}; --resume goes on from there")
+            early = "" if whole else f"stopped early ({chosen.steps:,} steps were asked for); "
+            print(f"{early}saved after step {result['end']} in {folder}; --resume continues from there")
     return {"losses": result["losses"], "memory": result["memory"], "end": result["end"]} | (
         {} if whole else {"code": output.INTERRUPTED}
     )
@@ -292,7 +292,7 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
     ),
     "reshard": (
         reshard.reshard,
-        "List the messages that carry a training from one layout to another in memory, and check it on ranks.",
+        "List the messages that move a training run from one layout to another in memory, and check them on ranks.",
         reshard.add_flags,
     ),
     "dry-run": (

@@ -37,13 +37,13 @@ def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit
     """The timeline of one copy, in seconds, without the all-reduce over copies and the optimizer, which follow it.
 
     shape    of the model
-    plan     to simulate
+    plan     the plan to simulate
     batch    sequences in the global batch
-    machine  on which it runs
+    machine  the machine on which it runs
     fit      the three fitted numbers
 
-    Slices of equal cost take equal times in blocks, and times of their tokens in the head. A message occupies each of
-    its two ranks for half its time, since nothing overlaps in the measured programs.
+    Slices of equal cost take equal times in blocks; in the head, their times are proportional to their tokens. A
+    message occupies each of its two ranks for half its time, since nothing overlaps in the measured programs.
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> one = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)
