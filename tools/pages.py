@@ -10,6 +10,7 @@ import argparse
 import pathlib
 import re
 import sys
+from collections.abc import Callable
 
 import hybridlab as hl
 from hybridlab.measuring.recorded import Recorded, recorded
@@ -17,23 +18,26 @@ from tools import graph, landing, lessons, slides, systems, wording
 from tools.course import FOLDER, HOUSE, books
 
 
-def texts() -> dict[pathlib.Path, str]:
-    """Every page that is made, and the text that it should have."""
-    return {
-        FOLDER / "README.md": landing.page(),
-        HOUSE / "docs" / "prerequisites.svg": graph.svg(books()),
-        HOUSE / "docs" / "layer.svg": layer(),
-        HOUSE / "docs" / "slides.md": slides.page(),
-        HOUSE / "docs" / "lecturers.md": lessons.page(),
-        HOUSE / "docs" / "systems.md": systems.page(),
-        HOUSE / "docs" / "glossary.md": wording.page((HOUSE / "docs" / "glossary.md").read_text(encoding="utf-8")),
-    }
-
-
 def layer() -> str:
     """README's picture of one layer, on one of 32 ranks."""
     mesh = hl.Mesh(dp=2, pp=2, cp=2, ep=2, tp=2)
     return hl.draw(hl.dry_layer(mesh, model=hl.Shape(experts=4), zero=1)).svg
+
+
+def glossary() -> str:
+    """The glossary; its last section is made, and the rest is that of the file."""
+    return wording.page((HOUSE / "docs" / "glossary.md").read_text(encoding="utf-8"))
+
+
+PAGES: dict[pathlib.Path, Callable[[], str]] = {  # every page that is made, and the function that makes its text
+    FOLDER / "README.md": landing.page,
+    HOUSE / "docs" / "prerequisites.svg": lambda: graph.svg(books()),
+    HOUSE / "docs" / "layer.svg": layer,
+    HOUSE / "docs" / "slides.md": slides.page,
+    HOUSE / "docs" / "lecturers.md": lessons.page,
+    HOUSE / "docs" / "systems.md": systems.page,
+    HOUSE / "docs" / "glossary.md": glossary,
+}
 
 
 def with_machines(text: str, records: list[Recorded]) -> str:
@@ -57,7 +61,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; name the pages that are not current")
     check = parser.parse_args(arguments).check
-    every = texts() | about_records()
+    every = {path: text() for path, text in PAGES.items()} | about_records()
     old = {path: text for path, text in every.items() if not path.exists() or path.read_text("utf-8") != text}
     for path, text in old.items():
         print(f"{path.relative_to(HOUSE)}: {'not current; run  make pages' if check else 'written'}")

@@ -160,7 +160,7 @@ def read_schedule_or_file(chosen):
     if given:
         raise ValueError(f"{file} already contains the schedule: leave {given[0]} out")
     if file == chosen.written != "-" and not os.path.exists(file):
-        raise ValueError(f"there is no schedule and no file {file!r}: {nearest(file, GENERATORS)}")
+        raise ValueError(f"there is no schedule and no file {file!r}: give another name; {nearest(file, GENERATORS)}")
     from hybridlab.core.when.schedule import Schedule
     from hybridlab.scheduling.validate import validate
 

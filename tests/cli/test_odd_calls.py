@@ -56,7 +56,7 @@ NOT_DONE = {
     "plan --gpus 8 --batch 64 --config {tmp}/deep.json": "deep.json is not JSON",
     "plan --gpus 8 --batch 64 --config {tmp}/fifo": "it is a FIFO; give a plain file",
     "plan --gpus 8 --batch 64 --config /dev/zero": "it is a device; give a plain file",
-    "simulate 1f1bb": "there is no schedule and no file '1f1bb': did you mean '1f1b'?",
+    "simulate 1f1bb": "there is no schedule and no file '1f1bb': give another name; did you mean '1f1b'?",
     "simulate 1f1b --schedule gpipe": "1f1b already contains the schedule: leave --schedule out",
     "check 1f1b": "'1f1b' is one word too many: leave it out, or write its flag before it",
     "simulate --F 1e308": "F=1e+308 is too large to be added up: give at most 1e+300",

@@ -19,9 +19,9 @@ def name(path):
     return str(path.relative_to(HOUSE))
 
 
-@pytest.mark.parametrize("path", pages.texts(), ids=name)
+@pytest.mark.parametrize("path", pages.PAGES, ids=name)
 def test_a_page_says_what_the_notebooks_say(path):
-    assert path.read_text(encoding="utf-8") == pages.texts()[path], "run  make pages"
+    assert path.read_text(encoding="utf-8") == pages.PAGES[path](), "run  make pages"
 
 
 def test_the_page_about_gpus_names_the_machines_of_the_records(tmp_path):
