@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pkgutil import resolve_name
 
+from hybridlab.labs.exercises.plain import plain
 from hybridlab.labs.exercises.source import Source
 from hybridlab.labs.exercises.task import Verdict
 from hybridlab.world.processes import frames
@@ -187,19 +188,21 @@ def _calls(comm, function, cases):
     found = []
     for case in cases:
         try:
-            found.append((_plain(function(*case)), ""))
+            found.append((_sendable(plain(function(*case))), ""))
         except Exception as error:
             first = str(error).split("\n")[0][:80]
             return [*found, (None, f"{type(error).__name__}: {first}")]
     return found
 
 
-def _plain(value):
+def _sendable(value):
     """The value in a form that can be sent: sets as lists, and the text of a value that cannot be sent."""
     if isinstance(value, set | frozenset):
-        return sorted(map(_plain, value), key=repr)
+        return sorted((_sendable(plain(one)) for one in value), key=repr)
+    if type(value) in (list, tuple):
+        return type(value)(map(_sendable, value))
     if isinstance(value, list | tuple):
-        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else list(map(_plain, value))
+        return _sendable(plain(list(value)))
     try:
         frames.encode(value)
         return value
