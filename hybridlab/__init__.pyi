@@ -1168,6 +1168,7 @@ def plan(
     stages: bool = False,
     slices: bool = False,
     schedule: str | None = None,
+    sums: str | None = None,
     *,
     p: int | None = None,
     t: int | None = None,
@@ -1197,6 +1198,7 @@ def plan(
     two_levels: bool | None = None,
     secondary: int | None = None,
     further: int | None = None,
+    sync_every: int | None = None,
     optimizer: str | None = None,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
@@ -1212,6 +1214,7 @@ def plan(
     slices     also search token slices of rows: n of equal cost, none shorter than 2,048 tokens on average; implied by
                n=2 or more
     schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: as other fields say
+    sums       "local", as for a job: copies step alone; without sync_every, they sum their moves every 2 steps
 
     Fields of a plan that you give are fixed; the others are searched:
 
@@ -1243,6 +1246,7 @@ def plan(
     two_levels   with z: all copies shard the optimizer's state
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
     further      further tokens predicted at each position: multi-token prediction, on the last stage
+    sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
     optimizer    'adamw' or 'muon': the numbers that it keeps for each weight
 
     raises  ValueError for an unknown name, or if no plan is legal or none fits; it says what is missing
@@ -1290,6 +1294,7 @@ def memory(
     two_levels: bool | None = None,
     secondary: int | None = None,
     further: int | None = None,
+    sync_every: int | None = None,
     optimizer: str | None = None,
 ) -> Footprint:
     """Bytes on the device that needs the most memory while a model trains with one plan.
@@ -1326,6 +1331,7 @@ def memory(
     two_levels   with z: all copies shard the optimizer's state
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
     further      further tokens predicted at each position: multi-token prediction, on the last stage
+    sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
     optimizer    'adamw' or 'muon': the numbers that it keeps for each weight
 
     This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between

@@ -8,24 +8,30 @@ from hybridlab.cli.sizes import OF_A_PLAN
 
 FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
 FIXED |= {"cp": "cp", "ep": "ep"}  # flags, and the sizes of a plan that they fix
+PLAIN = ("zero", "ulysses", "zigzag", "fold", "skew", "fused", "spread_head", "two_levels", "secondary", "further",
+         "sync_every")  # of the same name  # fmt: skip
 BY_NAME = ("recompute", "attend", "dispatch", "optimizer")  # flags of the same name, whose values are names
 WIDER = ("grids", "contexts", "experts", "stages")  # axes that the search includes only on request
+ASSUMED = ("software", "precision", "schedule", "sums")
 STARTS = ("megatron", "torchtitan")  # programs for which a plan has lines
 MOST_RANKS = 8  # that --run starts on this machine
 
 
 def plan(chosen) -> dict:
     """Plan a training run for machines that you do not have."""
+    from hybridlab.predict.plans.link_needed import link_needed
     from hybridlab.predict.plans.planner import plan as search
 
     _refuse_price(chosen)
-    more = {name: getattr(chosen, name) for name in (*WIDER, "software", "precision", "schedule")} | _fixed(chosen)
+    more = {name: getattr(chosen, name) for name in (*WIDER, *ASSUMED)} | _fixed(chosen)
     shape = _shape(chosen)
     machine = _machine(chosen)
     more |= {"fit": _calibrated(chosen, shape, machine, more)} if chosen.took else {}
     planned = search(shape, machine, chosen.gpus, chosen.batch, **more)
     print(planned)
     answer = {"best": planned.best.facts, "front": [one.facts for one in planned.front], "rejected": planned.rejected}
+    if planned.best.plan.sync_every:
+        answer["best"]["link_needed_gb"] = link_needed(planned) / 1e9 if link_needed(planned) < math.inf else None
     if chosen.tokens is not None:
         answer["best"] |= _training(chosen, planned)
     if chosen.run:
@@ -111,11 +117,12 @@ def _network(chosen, node) -> dict:
 
 def _calibrated(chosen, shape, machine, fixed):
     """The speed of a machine from a row of the user's logs, which ran under the conditions that are fixed."""
+    from hybridlab.predict.plans.given import summed
     from hybridlab.predict.plans.measured import by_step
     from hybridlab.predict.plans.plan import CONDITIONS, named
     from hybridlab.predict.plans.usual import usual
 
-    conditions = {name: fixed[name] for name in CONDITIONS if name in fixed}
+    conditions = summed(chosen.sums, shape, {name: fixed[name] for name in CONDITIONS if name in fixed})
     sizes = {"fused": usual(machine).fused} | conditions | dict(chosen.took)
     try:
         seconds, batch = float(sizes.pop("seconds")), int(sizes.pop("batch", chosen.batch))
@@ -129,8 +136,7 @@ def _calibrated(chosen, shape, machine, fixed):
 
 def _fixed(chosen) -> dict:
     given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
-    names = ("zero", "ulysses", "zigzag", "fold", "skew", "fused", "spread_head", "two_levels", "secondary", "further")
-    given |= {name: getattr(chosen, name) for name in (*names, *BY_NAME)}
+    given |= {name: getattr(chosen, name) for name in (*PLAIN, *BY_NAME)}
     given |= {"n": None if chosen.slices is True else chosen.slices}
     return {field: value for field, value in given.items() if value is not None} | {"slices": chosen.slices is not None}
 
@@ -257,6 +263,8 @@ def _add_fixed(one):
         one.flag(f"--{flag}", type=int, metavar="N", help=f"set the number of {OF_A_PLAN[field]}")
     told = "only plans with this schedule: 1f1b, interleaved, seq1f1b or vocabulary_1f1b"
     one.flag("--schedule", metavar="NAME", help=told)
+    one.flag("--sums", metavar="NAME", help="local: replicas step alone, and exchange their updates only occasionally")
+    one.flag("--sync-every", type=int, metavar="N", help="the same with N steps between two exchanges (default 2)")
     one.flag("--zero", type=int, metavar="N", help="set the ZeRO stage, 0 to 3")
     one.flag("--recompute", metavar="NAME", help="set what is recomputed: none, selective or full")
     told = "set how keys and values reach the queries along cp: gather, ring, ulysses or usp"

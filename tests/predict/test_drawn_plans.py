@@ -137,6 +137,7 @@ REFUSED = [  # what no rule but one forbids, and its words
     ("recompute", SMALL["no attention"], {"recompute": 1}, "this model has none: choose 'full'"),
     ("zero", SMALL["gpt"], {"p": 2, "zero": 1}, "give dp=2 or more"),
     ("zero", SMALL["gpt"], {"d": 2, "zero": 3, "z": 1}, "zero=3 with owners=1 shards nothing"),
+    ("sums", SMALL["gpt"], {"d": 2, "cp": 2, "zero": 1, "sync_every": 4}, "sums=local keeps all weights in every copy"),
 ]
 
 

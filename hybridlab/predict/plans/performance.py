@@ -44,7 +44,7 @@ from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit, Rates
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, shown
 from hybridlab.predict.plans.time_of_context_and_experts import along_cp, along_ep
-from hybridlab.predict.plans.time_of_gradients import among_copies, seconds_of_copies
+from hybridlab.predict.plans.time_of_gradients import among_copies, seconds_of_copies, seconds_of_moves
 
 ADAM_BYTES = 30  # for each weight: reads its gradient twice, reads and writes three numbers of 4 bytes and itself
 LOSS_BYTES = 4  # of a number in the loss's sums
@@ -74,6 +74,7 @@ def pieces(
     once = among_copies(plan, rates, held, layers, software)
     ahead, back = (layers * added(one) for one in (forward, backward))
     data = seconds_of_copies(once, plan, plan.passes(batch), ahead / plan.n, back / plan.n, software)
+    data = data + seconds_of_moves(plan, rates, held, software) / np.maximum(plan.sync_every, 1)
     updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.updaters))
     hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
     return Pieces(forward, backward, head, hop, data, ADAM_BYTES * updated / rates.memory, blocks[-1])
