@@ -1198,8 +1198,8 @@ def plan(
     two_levels: bool | None = None,
     secondary: int | None = None,
     further: int | None = None,
-    sync_every: int | None = None,
     optimizer: str | None = None,
+    sync_every: int | None = None,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
@@ -1246,8 +1246,8 @@ def plan(
     two_levels   with z: all copies shard the optimizer's state
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
     further      further tokens predicted at each position: multi-token prediction, on the last stage
-    sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
     optimizer    'adamw' or 'muon': the numbers that it keeps for each weight
+    sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
 
     raises  ValueError for an unknown name, or if no plan is legal or none fits; it says what is missing
 
@@ -1294,8 +1294,8 @@ def memory(
     two_levels: bool | None = None,
     secondary: int | None = None,
     further: int | None = None,
-    sync_every: int | None = None,
     optimizer: str | None = None,
+    sync_every: int | None = None,
 ) -> Footprint:
     """Bytes on the device that needs the most memory while a model trains with one plan.
 
@@ -1331,8 +1331,8 @@ def memory(
     two_levels   with z: all copies shard the optimizer's state
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
     further      further tokens predicted at each position: multi-token prediction, on the last stage
-    sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
     optimizer    'adamw' or 'muon': the numbers that it keeps for each weight
+    sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
 
     This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
     tensors need additional memory.

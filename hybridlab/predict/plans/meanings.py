@@ -32,6 +32,6 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `pl
     "two_levels": "with z: all copies shard the optimizer's state",
     "secondary": "neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none",
     "further": "further tokens predicted at each position: multi-token prediction, on the last stage",
-    "sync_every": "local steps: steps between two sums over the copies; 0: gradients are summed in every step",
     "optimizer": "'adamw' or 'muon': the numbers that it keeps for each weight",
+    "sync_every": "local steps: steps between two sums over the copies; 0: gradients are summed in every step",
 }
