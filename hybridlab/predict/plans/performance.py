@@ -14,9 +14,11 @@ The time of one microbatch on one stage is the sum of
 
 The last stage also has the matmul with the vocabulary, or each stage has a piece of it (`spread_head`). A step takes m
 times this time, plus (p - 1)/(v·n) times this time to fill and drain the pipeline, with n slices of a row; plus the
-messages between stages, the all-reduce of gradients over the copies, and the optimizer step. As in the measured
-programs, nothing overlaps except ZeRO 3's all-gathers, one for each forward and each backward of a microbatch; they use
-all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`): the speed is an upper bound.
+messages between stages, the all-reduce of gradients over the copies, and the optimizer step. No rank begins a step
+before all have ended the last one, as if the norm of all gradients were clipped (`by_schedule.seconds_of_clipping`). As
+in the measured programs, nothing overlaps except ZeRO 3's all-gathers, one for each forward and each backward of a
+microbatch; they use all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`): the speed is an
+upper bound.
 
 Three numbers are fitted: the two fractions and the launch time. They are fitted only on the ten rows of table 1 of
 Narayanan et al. 2021, arXiv:2104.04473; all other predictions test them.
