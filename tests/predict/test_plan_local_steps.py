@@ -13,6 +13,7 @@ from hybridlab.cli.main import main
 from hybridlab.core.dry import KINDS
 from hybridlab.core.what.catalog import machine, model
 from hybridlab.core.what.shape import Shape
+from hybridlab.predict.bytes.collectives import Link, hierarchical
 from hybridlab.predict.bytes.local_steps import EVERY
 from hybridlab.predict.plans.bytes_of_rank import layers_at, sent, weights_at
 from hybridlab.predict.plans.footprint import footprint
@@ -65,6 +66,15 @@ def test_ranks_of_one_copy_still_sum_in_every_step(shape, plan, software):
     """Only the exchange between copies is seldom: without it remains what one copy sends."""
     seldom = data(plan._replace(sync_every=10**15), shape, software)
     assert seldom == pytest.approx(data(plan._replace(d=1), shape, software, batch=64), rel=1e-9) and seldom > 0
+
+
+def test_copies_of_two_nodes_reduce_inside_them_first():
+    """Ranks along cp are neighbours: a node has two of four copies, whatever cp is."""
+    plan = Plan(cp=4, d=4, sync_every=4)
+    size = 2 * float(heaviest(GPT, plan).total)
+    inside, across = (Link(alpha, 1 / rate) for alpha, rate in zip(A100.latency, (A100.inside, A100.across)))
+    seconds = hierarchical(nodes=2, per_node=2, size=size).seconds(inside, across)
+    assert data(plan) - data(plan._replace(sync_every=10**15)) == pytest.approx(seconds / 4, rel=1e-9)
 
 
 def test_copies_in_the_same_node_exchange_over_its_links():
