@@ -116,6 +116,11 @@ def typed(function: Callable) -> Callable:
     return called
 
 
+def checked(function, named: dict) -> dict:
+    """Arguments that a user gives in a dict, checked as those of this `spelled` function; raises WrongType as it does."""
+    return {name: function.fits[name](value) for name, value in named.items()}
+
+
 def _name(function) -> str:
     """The name by which a user calls a function; a constructor by that of its class."""
     return function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
@@ -130,7 +135,7 @@ def _bound(name: str, signature: inspect.Signature, given, named) -> inspect.Bou
         return signature.bind(*given, **named)
     except TypeError as error:
         needed = [one.name for one in signature.parameters.values() if one.default is one.empty]
-        raise TypeError(f"{name}: {error}; it needs {', '.join(needed) or 'no argument'}") from None
+        raise TypeError(f"{name}: {error} (required: {', '.join(needed) or 'none'})") from None
 
 
 def refuse_types(value):

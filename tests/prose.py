@@ -78,6 +78,11 @@ def held(name):
     return " ".join(map(str, played(name, 4, 8).peak_live))
 
 
+def listed(numbers):
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} and {last}"
+
+
 def busy(ranks, digits=0):
     return share(1 - played("naive", ranks, 1).bubble_fraction, digits)
 
@@ -196,7 +201,7 @@ def slowest_and_mean():
 
 
 def at_best():
-    return " ".join(str(sum(LAYER_TIMES[i] for i in stage)) for stage in partition(LAYER_TIMES, 3))
+    return listed(sum(LAYER_TIMES[i] for i in stage) for stage in partition(LAYER_TIMES, 3))
 
 
 def again():
@@ -415,8 +420,8 @@ COMPUTED = [
     ("slides", "gives 83.2", lambda: f"gives {trillion(1000):.1f}"),
     ("01_tour", "27.3 %", FRACTION),
     ("01_tour", "37.5 %", OVERHEAD),
-    ("01_tour", "8 8 8 8", lambda: held("gpipe")),
-    ("01_tour", "4 3 2 1", lambda: held("1f1b")),
+    ("01_tour", "8, 8, 8 and 8", lambda: listed(played("gpipe", 4, 8).peak_live)),
+    ("01_tour", "4, 3, 2 and 1", lambda: listed(played("1f1b", 4, 8).peak_live)),
     ("01_tour", "7/24", lambda: f"{bubbles(8, 24)[0]}"),
     ("01_tour", "52 % of its peak", lambda: f"{megatron(1008)['pct_peak']:g} % of its peak"),
     ("02_one_device", "64/153", lambda: f"64/{machine('a100').peak / machine('a100').bandwidth:.0f}"),
@@ -443,8 +448,8 @@ COMPUTED = [
     ("10_naive", "27 and 15 units", lambda: f"{units('naive', 3, 3)} and {units('gpipe', 3, 3)} units"),
     ("10_naive", "12 messages", lambda: f"{messages('naive', 3, 3)} messages"),
     ("10_naive", "has 4 bytes", lambda: f"has {np.dtype(np.float32).itemsize} bytes"),
-    ("10_naive", "30 50 40", lambda: " ".join(map(str, stage_times([3, 3, 2])))),
-    ("10_naive", "40 40 40", at_best),
+    ("10_naive", "30, 50 and 40", lambda: listed(stage_times([3, 3, 2]))),
+    ("10_naive", "40, 40 and 40", at_best),
     ("10_naive", "50/40", slowest_and_mean),
     ("11_gpipe", "60 units instead of 33", lambda: f"{units('gpipe', 4, 2, F=4, B=8)} units instead of {eight()}"),
     ("11_gpipe", "0.93 times", lambda: torchgpipe(1)),
@@ -456,7 +461,11 @@ COMPUTED = [
     ("11_gpipe", "3/8", lambda: f"{bubbles(4, 8)[0]}"),
     ("11_gpipe", "3/11", lambda: f"{bubbles(4, 8)[1]}"),
     ("11_gpipe", "41 units instead of 33", lambda: f"{again().length:g} units instead of {eight()}"),
-    ("11_gpipe", "1 held instead of 8", lambda: f"{max(again().peak_live)} held instead of {held('gpipe')[0]}"),
+    (
+        "11_gpipe",
+        "1 activation held instead of 8",
+        lambda: f"{max(again().peak_live)} activation held instead of {held('gpipe')[0]}",
+    ),
     ("11_gpipe", "a forward takes only 10 ms", lambda: f"a forward takes only {80 / 8:g} ms"),
     ("12_1f1b", "4 3 2 1", lambda: held("1f1b")),
     ("12_1f1b", "8 8 8 8", lambda: held("gpipe")),

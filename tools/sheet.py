@@ -22,6 +22,7 @@ SIZE = re.compile(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)')  # of a picture: 
 LIVE_CALLS = {  # what a cell calls, and what gives the data of the same picture
     "hl.explore": embedded.embedded,
     "hl.pictures.box_of_ranks": hl.pictures.box_of_ranks,
+    "hl.pictures.matmul_on_grid": hl.pictures.matmul_on_grid,
     "hl.pictures.ring_all_reduce": hl.pictures.ring_all_reduce,
 }
 LICENCE = "Text and figures: CC BY 4.0. Code: BSD 3-Clause. hybridlab contributors."

@@ -117,7 +117,7 @@ def dry_run(chosen) -> dict:
     more = flags.read_learning(chosen) | {name: getattr(chosen, name) for name in ("rank", "machine", "memory")}
     found = play(**more)
     print(found)
-    return found.facts()
+    return found.facts() | {"ok": found.fits}
 
 
 def doctor(chosen) -> dict:

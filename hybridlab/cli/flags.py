@@ -3,6 +3,7 @@
 `add_…` gives a command a group of flags; `read_…` turns their values into objects of the package.
 """
 
+import os
 import sys
 from dataclasses import replace
 
@@ -138,11 +139,17 @@ def read_played(chosen) -> dict:
 def add_schedule_or_file(one):
     add_schedule(one)
     one.set_defaults(**dict.fromkeys(SCHEDULE))  # beside --from, only what was typed counts as given
-    one.flag("written", nargs="?", metavar="FILE", help="your own schedule, as text or JSON; - reads stdin")
-    one.flag("--from", dest="file", metavar="FILE", help="the same as FILE, as an option")
+    told = "the same as --schedule, or a file with your own schedule, as text or JSON; - reads stdin"
+    one.flag("written", nargs="?", metavar="NAME|FILE", help=told)
+    one.flag("--from", dest="file", metavar="FILE", help="the file, as an option")
 
 
 def read_schedule_or_file(chosen):
+    from hybridlab.scheduling.registry import GENERATORS
+    from hybridlab.signatures import nearest
+
+    if chosen.schedule is None and chosen.file is None and chosen.written in GENERATORS:
+        chosen.schedule, chosen.written = chosen.written, None
     given = [f"--{name}" for name in ("ranks", "pp", *SCHEDULE) if getattr(chosen, name) is not None]
     if chosen.file and chosen.written:
         raise ValueError(f"{chosen.written} and --from {chosen.file} both name a schedule: give only one of them")
@@ -152,6 +159,8 @@ def read_schedule_or_file(chosen):
         return read_schedule(chosen)
     if given:
         raise ValueError(f"{file} already contains the schedule: leave {given[0]} out")
+    if file == chosen.written != "-" and not os.path.exists(file):
+        raise ValueError(f"there is no schedule and no file {file!r}: {nearest(file, GENERATORS)}")
     from hybridlab.core.when.schedule import Schedule
     from hybridlab.scheduling.validate import validate
 

@@ -79,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         """Exit with a sentence about unknown words that names the nearest flag."""
         flag = words[0].split("=")[0]
         if not flag.startswith("-"):
-            self.error(f"{flag!r} is one word too many: leave it out")
+            self.error(f"{flag!r} is one word too many: leave it out, or write its flag before it")
         self.error(f"there is no {flag}: {nearest(flag, self.flags)}")
 
 

@@ -22,7 +22,8 @@ def plan(chosen) -> dict:
     from hybridlab.predict.plans.link_needed import link_needed
     from hybridlab.predict.plans.planner import plan as search
 
-    _refuse_price(chosen)
+    _refuse_early(chosen)
+    traces = _read(chosen.trace or ())
     more = {name: getattr(chosen, name) for name in (*WIDER, *ASSUMED)} | _fixed(chosen)
     shape = _shape(chosen)
     machine = _machine(chosen)
@@ -38,7 +39,7 @@ def plan(chosen) -> dict:
         answer["run"] = _run(planned.best)
         answer["ok"] = answer["run"].get("ok", True)
     if chosen.trace:
-        answer["trace"] = _laid(chosen.trace, planned.best)
+        answer["trace"] = _laid(traces, planned.best)
     if chosen.why:
         answer["why"] = planned.why(**chosen.why)
         print(answer["why"])
@@ -50,6 +51,17 @@ def plan(chosen) -> dict:
         answer["start"] = _lines(chosen, planned)
         print(answer["start"], end="")
     return answer
+
+
+def _refuse_early(chosen):
+    """Raise ValueError for an impossible question about the best plan, before the search for it."""
+    from hybridlab.predict.plans.ranges import refuse_question, refuse_tokens
+
+    _refuse_price(chosen)
+    if chosen.tokens is not None:
+        refuse_tokens(chosen.tokens)
+    for sizes in filter(None, (chosen.why, chosen.what_if)):
+        refuse_question(sizes)
 
 
 def _refuse_price(chosen):
@@ -159,11 +171,18 @@ def _run(best) -> dict:
     return {"dry_run": found.facts()}
 
 
-def _laid(files, best) -> dict:
-    """The traces of ranks that ran the plan, compared with its prediction."""
-    from hybridlab.predict.launch.traced import laid, traced
+def _read(files) -> list:
+    """The traces of ranks that ran the plan, read before the search: a file that is missing costs no time."""
+    from hybridlab.predict.launch.traced import traced
 
-    found = laid(best.step, [traced(file) for file in files])
+    return [traced(file) for file in files]
+
+
+def _laid(traces, best) -> dict:
+    """These traces, compared with the prediction."""
+    from hybridlab.predict.launch.traced import laid
+
+    found = laid(best.step, traces)
     print(f"{best.plan}\n{found}")
     return found._asdict() | {"gap": found.gap}
 

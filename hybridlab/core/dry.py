@@ -107,8 +107,8 @@ class DryRun:
         held = dict(zip(KINDS, self.held[first].tolist()))
         most = max(held, key=held.__getitem__)
         return (
-            f"does not fit into {self.room / GB:.4g} GB: {self.actions[first]} is the first to need more, "
-            f"{self.total[first] / GB:.4g} GB, and the largest part of that are {most}, {held[most] / GB:.4g} GB"
+            f"does not fit into {self.room / GB:.4g} GB: {self.actions[first]} is the first action that needs more, "
+            f"{self.total[first] / GB:.4g} GB; the largest part, {held[most] / GB:.4g} GB, is for {most}"
         )
 
     def __str__(self) -> str:

@@ -38,7 +38,7 @@ class Guess:
         except (TypeError, ValueError):
             yours = math.nan
         if math.isnan(yours) or (self.form.endswith("%") and abs(yours) > 1.5 * max(1, abs(self.right))):
-            return self.what, "a share from 0 to 1, please" if self.form.endswith("%") else "a number, please", "", ""
+            return self.what, "a fraction, 0 to 1, please" if self.form.endswith("%") else "a number, please", "", ""
         return self.what, format(yours, self.form), format(self.right, self.form), _compared(yours, self.right)
 
 

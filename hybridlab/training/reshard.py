@@ -22,7 +22,7 @@ from hybridlab.core.where.passage import PARTS, Passage
 from hybridlab.modes import full_matrices
 from hybridlab.predict.bytes import sharing
 from hybridlab.predict.bytes.transfer import Transfer, by_axis, transfer
-from hybridlab.signatures import nearest, spelled, typed
+from hybridlab.signatures import checked, nearest, spelled, typed
 from hybridlab.training import asked
 from hybridlab.training.affordable import affordable
 from hybridlab.training.check import Claims, at_end, compared, copies_of, first_step, repeated
@@ -180,6 +180,7 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
     for name in more:
         if name not in every:
             raise ValueError(f"to={{{name!r}: …}} is not about the layout: {nearest(name, sorted(every))}")
+    more = checked(reshard, more)
     before = affordable(DAY, **given)
     batch = {} if {"rows", "batch"} & more.keys() else {"rows": None, "batch": before.microbatches * before.rows}
     usual = OF_VERSIONS if "schedule" in more else {}

@@ -1,4 +1,4 @@
-"""Live pictures inside a page without a kernel: the ring, the box, a deadlock; the switch for the projector."""
+"""Live pictures inside a page without a kernel: a ring, a grid, a box, a deadlock; the switch for the projector."""
 
 import pytest
 
@@ -10,6 +10,7 @@ from tools.sheet import explored
 PAPER = {"light": "#fff; color: #111", "dark": "#111; color: #eee; color-scheme: dark"}
 CELLS = {
     "ring": "hl.pictures.ring_all_reduce(ranks=4, size=12_000_000)",
+    "grid": 'hl.pictures.matmul_on_grid("cannon", "summa", side=3, size=144_000_000)',
     "box": "hl.pictures.box_of_ranks(hl.Mesh(pp=3, dp=2, tp=2), rank=5, per_node=4)",
     "deadlock": 'hl.explore(hl.Schedule.from_csv("0F0,0F1,0B0,0B1\\n1F1,1B1,1F0,1B0\\n2F0,2F1,2B0,2B1"))',
     "large": 'hl.explore("1f1b", ranks=16, microbatches=64, machine=True)',
@@ -83,6 +84,32 @@ def test_the_ring_plays_and_where_motion_is_unwelcome_it_steps(opened):
     page.get_by_role("button", name="Play").click()
     page.wait_for_function("document.querySelector('.hl-readout').textContent.startsWith('step 1')")
     assert page.evaluate(MOVED) == 0
+
+
+@pytest.mark.parametrize("theme, size", [("light", (1440, 900)), ("dark", (390, 844))])
+def test_a_matmul_on_a_grid_moves_and_counts_the_bytes(opened, theme, size, picture_of):
+    page = opened("grid", theme=theme, wide=size[0], tall=size[1])
+    page.get_by_role("application").focus()
+    for step, sent in enumerate(["21.33", "53.33", "85.33"], 1):
+        page.keyboard.press("ArrowRight")
+        assert f"{sent} MB" in page.evaluate(THERE)
+        assert page.locator(".hl-readout").inner_text().startswith(f"step {step} of 3")
+        assert page.evaluate(MOVED) == 0  # all have arrived
+        assert page.locator(".hl-moving").evaluate(ASTRAY) == []
+    to(page, 1.5)
+    assert page.evaluate(MOVED) == 18 + 18  # two blocks from each rank, and the places that they leave
+    picture_of(page.locator(".hl-moving"), f"grid-{theme}")
+    page.get_by_role("button", name="SUMMA").focus()
+    page.keyboard.press("Space")
+    assert page.get_by_role("button", name="SUMMA").get_attribute("aria-pressed") == "true"
+    assert page.get_by_role("button", name="Cannon").get_attribute("aria-pressed") == "false"
+    page.get_by_role("slider", name="side of the grid").focus()
+    for side, move in ((2, "ArrowLeft"), (4, "End")):
+        page.keyboard.press(move)
+        block = 144 // side**2
+        formula = f"2·(q−1) = {2 * (side - 1)} blocks of {block} MB = {2 * (side - 1) * block} MB"
+        assert formula in page.evaluate(THERE) and page.locator(".hl-moving").evaluate(ASTRAY) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -29,11 +29,13 @@ MARK = """() => {
 # is does not count.
 SEEN = """area => Array.from(area.querySelectorAll("svg, canvas, p, table"), (one) =>
   one.tagName === "CANVAS" ? one.toDataURL()
-    : one.tagName === "svg" ? one.outerHTML.replace(/ (tabindex|role|aria-label|data-chosen)="[^"]*"/g, "")
+    : one.tagName === "svg"
+      ? one.clientWidth + one.outerHTML.replace(/ (tabindex|role|aria-label|data-chosen)="[^"]*"/g, "")
     : one.innerText).join("\\n")"""
 CHANGED = f"([area, before]) => ({SEEN})(area) !== before"
 NAME = """one => one.ariaLabel ?? one.closest("label")?.innerText
   ?? one.closest(".lm-Widget:has(.widget-label)").querySelector(".widget-label").innerText"""
+PRESSED = "all => all.map((one) => one.ariaPressed === 'true' || one.classList.contains('mod-active'))"
 WHERE = "one => one.value ?? one.getAttribute('aria-valuenow')"
 # Texts that lie on each other, or reach out of their picture.
 ASTRAY = """area => Array.from(area.querySelectorAll("svg"), (svg) => {
@@ -141,7 +143,7 @@ def _box(one):
 
 def _choice(one):
     """The first of several buttons that is not pressed yet; then again the one that was."""
-    pressed = ["mod-active" in each.get_attribute("class") for each in one.locator("button").all()]
+    pressed = one.locator("button").evaluate_all(PRESSED)
     there, back = (one.locator("button").nth(pressed.index(which)) for which in (False, True))
     return Control(_name(one), there.click, back.click)
 
@@ -169,6 +171,7 @@ KINDS = (
     ("select", _menu),
     ("input[type=checkbox]", _box),
     (".widget-toggle-buttons", _choice),
+    (".hl-pushes", _choice),
     (".widget-button", _press),
     (".hl-moves button[aria-disabled=false] >> nth=0", _press),
     ("[data-press] >> nth=0", _press),

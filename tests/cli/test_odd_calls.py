@@ -56,6 +56,10 @@ NOT_DONE = {
     "plan --gpus 8 --batch 64 --config {tmp}/deep.json": "deep.json is not JSON",
     "plan --gpus 8 --batch 64 --config {tmp}/fifo": "it is a FIFO; give a plain file",
     "plan --gpus 8 --batch 64 --config /dev/zero": "it is a device; give a plain file",
+    "simulate 1f1bb": "there is no schedule and no file '1f1bb': did you mean '1f1b'?",
+    "simulate 1f1b --schedule gpipe": "1f1b already contains the schedule: leave --schedule out",
+    "check 1f1b": "'1f1b' is one word too many: leave it out, or write its flag before it",
+    "simulate --F 1e308": "F=1e+308 is too large to be added up: give at most 1e+300",
     "dry-run --layers 100000": "100000 layers of 2 parts take",
     "dry-run --dp 1000000": "1,000,000 ranks take",
     "dry-run --layers 1000 --microbatches 10000": "passes of layers take",
@@ -149,3 +153,38 @@ def test_a_folder_that_may_not_be_searched_is_told(words, monkeypatch, capsys):
     said = capsys.readouterr()
     assert f"cannot {CLOSED[words]} /closed/x" in said.err and said.err.endswith(": Permission denied\n")
     assert json.loads(said.out.splitlines()[-1]) == {"error": said.err.rstrip("\n"), "code": 2}
+
+
+def test_a_schedules_name_is_enough(capsys):
+    long, short = (
+        (main(["simulate", *words, "--microbatches", "2"]), capsys.readouterr().out)
+        for words in (["--schedule", "gpipe"], ["gpipe"])
+    )
+    assert long == short and long[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--why q=3", "a plan has no 'q': choose from p, t, d"),
+        ("--what-if zero=9", "zero=9 is not possible: give a number from 0 to 3"),
+        ("--tokens -5", "tokens=-5 is not positive: give a number above 0"),
+        ("--trace nosuch", "cannot read the trace nosuch: No such file or directory"),
+    ],
+)
+def test_an_impossible_question_about_the_best_plan_is_refused_before_the_search(words, said, capsys, monkeypatch):
+    monkeypatch.setattr("hybridlab.predict.plans.planner.plan", lambda *_, **__: pytest.fail("the search has begun"))
+    assert main(f"plan --gpus 64 --batch 64 {words}".split()) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_why_needs_a_size():
+    with pytest.raises(ValueError, match="no size was asked for: give one, such as t=4"):
+        hl.plan("gpt-39.1b", "a100", gpus=64, batch=64).why()
+
+
+@pytest.mark.parametrize(("memory", "code"), [("1e5", 1), ("1e9", 0)])
+def test_a_dry_run_that_does_not_fit_ends_with_1(memory, code, capsys):
+    words = "--pp 2 --layers 2 --microbatches 2 --memory"
+    assert main(["dry-run", *words.split(), memory]) == code
+    assert ("does not fit" if code else "fits into") in capsys.readouterr().out

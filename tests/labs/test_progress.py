@@ -134,11 +134,11 @@ def test_a_student_has_numbers_of_their_own_and_answers_them_again(folder, capsy
     who = next(n for n in range(1, 99) if TASKS["tour.bubble"].of(n).numbers == {"ranks": 4, "microbatches": 40})
     labs.student(who)
     assert "Answer again: tour.bubble." in capsys.readouterr().out
-    assert "1F1B on 4 ranks with 40 microbatches" in labs.question("tour.bubble")
+    assert "1F1B runs on 4 ranks with 40 microbatches" in labs.question("tour.bubble")
     assert labs.progress().right == {"naive.speedup"}
     assert not labs.answer("tour.bubble", 7 / 31).right and labs.answer("tour.bubble", 3 / 43).right
     labs.student(0)
-    assert "1F1B on 8 ranks with 24 microbatches" in labs.question("tour.bubble")
+    assert "1F1B runs on 8 ranks with 24 microbatches" in labs.question("tour.bubble")
 
 
 @pytest.mark.parametrize("who", [None, -1, True, 1.5, "", "  ", "x" * 81, "\ud800", 10**20])

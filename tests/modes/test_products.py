@@ -13,6 +13,7 @@ from hybridlab.predict.bytes.collectives import cost
 from hybridlab.predict.bytes.matmul import moved
 from hybridlab.predict.bytes.matmul_by_rank import sent
 from hybridlab.world.processes.launch import ranks
+from hybridlab.world.talk.windows import turned
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 SIZES = ((24, 36, 48), (17, 13, 11), (7, 5, 3))
@@ -102,7 +103,7 @@ def not_aligned(comm, a, b, sizes):
     total = 0
     blocks = matmul.even(sizes[1], comm.mesh["j"])
     for step in range(comm.mesh["j"]):
-        now = matmul.turned(blocks, step), matmul.turned(blocks, step + 1)
+        now = turned(blocks, step), turned(blocks, step + 1)
         total = total + a @ b
         a = matmul.window(comm, a, "j", 1, have=now[0], want=now[1])
         b = matmul.window(comm, b, "i", 0, have=now[0], want=now[1])

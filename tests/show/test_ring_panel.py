@@ -55,9 +55,10 @@ def test_at_a_moment_only_what_is_there_is_drawn():
 def test_the_page_gets_a_panel_for_every_number_of_ranks_and_the_twin_is_stored():
     shown = hl.pictures.ring_all_reduce(ranks=5, size=10e6)
     data = json.loads(shown.as_json)
-    assert data["values"][data["first"]] == 5 and data["values"] == list(range(2, 9))
+    (choice,) = data["choices"]
+    assert choice["values"][choice["first"]] == 5 and choice["values"] == list(range(2, 9))
     panels = [json.loads(line) for line in gzip.decompress(base64.b64decode(data["panels"])).decode().split("\n")]
-    assert [len(one["told"]) for one in panels] == [2 * (p - 1) + 1 for p in data["values"]]
+    assert [len(one["told"]) for one in panels] == [2 * (p - 1) + 1 for p in choice["values"]]
     last = panels[-1]["svg"]
     assert f"2·(p−1)/p·n = 2·7/8·10 MB = {2 * 7 / 8 * 10:g} MB" in last
     sent = [float(one) for one in re.findall(r">([\d.]+) MB sent by each rank<", last)]

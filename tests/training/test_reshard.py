@@ -233,6 +233,8 @@ def test_a_mutant_is_seen(sabotage):
     [
         (M(tp=2), "has 4 ranks, Mesh\\(tp=2\\) has 2: give two meshes"),
         ({"mesh": M(tp=4), "seed": 3}, "is not about the layout"),
+        ({"mesh": {"tp": 4}}, "reshard takes mesh as Mesh | None, not {'tp': 4}, a dict: give hl.Mesh"),
+        ({"mesh": M(tp=4), "zero": 1.5}, "reshard takes zero as int, not 1.5, a float"),
         ({"mesh": M(tp=4), "batch": 32}, "the first layout has batch=16, but this run has batch=32: make them equal"),
         ({"mesh": M(tp=4), "zero": 1}, "give dp=2 or more"),
         ({"mesh": M(pp=4), "schedule": "vocabulary_1f1b", "microbatches": 8, "batch": 16}, "head of"),

@@ -8,6 +8,8 @@ import itertools
 import math
 from numbers import Integral
 
+from hybridlab.signatures import typed
+
 PLAYED = ("dp", "pp")  # the axes that a schedule knows: copies, and stages; all others are inside a stage
 
 
@@ -133,6 +135,7 @@ class Mesh:
         here, there = self.coordinates(one), self.coordinates(other)
         return "+".join(axis for axis in self.axes if here[axis] != there[axis])
 
+    @typed
     def groups(self, axes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
         """Every group along `axes`, in the order in which all ranks open them. Each rank is in exactly one group."""
         axes = (axes,) if isinstance(axes, str) else axes

@@ -128,7 +128,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "pipedream.throughput": Solution(
         'labs.answer("pipedream.throughput", 4 * (4 + 3) / (16 + 3))',
-        "With a flush the pipeline is filled and drained four times, without one once.",
+        "With flushes the pipeline fills and drains four times, without them only once.",
         ((1.75, "fills and drains once"), (19 / 16, "without any bubble"), (0.68, "upside down"), (4, "Too large")),
         also=(84 / 57, 1.474),
     ),

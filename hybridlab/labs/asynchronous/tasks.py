@@ -139,9 +139,9 @@ TASKS: dict[str, Task] = {
         "Write PipeDream's interpreter. Each rank calls my_play(comm, stage, weights, program, data, rate). "
         "stage(weights, x) is the forward with these weights. The forward of microbatch k uses the newest weights and "
         "saves them as versions[k]; its backward uses the same; right after each backward the newest weights become "
-        "newest - rate * gradient. Return the newest weights. It is tried with the lists of 1F1B on 3 ranks, m = 8, "
-        "then on "
-        "other sizes and with the lists of GPipe. The result must equal a replay in one process, to the last bit.",
+        "newest - rate * gradient. Return the newest weights. Your code is tried with the lists of 1F1B on 3 ranks, m "
+        "= 8, then on other sizes and with the lists of GPipe. The result must equal a replay in one process, to the "
+        "last bit.",
         OnCases(
             "asynchronous.rank:play",
             wrong,
@@ -180,7 +180,7 @@ TASKS: dict[str, Task] = {
             "The loop runs num_versions times, and nothing has been updated yet.",
             f"After the first of {DEQUE} ranks there are {DEQUE - 1}; num_versions is one more.",
         ),
-        objective="Say how many versions PipeDream's own code keeps, and since when.",
+        objective="Say how many versions PipeDream's own code keeps, and from what time on.",
         difficulty=1,
         minutes=2,
     ),

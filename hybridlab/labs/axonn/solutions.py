@@ -111,7 +111,7 @@ labs.answer("axonn.words", block // 2 + 2 * part // 2)""",
     ),
     "axonn.hidden": Solution(
         'labs.answer("axonn.hidden", 18 + 1 + 2 + 2 * ($sum_x - 3) + 1)',
-        "The second gather and the first scatter are hidden, and of each all-reduce of dX the time of dW.",
+        "The second gather and the first scatter are hidden, and dW hides a part of each all-reduce of dX.",
         (
             (32, "That is the plain version"),
             (18, "the matmuls alone"),

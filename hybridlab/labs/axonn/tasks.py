@@ -53,9 +53,9 @@ def _words(rows: int) -> Task:
     gathered, added = block * (z - 1) // z, 2 * part * (x - 1) // x
     one = moved("axonn", (rows, INPUTS, OUTPUTS), GRID)
     return task(
-        f"A layer of {INPUTS} inputs and {OUTPUTS} outputs on a grid of {x} × {y} × {z} ranks; the global batch has "
-        f"{rows} rows. How many words does a rank send in the forward of this layer? Count both messages, each as a "
-        "ring collective.",
+        f"A layer of {INPUTS} inputs and {OUTPUTS} outputs runs on a grid of {x} × {y} × {z} ranks; the global batch "
+        f"has {rows} rows. How many words does a rank send in the forward of this layer? Count both messages, each as "
+        "a ring collective.",
         Number(
             lambda: one.sent,
             "words",
@@ -158,9 +158,10 @@ TASKS: dict[str, Task] = {
     "axonn.words": varying(_words, rows=(8192, 4096, 16384)),
     "axonn.forward": task(
         "Write the plain layer: my_layer(comm, x, share, lengths, inner, outer). x is this rank's part of the input; "
-        "share is its rows of the block of W (a row is an output); lengths lists the number of rows of each rank "
-        "along z; inner and outer are axes. Return this rank's part of Y = X·Wᵀ, with three typed moves. dX and dW "
-        f"must be right, and no more words than necessary may be sent. Tried on {FORWARD[0]}, then on other grids.",
+        "share is its rows of the block of W (a row is an output); lengths lists the number of rows of each rank along "
+        "z; inner and outer are axes. Return this rank's part of Y = X·Wᵀ, with three typed moves. dX and dW must be "
+        f"right, and no more words than necessary may be sent. Your code is tried on {FORWARD[0]}, then on other "
+        "grids.",
         OnMeshes(try_layer, first_found, FORWARD, "Y, dX, dW and every word are right, on uneven grids too."),
         (
             "Go through the three axes. z: which tensor is missing before the matmul? inner: which step is missing "
@@ -178,9 +179,9 @@ TASKS: dict[str, Task] = {
     "axonn.backward": task(
         "Write the backward of MyProduct: it gets g, the gradient of y = x·wᵀ, and returns the gradients of x and w, "
         "and None for comm and outer. dX must be all-reduced along ctx.outer, and the message must overlap with the "
-        "computation of dW. ctx.comm.iall_reduce(tensor, axis) starts an all-reduce and returns a message; its "
-        f"wait() returns the sum. Tried on {BACKWARD[0]}, then on other grids. The check covers the numbers and the "
-        "order of your calls.",
+        "computation of dW. ctx.comm.iall_reduce(tensor, axis) starts an all-reduce and returns a message; its wait() "
+        f"returns the sum. Your code is tried on {BACKWARD[0]}, then on other grids. The check covers the numbers and "
+        "the order of your calls.",
         OnMeshes(
             try_product,
             first_found,
@@ -198,16 +199,17 @@ TASKS: dict[str, Task] = {
     ),
     "axonn.hidden": varying(_hidden, sum_x=(4, 5, 6)),
     "axonn.grid": task(
-        f"A GPT of {FEW.layers} layers with width {FEW.width:,} and only {FEW.heads} heads, on {GPUS} A100s in nodes "
-        f"of 8, without a pipeline, a batch of {BATCH} sequences. Which grid is fastest? Answer with (x, t, d): the "
-        "cuts of the width, the cuts of the heads and hidden units, and the data-parallel copies (sharded or not). "
-        "The best microbatches, recomputation and ZeRO stage for your grid are chosen for you.",
+        f"A GPT of {FEW.layers} layers with width {FEW.width:,} and only {FEW.heads} heads trains on {GPUS} A100s in "
+        f"nodes of 8, without a pipeline, with a batch of {BATCH} sequences. Which grid is fastest? Answer with (x, t, "
+        "d): the cuts of the width, the cuts of the heads and hidden units, and the data-parallel copies (sharded or "
+        "not). The best microbatches, recomputation and ZeRO stage for your grid are chosen for you.",
         _grid,
         (
             "t cannot exceed the number of heads, d cannot exceed the batch. What is left for x?",
             "Prefer t to x, since all ranks along x repeat the same attention. Then compare x with d: copies "
             "all-reduce the gradients of all weights, x all-reduces the outputs of every matrix.",
-            f"t = {FEW.heads}, the most. hl.plan with grids=True compares the remaining x, and its why(x=…) explains.",
+            f"t = {FEW.heads}, the largest t. hl.plan with grids=True compares the remaining x, and its why(x=…) "
+            "explains.",
         ),
         objective="Choose the grid of a model with fewer heads than ranks.",
         difficulty=2,

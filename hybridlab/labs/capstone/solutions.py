@@ -22,7 +22,7 @@ the speed of the GEMMs of one block with t = 2. If they are a tenth slower than 
 SOLUTIONS: dict[str, Solution] = {
     "capstone.budget": Solution(
         'labs.answer("capstone.budget", 21 * 86_400 / (400e9 / (1024 * 8192)))',
-        "47 684 steps share 20 days.",
+        "47,684 steps share 21 days.",
         (
             (21 * 86_400 / (400e9 / (1024 * 8192)) / 1024, "one sequence"),
             (38.05 / 256, "do not divide"),
@@ -57,8 +57,8 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "capstone.rivals": Solution(
         """labs.answer("capstone.rivals", {"t=8": "tensor", "p=16": "head", "recompute='full'": "multiply"})""",
-        "A large t all-reduces more than it saves. A last stage of five layers takes long because of its head. "
-        "Recomputing blocks needs a third more GEMMs.",
+        "A large t costs more time in all-reduces than it saves. A last stage of five layers takes long because of its "
+        "head. Recomputing blocks needs a third more GEMMs.",
         (
             ({"t=8": "multiply", "p=16": "head", "recompute='full'": "multiply"}, "t=8"),
             ({"t=8": "tensor", "p=16": "bubble", "recompute='full'": "multiply"}, "p=16"),

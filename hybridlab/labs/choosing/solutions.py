@@ -12,7 +12,8 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "choosing.fits": Solution(
         'labs.answer("choosing.fits", dict(sequence=True))',
-        "Activations are larger than all states, and seven eighths of those of norms and residuals disappear.",
+        "Activations are larger than all states, and sequence parallelism removes seven eighths of those of norms and "
+        "residuals.",
         (
             (dict(zero=1), "does not fit"),
             (dict(zero=2), "does not fit"),

@@ -116,7 +116,7 @@ def _microbatch(stages, sequences):
     best = min(seconds, key=seconds.get)
     table = ", ".join(f"{forward:g} ms for {b}" for b, forward in FORWARD.items())
     return task(
-        f"A pipeline of p = {p} stages; each copy has {each} sequences in a step. Depending on the sequences in a "
+        f"A pipeline has p = {p} stages, and each copy has {each} sequences in a step. Depending on the sequences in a "
         f"microbatch, a stage's forward takes {table}; a backward takes twice as long. Which b makes the step "
         "shortest?",
         Number(
@@ -162,8 +162,8 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "choosing.fits": task(
-        f"The model has sixteen blocks of GPT-3's width, with d = {DRY_MESH['dp']}, p = {DRY_MESH['pp']}, t = "
-        f"{DRY_MESH['tp']}, four microbatches of eight sequences. A device has {DRY_ROOM / 1e9:.0f} GB, and rank 0 "
+        f"The model has sixteen blocks of GPT-3's width. It runs with d = {DRY_MESH['dp']}, p = {DRY_MESH['pp']}, t = "
+        f"{DRY_MESH['tp']} and four microbatches of eight sequences. A device has {DRY_ROOM / 1e9:.0f} GB, and rank 0 "
         "does not fit. Turn on one switch so that it does: zero=1, zero=2, sequence=True or scatter=True.",
         _fits,
         (

@@ -132,12 +132,12 @@ labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ran
             "if comm.rank % 2 == 0:",
             "    comm.recv(y, source=left)",
         ),
-        "Odd ranks receive first. So the sends of the even ranks can end, and no circle of waiting ranks forms.",
+        "Odd ranks receive first. So the sends of the even ranks can end, and no cycle of waiting ranks forms.",
         (
             (_shift("comm.send(x, to=right)", "comm.recv(y, source=left)"), "wait"),
             (
                 _shift("leaving = comm.isend(x, right)", "comm.recv(y, source=left)", "leaving.wait()"),
-                "With isend no rank waits in a circle",
+                "With isend no rank waits in a cycle",
             ),
             (_shift("y = comm.all_gather(x)[left]"), "Rank 0 called all_gather"),
             (_shift("y = x"), "its own"),

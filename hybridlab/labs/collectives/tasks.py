@@ -82,7 +82,7 @@ def _not_blocking(homes) -> str:
         if isinstance(home, dict) and CALLED in home:
             op = home[CALLED]
             if op in ("isend", "irecv"):
-                return f"With {op} no rank waits in a circle, as in the ring. Now use comm.send and comm.recv only."
+                return f"With {op} no rank waits in a cycle, as in the ring. Now use comm.send and comm.recv only."
             return f"Rank {rank} called {op}: use comm.send and comm.recv only."
     return ""
 
@@ -119,7 +119,7 @@ def _broken(answer) -> Verdict:
 def _bytes(ranks, megabytes):
     p, n = ranks, megabytes
     return task(
-        f"A ring all-reduce of {n} MB on {p} ranks: how many MB does each rank send?",
+        f"In a ring all-reduce of {n} MB on {p} ranks, how many MB does each rank send?",
         Number(
             lambda: cost("all_reduce", p, n).bytes,
             "MB",
@@ -127,7 +127,7 @@ def _bytes(ranks, megabytes):
                 (2 * n, "Nearly. That is 2n, the limit for very many ranks."),
                 (cost("reduce_scatter", p, n).bytes, "That is only one of the two rounds."),
                 ((p - 1) * n, "Each rank would send this if it sent the full tensor to all others."),
-                (n, "The size of the tensor is too few bytes for two rounds."),
+                (n, "That is the size of the tensor: two rounds send more."),
             ],
         ),
         (
@@ -154,8 +154,8 @@ def _seconds(ranks, megabytes, microseconds):
     link = Link(alpha=alpha * 1e-6, beta=BETA)
     there = cost("all_reduce", p, 1e6 * n)
     return task(
-        f"{p} ranks, links with alpha = {alpha} µs and {1e-9 / BETA:.0f} GB/s. How many ms does a ring all-reduce of "
-        f"{n} MB take?",
+        f"{p} ranks have links with alpha = {alpha} µs and {1e-9 / BETA:.0f} GB/s. How many ms does a ring all-reduce "
+        f"of {n} MB take?",
         Number(
             lambda: link.seconds("all_reduce", p, 1e6 * n) * 1e3,
             "ms",
@@ -198,7 +198,8 @@ TASKS: dict[str, Task] = {
     "collectives.ring": task(
         "Write the ring. Every rank calls my_ring(comm, x) with a flat tensor x; return the sum over all ranks. Use "
         "messages only, no collective. Each rank sends 2(p-1) messages to its right neighbour, each with one chunk of "
-        "x. Tried on 4 ranks with 12 numbers, then on other sizes, also when p does not divide the length.",
+        "x. Your code is tried on 4 ranks with 12 numbers, then on other sizes, also when p does not divide the "
+        "length.",
         OnCases(
             trial.play,
             trial.judge,
@@ -228,13 +229,13 @@ TASKS: dict[str, Task] = {
             "left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size. if comm.rank % 2: "
             "comm.recv(y, left), then comm.send(x, right); else the other way round.",
         ),
-        objective="Break a circle of sends that wait for each other.",
+        objective="Break a cycle of sends that wait for each other.",
         difficulty=2,
         minutes=5,
     ),
     "collectives.compose": task(
-        f"Four ranks; rank r holds {PARTS} numbers: r, r + 1, r + 2, … Return the sum over all ranks, from every "
-        "rank, without calling all_reduce.",
+        f"There are four ranks, and rank r holds {PARTS} numbers: r, r + 1, r + 2, … Return the sum over all ranks, "
+        "from every rank, without calling all_reduce.",
         OnRanks(_composed, (RANKS,)),
         (
             "Which operation leaves every rank with its part of the sum? Which one joins the parts?",

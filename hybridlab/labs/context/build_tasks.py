@@ -193,7 +193,7 @@ TASKS: dict[str, Task] = {
     "context.joined": task(
         "Write my_joined(out, lse, other_out, other_lse): join two parts of one softmax. Each part has out, the "
         "result of the queries for some of the keys, and lse, the logarithm of the sum of exponentials of their "
-        f"scores. Return out and lse for all keys. Tried on {PARTS[0]}, then on other parts.",
+        f"scores. Return out and lse for all keys. Your code is tried on {PARTS[0]}, then on other parts.",
         OnCases(
             "context.trial:try_joined",
             _only,
@@ -213,11 +213,11 @@ TASKS: dict[str, Task] = {
         minutes=6,
     ),
     "context.ring": task(
-        "Write my_ring(comm, q, k, v, meet, joined). A rank has its queries, keys and values, each (heads, "
-        "positions, width). meet(q, k, v, same) returns (out, lse) of queries and keys. Use same=True for a rank's "
-        "own keys: then a query sees no later key. joined is the function from above. Return the attention output of "
-        "this rank's queries over their own and all earlier positions. Keys that no query sees are sent on, but not "
-        f"computed. The next keys are sent while a rank computes. Tried on {RINGS[0]}, then on other rings. The check "
+        "Write my_ring(comm, q, k, v, meet, joined). A rank has its queries, keys and values, each (heads, positions, "
+        "width). meet(q, k, v, same) returns (out, lse) of queries and keys. Use same=True for a rank's own keys: then "
+        "a query sees no later key. joined is the function from above. Return the attention output of this rank's "
+        "queries over their own and all earlier positions. Keys that no query sees are sent on, but not computed. The "
+        f"next keys are sent while a rank computes. Your code is tried on {RINGS[0]}, then on other rings. The check "
         "covers the numbers, the messages, and the order of your calls.",
         OnCases(
             "context.trial:try_ring",
@@ -241,8 +241,8 @@ TASKS: dict[str, Task] = {
     ),
     "context.zigzag": task(
         "Cut the sequence into 2p chunks, numbered 0 to 2p - 1. Write my_chunks(ranks): a list with two chunks for "
-        "each rank, so that with causal attention all ranks compute the same number of pairs. Tried on 2, 4, 3 and 8 "
-        "ranks.",
+        "each rank, so that with causal attention all ranks compute the same number of pairs. Your code is tried on 2, "
+        "4, 3 and 8 ranks.",
         Function(
             tuple((ranks,) for ranks in RANKS),
             _shared_out,
@@ -262,7 +262,7 @@ TASKS: dict[str, Task] = {
         "their lengths; each length is a multiple of 2·ranks. Return a list with a list of positions for each rank. "
         "Positions count from 0 at the start of the row, and each rank's list is sorted. Attention is causal and stays "
         "inside each document; all ranks must compute the same number of pairs. "
-        f"Tried on {ROWS[0][0]} with {ROWS[0][1]} ranks, then on other packings.",
+        f"Your code is tried on {ROWS[0][0]} with {ROWS[0][1]} ranks, then on other packings.",
         Function(
             ROWS,
             _dealt,

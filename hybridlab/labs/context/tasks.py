@@ -143,10 +143,10 @@ def _tokens(keys: int) -> Task:
     rate, link = SHARE * machine("h100").peak, link_of("h100", "between nodes")._replace(alpha=0.0)
     right = least_tokens(shape, rate, link)
     return task(
-        f"H100s in different nodes: attention reaches {rate / 1e12:g} TFLOP/s, a link carries {1e-9 / link.beta:g} "
-        f"GB/s; leave the latency out. The width is {LLAMA.width:,}, and keys of a position have {shape.key_width:,} "
-        f"numbers of 2 bytes, in {keys} heads. What is the smallest number of tokens per rank for which a hop is "
-        "fully overlapped by a block?",
+        f"H100s are in different nodes. Attention reaches {rate / 1e12:g} TFLOP/s, and a link carries "
+        f"{1e-9 / link.beta:g} GB/s; neglect the latency. The width is {LLAMA.width:,}, and keys of a position have "
+        f"{shape.key_width:,} numbers of 2 bytes, in {keys} heads. What is the smallest number of tokens per rank for "
+        "which a hop is fully overlapped by a block?",
         Smallest(
             lambda: math.ceil(right),
             "tokens",

@@ -112,7 +112,7 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
     ),
     "convolution.layer": Solution(
         LAYER,
-        "The window fetches the rows of other ranks, and padding is only at the border of the picture. Each rank uses "
+        "The window fetches the rows of other ranks, and padding is only at the border of the image. Each rank uses "
         "w and b for its own rows, so both enter.",
         (
             (LAYER.but(ABOVE, "above, below = beside, beside"), "its part of Y has"),
@@ -183,7 +183,7 @@ labs.answer("convolution.rows", 2 + seconds_of_the_halo / seconds_of_a_row)""",
     ),
     "convolution.grid": Solution(
         'labs.answer("convolution.grid", ("W", "Y", "strips", "X"))',
-        "A has the largest W, B the largest Y, C the largest picture, D the largest X. The largest tensor stays.",
+        "A has the largest W, B the largest Y, C the largest image, D the largest X. The largest tensor stays.",
         (
             (("strips", "Y", "strips", "X"), "A: with strips a rank sends"),
             (("W", "X", "strips", "X"), "B: with X stays"),

@@ -68,8 +68,8 @@ def _rows(filters: int) -> Task:
     right = least_rows(conv, its)
     hidden = right - (conv.kernel - 1)
     return task(
-        f"A convolution of 3 × 3 with {filters} filters, on strips; numbers have {WIDTH} bytes. It reaches "
-        f"{RATE / 1e12:g} TFLOP/s, the link carries {SENT / 1e9:g} GB/s; leave the latency out. How many rows must a "
+        f"A convolution of 3 × 3 with {filters} filters runs on strips; numbers have {WIDTH} bytes. It reaches "
+        f"{RATE / 1e12:g} TFLOP/s, the link carries {SENT / 1e9:g} GB/s; neglect the latency. How many rows must a "
         "strip between two neighbours have so that its interior fully overlaps with the halo? Do not round.",
         Number(
             lambda: right,

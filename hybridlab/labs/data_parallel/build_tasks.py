@@ -45,8 +45,8 @@ TASKS: dict[str, Task] = {
         "buckets; after finish() every weight.grad is the mean over the ranks. Fill buckets from the last weight of "
         "model.parameters() to the first: a weight that would make a bucket larger than bucket_bytes begins the next "
         "one. The all-reduce of a bucket starts during the backward, as soon as this bucket and all before it are "
-        "full. Tried on 2 ranks with 2048 bytes for two steps; then on 3 ranks, with other buckets, and with weights "
-        "that are tied, frozen or unused.",
+        "full. Your code is tried on 2 ranks with 2048 bytes for two steps; then on 3 ranks, with other buckets, and "
+        "with weights that are tied, frozen or unused.",
         OnCases(
             "data_parallel.rank:play",
             trial.judge,
@@ -107,7 +107,7 @@ TASKS: dict[str, Task] = {
     ),
     "data_parallel.mended": task(
         "Fix the program, so that all ranks train one model, each with its own rows. Return the same three things. "
-        "Tried on 2 ranks, then on 3.",
+        "Your code is tried on 2 ranks, then on 3.",
         OnCases(
             clinic.play,
             clinic.judge,
@@ -126,8 +126,8 @@ TASKS: dict[str, Task] = {
     "data_parallel.outer": task(
         "Write my_outer_step(comm, old, now, speed, rate, momentum). old has the weights after the last outer step, "
         "equal on all ranks; now has the weights of this copy; speed is the momentum of the outer step, zeros at "
-        "first. Return the new weights and the new momentum. Tried for three rounds on 2 ranks, then on 3, and as "
-        "local SGD (rate 1, momentum 0).",
+        "first. Return the new weights and the new momentum. Your code is tried for three rounds on 2 ranks, then on "
+        "3, and as local SGD (rate 1, momentum 0).",
         OnCases(
             far_apart.play,
             far_apart.judge,

@@ -239,7 +239,7 @@ TASKS: dict[str, Task] = {
             "Large buckets need fewer messages, but the last one is exposed: choose a size that leaves little for it.",
             "With 38 to 40 MiB for every bucket there are few enough, and the last one is small enough.",
         ),
-        objective="Cut gradients into buckets under limits of number, memory and time.",
+        objective="Group gradients into buckets within limits of number, memory and time.",
         difficulty=3,
         minutes=12,
     ),

@@ -29,9 +29,9 @@ def _fold(ways: int) -> Task:
         "along the sequence. A row is one token with one of its choices. It starts on one rank. Along ep, one message "
         f"takes it to the ep rank that has its expert, unless it is there. Along tp, {ways - 1} messages take it to "
         f"the other ranks that have parts of this expert. Then as many messages return: {ways - 1} partial sums along "
-        f"tp, and one row along ep. Now fold: the {ep * ways} ranks of ep and tp have whole experts, and a row is sent "
-        "to the only rank of its expert and back, unless it is there. By what factor does a rank send fewer bytes of "
-        "rows? Let all experts be chosen equally often; then a rank sends as many rows as it receives.",
+        f"tp, and one row along ep. Now fold: the {ep * ways} ranks of ep and tp have unsharded experts, and a row is "
+        "sent to the only rank of its expert and back, unless it is there. By what factor does a rank send fewer bytes "
+        "of rows? Assume that all experts are chosen equally often, so that a rank sends as many rows as it receives.",
         Number(
             lambda: ways,
             "times",
@@ -83,7 +83,7 @@ def _judged(gave: list[Gave]) -> Verdict:
             return False, f"On {name} it raised {one.raised}"
         if told := _wrong(*case, one.value):
             return False, f"On {name}: {told}"
-    return True, f"Right on {len(PLACES)} cases. No token is dropped, and no router has learned anything."
+    return True, f"Right on {len(PLACES)} cases. No token is dropped, and no router has changed."
 
 
 def _wrong(loads, ranks: int, slots: int, value) -> str:
@@ -137,9 +137,12 @@ TASKS: dict[str, Task] = {
         "has its weights, in one row. lent has the ranks with a copy of each lent expert, {expert: ranks}. Return the "
         "weights that this rank borrows: a row for each, in the order of the experts. In the backward, the gradient of "
         "each copy returns to its owner, and only the lent weights may be sent. "
-        f"Tried on {LENDINGS[0]}, then on others.",
+        f"Your code is tried on {LENDINGS[0]}, then on others.",
         OnCases(
-            try_loans, first_found, LENDINGS, "Copies are lent and their gradients returned. No optimizer knows of it."
+            try_loans,
+            first_found,
+            LENDINGS,
+            "Copies are lent, and their gradients return. The optimizer needs no change.",
         ),
         (
             "Every rank sends to some ranks and receives from others, so this is an all-to-all with uneven parts. How "

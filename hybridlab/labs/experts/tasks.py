@@ -64,9 +64,9 @@ def _hot(share: int) -> Task:
     rest = (100 - share) / (experts - 1)
     loads = [share, *[rest] * (experts - 1)]
     return task(
-        f"{experts} experts on {ranks} ranks, two on each. One expert gets {share} of 100 choices, the other seven "
-        "share the rest evenly. Every choice is the same work, and messages take no time. By what factor does the "
-        "layer take longer than with even loads?",
+        f"There are {experts} experts on {ranks} ranks, two on each. One expert gets {share} of 100 choices, the other "
+        "seven share the rest evenly. Every choice is the same work, and messages take no time. By what factor does "
+        "the layer take longer than with even loads?",
         Number(
             lambda: factor(loads, ranks),
             "times",
@@ -218,7 +218,7 @@ TASKS: dict[str, Task] = {
         "chosen and weights hold their experts and weights (a row for each token); owned is the number of experts of "
         "each rank along ep, in order. experts(rows, counts) computes this rank's own experts: rows in the order of "
         "these experts, counts is a list. Return y, a row for each token of x. Gradients must flow, and only counts, "
-        f"rows and returned rows may be sent. Tried on {CASES[0]}, then on others.",
+        f"rows and returned rows may be sent. Your code is tried on {CASES[0]}, then on others.",
         OnMeshes(
             "experts.trial:try_dispatch",
             first_found,

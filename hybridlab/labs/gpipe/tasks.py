@@ -60,7 +60,7 @@ def _enough_microbatches(answer) -> Verdict:
     if given == right:
         return True, f"m = {right[0]} and {right[1]}: 9 (p-1), so every additional rank needs 9 more microbatches."
     if given == [_fewest(p, "bubble_overhead") for p in stages]:
-        return False, "With these, idle / ideal is a tenth. The question is idle / total."
+        return False, "With these numbers, idle / ideal is a tenth. The question is idle / total."
     for p, m, enough in zip(stages, given, right):
         if m != enough:
             if m < 1 or m != int(m) or m > 10_000:
@@ -164,8 +164,8 @@ def _length(ranks: int, microbatches: int, recompute: str) -> float:
 def _again(ranks, microbatches):
     p, m = ranks, microbatches
     return task(
-        f"GPipe on {p} ranks with {m} microbatches; F takes 1 unit, B takes 2. Now activations are recomputed: every "
-        "forward runs a second time, right before its backward in the list of its rank. By how many units is the "
+        f"GPipe runs on {p} ranks with {m} microbatches; F takes 1 unit, B takes 2. Now activations are recomputed: "
+        "every forward runs a second time, right before its backward in the list of its rank. By how many units is the "
         "step longer?",
         Number(
             lambda: _length(p, m, "always") - _length(p, m, "never"),
@@ -199,7 +199,7 @@ CAUSES = {
 
 TASKS: dict[str, Task] = {
     "gpipe.bubbles": task(
-        "GPipe with 4 stages and 8 microbatches: what fraction is idle? Answer with (idle / total, idle / ideal).",
+        "GPipe runs with 4 stages and 8 microbatches. What fraction is idle? Answer with (idle / total, idle / ideal).",
         _two_bubbles,
         (
             "Every rank waits for three slots, and works in eight.",
@@ -230,16 +230,17 @@ TASKS: dict[str, Task] = {
         (
             "Where does a backward get its gradient from, on every rank but the last?",
             "In which slot do all ranks begin their backwards? Only one of them has its gradient by then.",
-            "In slot 7 four ranks begin their backwards at once. 2B0 needs the gradient that 3B0 computes.",
+            "In slot 7, all four ranks begin their backwards. 2B0 needs the gradient that 3B0 computes.",
         ),
-        objective="Find the action of a printed chart that no machine can do.",
+        objective="Find the action in a printed chart that no machine can do.",
         difficulty=2,
         minutes=6,
     ),
     "gpipe.engine": task(
         "Write GPipe. Each rank calls my_gpipe(comm, stage, data); data is the list of microbatches, each (x, target). "
-        "All forwards first, then all backwards, both in the order of the list. The loss of the batch is the mean of "
-        "loss(y, target) over its microbatches. It is tried on 3 ranks with 4 microbatches, then on other sizes.",
+        "Do all forwards first, then all backwards, both in the order of the list. The loss of the batch is the mean "
+        "of loss(y, target) over its microbatches. Your code is tried on 3 ranks with 4 microbatches, then on other "
+        "sizes.",
         pipeline(
             "gpipe",
             SIZES,
@@ -259,8 +260,9 @@ TASKS: dict[str, Task] = {
         minutes=10,
     ),
     "gpipe.size": task(
-        f"A batch of {HALVED['batch']} sequences, {HALVED['ranks']} stages, microbatches of b = {HALVED['sequences']}. "
-        "Now b is doubled, and the batch stays the same. Answer with the new (m, idle / ideal).",
+        f"A pipeline of {HALVED['ranks']} stages has a batch of {HALVED['batch']} sequences in microbatches of b = "
+        f"{HALVED['sequences']}. Now b is doubled, and the batch stays the same. Answer with the new (m, idle / "
+        "ideal).",
         _resized,
         (
             "m = B / b, so there are half as many microbatches.",
@@ -272,8 +274,9 @@ TASKS: dict[str, Task] = {
         minutes=3,
     ),
     "gpipe.design": task(
-        f"{CHOSEN['ranks']} stages, a batch of {CHOSEN['batch']} sequences. A forward of b sequences takes 2 + b units "
-        f"on each stage, a backward twice that. Which b, a divisor of {CHOSEN['batch']}, makes the step shortest?",
+        f"A pipeline has {CHOSEN['ranks']} stages and a batch of {CHOSEN['batch']} sequences. A forward of b sequences "
+        f"takes 2 + b units on each stage, a backward twice that. Which b, a divisor of {CHOSEN['batch']}, makes the "
+        "step shortest?",
         _best_size,
         (
             "A small b has almost no bubble, but every microbatch costs 2 units. A large b is the opposite.",

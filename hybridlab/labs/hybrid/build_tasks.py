@@ -14,7 +14,7 @@ TASKS: dict[str, Task] = {
         "Write my_groups(p, d, t, rank): it returns three lists of ranks, the tensor group, the data group and the "
         "pipeline of a rank. The part varies fastest, then the copy, and the stage slowest. Then write my_step(comm, "
         "grid, weights, batch), one training step on that grid, with all three kinds of communication. It returns "
-        "the gradients of this rank's shards. Tried with p = d = t = 2, then on other grids.",
+        "the gradients of this rank's shards. Your code is tried with p = d = t = 2, then on other grids.",
         OnCases(
             "hybrid.rank:try_step",
             judge,

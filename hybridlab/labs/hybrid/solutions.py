@@ -113,7 +113,7 @@ labs.answer("hybrid.count", (twos + 2) * (twos + 1) // 2)""",
     ),
     "hybrid.builder": Solution(
         _builder("t"),
-        "Copies of one part are t ranks apart; the test could not see it, because t and d were equal.",
+        "Copies of one part are t ranks apart; the test could not detect the mistake, because t and d were equal.",
         (
             (_builder("d"), "With p=1, t=4, d=2 it builds [[0, 2, 4, 6]"),
             (Cell('labs.answer("hybrid.builder", lambda p, t, d: 1 / 0)'), "ZeroDivisionError"),

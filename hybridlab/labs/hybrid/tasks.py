@@ -138,7 +138,7 @@ def _worst(answer) -> Verdict:
 def _count(gpus):
     exponent = gpus.bit_length() - 1
     return task(
-        f"{gpus} GPUs: in how many ways can you choose p, t and d, so that p · t · d = {gpus}?",
+        f"In how many ways can you choose p, t and d for {gpus} GPUs, so that p · t · d = {gpus}?",
         Number(
             lambda: factorisations(gpus),
             "ways",

@@ -196,16 +196,15 @@ TASKS: dict[str, Task] = {
     "interleaved.engine": task(
         "Let the interpreter execute several stages on a rank. Each rank calls my_chunks(comm, stages, program, data): "
         "stages[s] is stage s, for each s that the rank owns: rank, rank + p, rank + 2p, … In program[rank], "
-        '("F", 2, 5) is the forward of microbatch 2 on stage 5. It is tried on 2 ranks with 2 stages each, m = 4, '
-        "then on "
-        "other sizes, and with lists of one stage on each rank.",
+        '("F", 2, 5) is the forward of microbatch 2 on stage 5. Your code is tried on 2 ranks with 2 stages each, m = '
+        "4, then on other sizes, and with lists of one stage on each rank.",
         pipeline(
             "chunks",
             (*THIN, *WHOLE),
             "Your interpreter executes naive, GPipe, 1F1B and interleaved 1F1B, with any number of stages on a rank.",
         ),
         (
-            "The first and the last are stages now, not ranks. On which rank is the stage before s?",
+            "Now the first and the last are stages, not ranks. On which rank is the stage before s?",
             "Stage s - 1 is on rank (s - 1) % p. Save by (k, s): a rank holds one microbatch on several stages.",
             "Among all messages between two ranks, each needs its own tag. For a message from stage s use k * count + "
             "s "
@@ -282,11 +281,11 @@ TASKS: dict[str, Task] = {
     "interleaved.pieces": task(
         "Write the loss of a head in pieces as two functions. A piece has W entries of the vocabulary, numbered from "
         "first on. my_piece(scores, targets, first) runs on each rank: scores (N, W) of N positions for the piece's "
-        "entries, and targets (N,), numbers from 0 to V - 1 of entries of the full vocabulary. It returns lse, "
-        "target, both (N,): the log-sum-exp of the piece, log Σ exp(score) over its W entries, and the target's score, "
-        "or 0 if the target is in another piece. my_join(lse, target) runs on the last rank, with these numbers "
-        "of all pieces, (pieces, N). It returns the loss of each position: log Σ exp(score) over all V entries, minus "
-        f"the target's score. Tried on {PIECES[0]}, then on others, also with scores so large that exp overflows. "
+        "entries, and targets (N,), numbers from 0 to V - 1 of entries of the full vocabulary. It returns lse, target, "
+        "both (N,): the log-sum-exp of the piece, log Σ exp(score) over its W entries, and the target's score, or 0 if "
+        "the target is in another piece. my_join(lse, target) runs on the last rank, with these numbers of all pieces, "
+        "(pieces, N). It returns the loss of each position: log Σ exp(score) over all V entries, minus the target's "
+        f"score. Your code is tried on {PIECES[0]}, then on others, also with scores so large that exp overflows. "
         "Gradients are compared too.",
         OnCases(
             try_pieces,

@@ -32,7 +32,7 @@ SUM = 'typed.all_reduce(comm, h @ W.T, "j", to="I")'
 SOLUTIONS: dict[str, Solution] = {
     "layouts.sums": Solution(
         SUMS,
-        "A tensor that lacks a dim which an axis cuts has been summed over it in parts, one part on each rank.",
+        "If a tensor lacks the dim that an axis cuts, each rank has summed over only its part of this dim.",
         (
             (SUMS.but("if len(dims) > 1", "if len(dims) > 2"), "would cut D and F of one matmul"),
             (SUMS.but("for tensor in tensors for dim in tensor if rules.get(dim) == axis",
@@ -91,7 +91,7 @@ labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))"
     ),
     "layouts.twice": Solution(
         'labs.answer("layouts.twice", {"norm", "sum", "loss"})',
-        "These three have neither H nor F, so i cuts nothing of them.",
+        "These three have neither H nor F, so i cuts none of their dims.",
         (
             ({"norm"}, "2 more"),
             ({"norm", "sum", "loss", "gelu"}, "gelu has a dim with a rule"),

@@ -35,9 +35,9 @@ def _words(width: int, i: int, j: int) -> Task:
     tokens, ring = SEQUENCES * POSITIONS * width, lambda ranks: 2 * (ranks - 1) / ranks
     activations, weights = 2 * ring(j) * tokens / i, 2 * ring(i) * hidden * width / j
     return task(
-        f"Two layers with B, T, D, F = {SEQUENCES}, {POSITIONS}, {width}, {hidden}, the rules {{B: i, F: j}}, on {i} "
-        f"× {j} ranks. How many words does a rank send in a step, forward and backward, by ring all-reduces? Do not "
-        "count the one number of the loss.",
+        f"Two layers with B, T, D, F = {SEQUENCES}, {POSITIONS}, {width}, {hidden} run on {i} × {j} ranks under the "
+        "rules {B: i, F: j}. How many words does a rank send in a step, forward and backward, by ring all-reduces? Do "
+        "not count the one number of the loss.",
         Number(
             lambda: right,
             "words",
@@ -169,10 +169,10 @@ TASKS: dict[str, Task] = {
     ),
     "layouts.words": varying(_words, width=(128, 256, 512), i=(4, 2, 8), j=(2, 4, 2)),
     "layouts.by_hand": task(
-        "Write the two layers under the rules {B: i, F: j} by hand: my_layers(comm, x, A, W) with this rank's "
-        "parts of x (BTD), A (FD) and W (DF). Z = gelu(x·Aᵀ)·Wᵀ. Return this rank's part of Z, cut along i only. All "
-        f"three gradients must be right, and only the derived messages may be sent. Tried on {BY_HAND[0]}, then on "
-        "other meshes.",
+        "Write the two layers under the rules {B: i, F: j} by hand: my_layers(comm, x, A, W) with this rank's parts of "
+        "x (BTD), A (FD) and W (DF). Z = gelu(x·Aᵀ)·Wᵀ. Return this rank's part of Z, cut along i only. All three "
+        f"gradients must be right, and only the derived messages may be sent. Your code is tried on {BY_HAND[0]}, then "
+        "on other meshes.",
         OnCases(try_layers, first_found, BY_HAND, "Z, all gradients and every message are right, on all meshes."),
         (
             "Four tensors are resharded. Your table of {B: i, F: j} names them: from I to R, or from P to I.",
@@ -186,8 +186,8 @@ TASKS: dict[str, Task] = {
         minutes=8,
     ),
     "layouts.twice": task(
-        "The block on 2 ranks under the rules {H: i, F: i}. Which of its operators does every rank compute in full? "
-        "Answer with a set of their names.",
+        "The block runs on 2 ranks under the rules {H: i, F: i}. Which of its operators does every rank compute in "
+        "full? Answer with a set of their names.",
         _twice,
         (
             "An operator is divided if one of its dims has a rule, in any of its tensors.",

@@ -1,5 +1,5 @@
-"""Notebook 31, parallel matmuls: matmuls on real ranks, with every word counted (`on_ranks`); the spans that each rank
-holds, needs and sends in each step (`moves`); grids compared (`grids`); `pictures` of these.
+"""Notebook 31, parallel matmuls: matmuls on real ranks, with every word counted (`on_ranks`); grids compared (`grids`);
+`pictures` of these.
 
 Its exercises are in `tasks`, their solutions in `solutions`; `trial` runs a student's matmul.
 """

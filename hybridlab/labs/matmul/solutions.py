@@ -65,7 +65,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "matmul.words": Solution(
         'labs.answer("matmul.words", ($columns - 1 + 3 - 1) * $side ** 2 // (3 * $columns))',
-        "A row of blocks of A and a column of blocks of B, without the two blocks that are here.",
+        "A row of blocks of A and a column of blocks of B, without the two blocks that the rank already has.",
         (
             (1320000, "1D"),
             (360000, "A alone"),

@@ -156,8 +156,8 @@ TASKS: dict[str, Task] = {
     "matmul.rows": task(
         "Write the 1D matmul: my_rows(comm, a, b, sizes). The ranks form a column along the axis i; a and b are this "
         "rank's rows of A and of B, and sizes is (m, k, n). Return this rank's rows of C = A·B, with one typed move "
-        "and one matmul. The gradients of A and B must be right, and no more words than necessary may be sent. Tried "
-        f"on {ROWS[0]}, then with unequal parts, then on 3 ranks.",
+        "and one matmul. The gradients of A and B must be right, and no more words than necessary may be sent. Your "
+        f"code is tried on {ROWS[0]}, then with unequal parts, then on 3 ranks.",
         OnMeshes(try_product, first_found, ROWS, "C, both gradients and every word are right, with unequal parts too."),
         (
             "A rank has all of its rows of A. Which matrix does it have only in part, and along which dim?",
@@ -172,11 +172,11 @@ TASKS: dict[str, Task] = {
     ),
     "matmul.words": varying(_words, side=(1200, 2400, 3600), columns=(4, 6, 8)),
     "matmul.cannon": task(
-        "Write Cannon's algorithm: my_cannon(comm, a, b, sizes) on a square grid. In step s = 0, 1, … rank (i, j) "
-        "must hold block i + j + s of its row of A and block i + j + s of its column of B (modulo the side of the "
-        "grid), multiply them, and add the result to its block of C. Use typed.window to fetch a block from the rank "
-        f"that held it in the step before. Tried on {CANNON[0]}, then on 3 × 3 ranks and with unequal blocks. Both "
-        "gradients must be right, and every word is counted.",
+        "Write Cannon's algorithm: my_cannon(comm, a, b, sizes) on a square grid. In step s = 0, 1, … rank (i, j) must "
+        "hold block i + j + s of its row of A and block i + j + s of its column of B (modulo the side of the grid), "
+        "multiply them, and add the result to its block of C. Use typed.window to fetch a block from the rank that "
+        f"held it in the step before. Your code is tried on {CANNON[0]}, then on 3 × 3 ranks and with unequal blocks. "
+        "Both gradients must be right, and every word is counted.",
         OnMeshes(
             try_product, first_found, CANNON, "C, both gradients and every word are right, on both grids and all sizes."
         ),

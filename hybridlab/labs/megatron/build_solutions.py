@@ -217,8 +217,8 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "megatron.clinic": Solution(
         CLIP,
-        "Only the factor of clipping differs from rank to rank; squares of shards add up over the ranks, and what "
-        "every rank has alike counts once.",
+        "Only the factor of clipping differs from rank to rank; squares of shards add up over the ranks, and numbers "
+        "that all ranks hold count once.",
         (
             (CLIP.but('"b"', '"a"'), "also be wrong without clipping"),
             (CLIP.but('"b"', '"c"'), "the first loss, would differ"),

@@ -50,9 +50,12 @@ def _pair(answer) -> Verdict:
     if len(pair) != 2:
         return False, "Answer with two whole numbers: forward, backward."
     if pair == (3, 0):
-        return True, "3 forward: maximum, logit of the target, sum of exponentials. None backward: softmax was kept."
+        return True, (
+            "3 forward: the maximum, the logit of the target, the sum of exponentials. None backward: forward saved "
+            "the softmax."
+        )
     if pair == (2, 0):
-        return False, "That is ours, which stacks two numbers into one all-reduce. Theirs makes one for each."
+        return False, "That is our loss, which stacks two numbers into one all-reduce. Megatron's makes one for each."
     if pair[1]:
         return False, "Look at backward: which of its lines needs another rank?"
     return False, "Count torch.distributed.all_reduce in forward."
@@ -132,7 +135,7 @@ TASKS: dict[str, Task] = {
         "Write column- and row-parallel linear layers as two classes. Both are made with (linear, comm) from the "
         "same full nn.Linear on every rank, and keep only this rank's shards, in the parameters weight and bias. As "
         "the layers of an MLP with GELU they must give the output and all gradients of one process, with one "
-        "all-reduce in the forward and one in the backward. Tried on 2 ranks, then on 4.",
+        "all-reduce in the forward and one in the backward. Your code is tried on 2 ranks, then on 4.",
         OnCases(
             "megatron.layers:try_layers",
             first_found,
@@ -157,7 +160,7 @@ TASKS: dict[str, Task] = {
         "Write my_attention(x, own, f, g): attention from latents, cut between heads. own holds this rank's weights: "
         "latent and scale are full on every rank; q, k, v and out are those of this rank's heads. f and g are the two "
         "operators, each for one tensor. Return Z on all ranks. Its backward must give the gradients of one process "
-        "on every rank: the full ones for latent, scale and x. Tried on 2 ranks, then on 4.",
+        "on every rank: the full ones for latent, scale and x. Your code is tried on 2 ranks, then on 4.",
         OnCases(
             "megatron.latents:try_latent",
             first_found,
@@ -196,8 +199,8 @@ TASKS: dict[str, Task] = {
         "Write the cross-entropy over a sharded vocabulary: my_loss(logits, targets, comm). logits are this rank's "
         "columns, (positions, tokens of this rank); the first token of rank r is r · logits.shape[1]. targets are "
         "token indices in the full vocabulary. Return the loss of each position, and the gradient of their sum with "
-        "respect to this rank's logits. A rank may send a few numbers for each position, and no logits. Tried on 2 "
-        "ranks, then on 4, then with large logits.",
+        "respect to this rank's logits. A rank may send a few numbers for each position, and no logits. Your code is "
+        "tried on 2 ranks, then on 4, then with large logits.",
         OnCases(
             "megatron.vocabulary:try_loss",
             first_found,
@@ -217,8 +220,8 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "megatron.source": task(
-        "Megatron-LM: megatron/core/tensor_parallel/cross_entropy.py, class _VocabParallelCrossEntropy. How many "
-        "all-reduces does it make in forward, and how many in backward? Give a pair.",
+        "Read the class _VocabParallelCrossEntropy in Megatron-LM's megatron/core/tensor_parallel/cross_entropy.py. "
+        "How many all-reduces does it make in forward, and how many in backward? Give a pair.",
         _pair,
         (
             "Search the file for all_reduce.",
@@ -233,8 +236,8 @@ TASKS: dict[str, Task] = {
         "What is wrong with clip? (a) f is missing before A. (b) Each rank takes the norm of only its own gradients. "
         "(c) The bias of B is added on both ranks before the sum. (d) The learning rate differs from rank to rank. "
         "Answer with the letter and the fixed function. It scales gradients in place so that the norm of the full "
-        "gradient is at most the number most, as on one process. Tried on 2 ranks, then on 4, then where nothing is "
-        "to be clipped.",
+        "gradient is at most the number most, as on one process. Your code is tried on 2 ranks, then on 4, then where "
+        "nothing is to be clipped.",
         Clinic(
             CAUSES,
             OnCases(

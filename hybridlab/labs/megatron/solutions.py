@@ -120,7 +120,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "megatron.hunt": Solution(
         _hunt("abs(slope - claimed) > 1e-4"),
-        "A finite difference asks the loss itself, entry by entry, and knows nothing of ranks or sums.",
+        "A finite difference uses only the loss, entry by entry, so it does not depend on how gradients are summed.",
         (
             (_hunt("False"), "does not name norm.bias"),
             (_hunt("True"), "whose gradient is right"),
@@ -133,7 +133,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "megatron.design": Solution(
         'labs.answer("megatron.design", (4, True))',
-        "t = 4 is the largest that divides the heads, fits the groups of keys and stays in a server; with whole "
+        "t = 4 is the largest that divides the heads, fits the groups of keys and stays in a server; with unsharded "
         "sequences the activations do not fit.",
         (
             ((8, False), "tp=8 cannot share out heads=36"),

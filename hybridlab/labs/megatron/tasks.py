@@ -33,7 +33,7 @@ def _conjugate(case, homes) -> str:
     worst = {what: max(home[what] for home in homes) for what in "ZxAB"}
     forward, backward = homes[0]["sums"]
     if not worst["Z"] < EQUAL:
-        what = "no rank adds them: that is g" if forward == 0 else "only g adds; f leaves x as it is"
+        what = "no rank adds them, which g should do" if forward == 0 else "only g adds; f leaves x as it is"
         return f"Z is wrong already in the forward. The ranks hold partial sums of it, and {what}."
     if not max(worst["A"], worst["B"]) < EQUAL:
         return "Z is right, the gradients of A and B are not: g should pass the gradient on as it is."
@@ -142,8 +142,8 @@ def _before_the_sum(answer) -> Verdict:
 
 def _sums(layers):
     return task(
-        f"A model of {layers} layers on t = {WAYS} ranks. How many all-reduces along tp happen inside its layers for "
-        "one microbatch, forward and backward together?",
+        f"A model of {layers} layers runs on t = {WAYS} ranks. How many all-reduces along tp happen inside its layers "
+        "for one microbatch, forward and backward together?",
         Number(
             lambda: _sums_of(Shape(layers=layers, width=1024, heads=16, context=1024), WAYS),
             "all-reduces",
@@ -151,9 +151,10 @@ def _sums(layers):
                 (2 * layers, "That is the forward alone, or one of the two pairs in each layer."),
                 (
                     layers,
-                    "One for each layer? A layer has two pairs, and each needs one forward and one backward.",
+                    "One for each layer? A layer has two pairs, and each needs one all-reduce forward and one "
+                    "backward.",
                 ),
-                (8 * layers, "f and g take turns: forward only g communicates, backward only f."),
+                (8 * layers, "f and g take turns: in the forward only g communicates, in the backward only f."),
             ],
         ),
         (
@@ -212,7 +213,7 @@ TASKS: dict[str, Task] = {
     "megatron.pair": task(
         "Write f and g as two autograd functions, F and G. Between them, the ranks hold A cut by columns and B cut "
         "by rows. Z and the gradients of x, A and B must equal those of one process, with one all-reduce in the "
-        "forward and one in the backward. Tried on 2 ranks, then on 4.",
+        "forward and one in the backward. Your code is tried on 2 ranks, then on 4.",
         OnCases(
             _tried,
             _conjugate,
@@ -276,11 +277,11 @@ TASKS: dict[str, Task] = {
         minutes=8,
     ),
     "megatron.design": task(
-        f"A model: {PLANNED.layers} layers, h = {PLANNED.width}, heads={PLANNED.heads}, kv_heads={PLANNED.kv_heads}, "
-        f"s = {PLANNED.context}, a vocabulary of {PLANNED.vocabulary}. Microbatches of {SEQUENCES} sequences, mixed "
-        f"precision, Adam. A GPU has {GPU} GB. In a server of {SERVER} GPUs each sends 300 GB/s, across servers 25 "
-        f"GB/s. A microbatch may spend {1e3 * ALLOWED:.0f} ms on sending along tp. Choose t and whether to use "
-        "sequence parallelism: (t, True or False).",
+        f"A model has {PLANNED.layers} layers, h = {PLANNED.width}, heads={PLANNED.heads}, "
+        f"kv_heads={PLANNED.kv_heads}, s = {PLANNED.context} and a vocabulary of {PLANNED.vocabulary}. It trains in "
+        f"microbatches of {SEQUENCES} sequences, in mixed precision, with Adam. A GPU has {GPU} GB. In a server of "
+        f"{SERVER} GPUs each sends 300 GB/s, across servers 25 GB/s. A microbatch may spend {1e3 * ALLOWED:.0f} ms on "
+        "sending along tp. Choose t and whether to use sequence parallelism: (t, True or False).",
         design.judged,
         (
             "t must divide heads, and must divide kv_heads or be a multiple of it. Which such t stay inside a server?",

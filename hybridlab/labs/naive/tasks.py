@@ -58,7 +58,7 @@ def _balanced(answer) -> Verdict:
 
 def _utilisation(ranks):
     return task(
-        f"Naive model parallelism on {ranks} GPUs: for what fraction of the time is each GPU busy?",
+        f"With naive model parallelism on {ranks} GPUs, for what fraction of the time is each GPU busy?",
         Number(
             lambda: 1 - hl.simulate(hl.schedule("naive", ranks=ranks, microbatches=1)).bubble_fraction,
             slips=[
@@ -71,7 +71,7 @@ def _utilisation(ranks):
             "Each of N GPUs works 1/N of the time.",
             f"N = {ranks}: one divided by {ranks}.",
         ),
-        objective="Say for what fraction of the time GPUs are busy that take turns.",
+        objective="Say for what fraction of the time GPUs are busy if they take turns.",
         difficulty=1,
         minutes=1,
     )
@@ -80,9 +80,8 @@ def _utilisation(ranks):
 def _slots(stages, microbatches):
     p, m = stages, microbatches
     return task(
-        f"{p} stages, {m} microbatches, and a slot is F and B of one microbatch. How many slots does a pipeline "
-        "(GPipe) "
-        "need?",
+        f"A pipeline (GPipe) has {p} stages and {m} microbatches. A slot is the time of F and B of one microbatch. How "
+        "many slots does a step take?",
         Number(
             lambda: _slots_of("gpipe", p, m),
             "slots",
@@ -105,7 +104,7 @@ def _slots(stages, microbatches):
 ENGINE = (
     "Write naive model parallelism. Each rank calls my_naive(comm, stage, x, target) with its own stage; x and target "
     "are the same on every rank. Afterwards the parameters of each stage hold the gradients that one device would "
-    "compute. It is tried on 3 ranks, then on 2 and 4."
+    "compute. Your code is tried on 3 ranks, then on 2 and 4."
 )
 
 SIZES = (("naive", 3, 1), ("naive", 2, 1), ("naive", 4, 1))  # (schedule, ranks, microbatches) of naive.engine
@@ -145,7 +144,7 @@ TASKS: dict[str, Task] = {
         Number(
             lambda: _naive_speedup(4),
             slips=[
-                (4, "Four GPUs, but never two at work together."),
+                (4, "There are four GPUs, but only one works at a time."),
                 (0.25, "Each GPU is busy for a quarter of the time, but the whole work takes the same time."),
             ],
         ),

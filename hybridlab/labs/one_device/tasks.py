@@ -22,7 +22,7 @@ def _parameters(layers: int) -> Task:
     blocks, embeddings = l * (12 * h * h + 13 * h), (V + s) * h
     right = f"{shape.parameters / 1e9:.4g}"
     return task(
-        f"A GPT like GPT-3, with {l} layers, width {h}, {s} positions and a vocabulary of {V}. A block has "
+        f"A GPT like GPT-3 has {l} layers, width {h}, {s} positions and a vocabulary of {V}. A block has "
         "12 h² + 13 h parameters. The head shares the embedding of tokens, and has a norm of 2 h. How many parameters "
         "is that, in billions, to four digits?",
         Number(
@@ -61,8 +61,9 @@ def _cards(card: int) -> Task:
         (whole // card, "That is not quite enough: round up."),
     ]
     return task(
-        f"175 billion parameters, mixed precision with Adam, and cards of {card} GB. How many cards does "
-        "training need at least, without activations, if weights, gradients and optimizer state are sharded equally?",
+        f"A model of 175 billion parameters trains in mixed precision with Adam, on cards of {card} GB. How many "
+        "cards are needed at least, not counting activations, if weights, gradients and optimizer state are sharded "
+        "equally?",
         Number(
             lambda: least(whole),
             "cards",
@@ -172,10 +173,10 @@ TASKS: dict[str, Task] = {
     "one_device.parameters": varying(_parameters, layers=(96, 48, 64, 80)),
     "one_device.cards": varying(_cards, card=(80, 32, 40, 141)),
     "one_device.bound": task(
-        f"Four GEMMs in half precision on an A100, {A100.peak / 1e12:g} TFLOP/s and {A100.bandwidth / 1e12:g} TB/s: A "
-        "is "
-        "4096×4096 times 4096×4096, B is 1×4096 times 4096×4096, C is 64×4096 times 4096×4096, D is 65536×64 times "
-        '64×65536. Which of them are memory-bound? Answer with letters, as in "AB".',
+        f"Four GEMMs run in half precision on an A100, with {A100.peak / 1e12:g} TFLOP/s and "
+        f"{A100.bandwidth / 1e12:g} TB/s: A is 4096×4096 times 4096×4096, B is 1×4096 times 4096×4096, C is 64×4096 "
+        "times 4096×4096, D is 65536×64 times 64×65536. Which of them are memory-bound? Answer with letters, as in "
+        '"AB".',
         _memory_bound,
         (
             "Operations: 2mkn. Bytes: 2(mk + kn + mn). Which has few operations per byte?",

@@ -16,10 +16,10 @@ def blocked(answer) -> Verdict:
         return False, f"With the lists of gpipe: {told}"
     kind, report = _of_1f1b(answer)
     if kind == "deadlock":
-        return True, f"GPipe ends. 1F1B does not: {report}"
+        return True, f"GPipe's run ends. 1F1B's run does not: {report}"
     if kind:
-        return False, f"GPipe ends. 1F1B fails, but not because two ranks wait for each other: {report}"
-    return False, "GPipe ends, and so does 1F1B: use comm.send, for activations and for gradients."
+        return False, f"1F1B's run fails, but not because two ranks wait for each other. GPipe's run ends. {report}"
+    return False, "Both runs end: use comm.send, for activations and for gradients."
 
 
 def _of_1f1b(answer) -> tuple[str, str]:

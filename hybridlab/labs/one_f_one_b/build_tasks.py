@@ -56,9 +56,8 @@ TASKS: dict[str, Task] = {
     "1f1b.engine": task(
         "Write the interpreter. Each rank calls my_play(comm, stage, program, data). program[rank] is the list of that "
         'rank: ("F", 2) is the forward of microbatch 2, ("B", 2) its backward. As in GPipe, the loss of the '
-        "batch is the mean over its m microbatches. One function executes every list. It is tried with the lists of "
-        "1F1B on 3 "
-        "ranks, m = 4, then with those of naive and GPipe, and on other sizes.",
+        "batch is the mean over its m microbatches. One function executes every list. Your code is tried with the "
+        "lists of 1F1B on 3 ranks, m = 4, then with those of naive and GPipe, and on other sizes.",
         pipeline(
             "play",
             PLAYED,
@@ -81,11 +80,9 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "1f1b.blocking": task(
-        f"Make every send of your interpreter block: comm.send instead of comm.isend. It executes the lists of GPipe "
-        "and "
-        f"of 1F1B on {RANKS} ranks, m = {MICROBATCHES}. One of the two runs ends. Before you hand it in: which one, "
-        "and where does "
-        "the other hang?",
+        "Make every send of your interpreter block: use comm.send instead of comm.isend. It executes the lists of "
+        f"GPipe and of 1F1B on {RANKS} ranks, m = {MICROBATCHES}. One of the two runs ends. Before you hand it in: "
+        "which one ends, and where does the other one hang?",
         blocked,
         (
             "Nothing else changes: comm.send(y.detach(), after, tag=k), and the same for the gradient. Then there is "
@@ -100,10 +97,9 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "1f1b.warmup": task(
-        "1F1B on 4 ranks with 8 microbatches. On rank 1: what is num_warmup_microbatches in Megatron-LM's "
+        "1F1B runs on 4 ranks with 8 microbatches. On rank 1, what is num_warmup_microbatches in Megatron-LM's "
         "forward_backward_pipelining_without_interleaving, and warmup_chunks in PyTorch's Schedule1F1B? Answer with "
-        "two "
-        "numbers: (Megatron-LM, torch).",
+        "two numbers: (Megatron-LM, torch).",
         _warmups,
         (
             "Both sources compute it in one line from the number of ranks, the rank and m. Megatron-LM counts the "

@@ -147,7 +147,8 @@ labs.answer("1f1b.play", [
     "FFFBBB" + "FFBFBB",
     "FB" * 6,
 ])""",
-        "Three microbatches are in flight, 12 units each round; every rank does a ready action, a backward first.",
+        "Three microbatches are in flight, and each round takes 12 units. Every rank does a ready action, a backward "
+        "first.",
         (
             (["F" * 6 + "B" * 6] * 4, "27 units, but rank 0 holds 6 activations; 3 are allowed"),
             (hl.schedule("1f1b", ranks=4, microbatches=6), "27 units, but rank 0 holds 4 activations; 3 are allowed"),

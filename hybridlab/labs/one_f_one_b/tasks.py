@@ -140,7 +140,7 @@ def _deadlocked(answer) -> Verdict:
         return False, 'Answer with two messages, as in ("0SEND_F0", "1SEND_B0").'
     queue = _queue()
     if set(pair) == set(queue[-2:]):
-        return True, f"{queue[-2]} and {queue[-1]}: each waits for a receive that comes after the other send."
+        return True, f"{queue[-2]} and {queue[-1]}: each waits for a receive that comes after the other rank's send."
     if set(pair) <= set(queue):
         return (
             False,
@@ -218,10 +218,10 @@ TASKS: dict[str, Task] = {
         starter="0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3",
     ),
     "1f1b.play": task(
-        f"{GAME['ranks']} ranks, {GAME['microbatches']} microbatches; F takes 1 unit, B takes 2. No rank may ever hold "
-        f"more than {GAME['held']} activations, so 1F1B does not fit. Make a step of at most "
-        f"{GAME['units']} units. Play it with hl.play({GAME['ranks']}, {GAME['microbatches']}, "
-        f"limit={GAME['held']}) and hand in the finished game, or a string of F and B for each rank.",
+        f"There are {GAME['ranks']} ranks and {GAME['microbatches']} microbatches; F takes 1 unit, B takes 2. No rank "
+        f"may ever hold more than {GAME['held']} activations, so 1F1B does not fit. Make a step of at most "
+        f"{GAME['units']} units. Play it with hl.play({GAME['ranks']}, {GAME['microbatches']}, limit={GAME['held']}) "
+        "and hand in the finished game, or a string of F and B for each rank.",
         _played,
         (
             "Rank 0 must pause after three forwards until a gradient arrives. Should the others keep alternating "
@@ -237,7 +237,7 @@ TASKS: dict[str, Task] = {
         minutes=8,
     ),
     "1f1b.held": task(
-        "1F1B on 6 ranks with only 4 microbatches. How many activations does each rank hold at most? Give a list.",
+        "1F1B runs on 6 ranks with only 4 microbatches. How many activations does each rank hold at most? Give a list.",
         _held_with_few,
         (
             "The number in flight on rank r is at most the number of ranks from r to the last one.",
@@ -265,15 +265,15 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "1f1b.deadlock": task(
-        "1F1B with 4 ranks and 8 microbatches. Each rank receives right before an action and sends right after it, and "
-        "a send blocks until it is received. Which two sends wait for each other?",
+        "1F1B runs on 4 ranks with 8 microbatches. Each rank receives right before an action and sends right after it, "
+        "and a send blocks until it is received. Which two sends wait for each other?",
         _deadlocked,
         (
             "All ranks continue until the first backward of the last rank. Which rank must receive its gradient?",
             "Rank 3 has done 3F0 and 3B0. Rank 2 has done 2F0 and 2F1, and must now send the second activation.",
             "Rank 3 waits at 3SEND_B0. Rank 2 waits at the send of its second forward, written the same way.",
         ),
-        objective="Find the circle in which ranks wait for each other.",
+        objective="Find the cycle in which ranks wait for each other.",
         difficulty=2,
         minutes=5,
     ),

@@ -101,7 +101,7 @@ def _waits(swap: int) -> Task:
                 (SIX - 1, "That is without waiting. Which block frees the memory that block 5 needs?"),
                 (right + 1, "That is when it ends."),
                 (right - 1, "A copy begins when its forward has ended, not with it."),
-                (1 + 2 * swap, "Then the copy of block 1 has ended, and block 4 takes its memory."),
+                (1 + 2 * swap, "At that time the copy of block 1 has ended, and block 4 takes its memory."),
             ],
         ),
         (
@@ -194,7 +194,7 @@ def _free(name: str) -> Task:
             "GB/s",
             within=0.02,
             slips=[
-                (right / SHARE, f"That is at its peak; it reaches {SHARE:.0%}."),
+                (right / SHARE, f"That is at its peak; the card reaches {SHARE:.0%} of it."),
                 (right * SHARE, f"The factor of {SHARE:.0%} counts once."),
                 (1e3 * right, "That is in MB/s."),
             ],
@@ -217,8 +217,8 @@ TASKS: dict[str, Task] = {
         'Write my_plan(blocks, room, swap). It returns one word for each block, in order: "keep", "swap" or '
         '"recompute". A forward takes 1 and a backward 2. swap is the time of a copy, and room the number of blocks '
         "that fit into memory. lab.length(plan, room, swap) predicts the length of a step. The plan must fit. It must "
-        f"take no longer, and swap no more blocks, than the best plan of the package, shown below. Tried on "
-        f"{CASES[0]}, then on other copies, memory sizes and chains.",
+        "take no longer, and swap no more blocks, than the best plan of the package, shown below. Your code is tried "
+        f"on {CASES[0]}, then on other copies, memory sizes and chains.",
         Function(tuple(CASES), judge, "Answer with your function itself: my_plan, without calling it."),
         (
             "Which blocks are needed first in the backward? There is no time to copy or recompute them.",
@@ -237,7 +237,7 @@ TASKS: dict[str, Task] = {
         "forward but the last, before_backward(block) and after_backward(block) before and after each backward. The "
         "arena has memory for two blocks. Take memory from the arena for everything that is on the device. Each copy "
         "must overlap with the computation of a block. The gradients must equal those without swapping, to the last "
-        f"bit. Tried on {ENGINES[0]}, then on other chains.",
+        f"bit. Your code is tried on {ENGINES[0]}, then on other chains.",
         OnCases(
             try_engine,
             first_found,
@@ -266,7 +266,8 @@ TASKS: dict[str, Task] = {
         "microbatch after whose backward they come back; an empty dictionary if the rank lends nothing. No rank may "
         "hold more than ⌈(p+2)/2⌉ activations. A forward takes 1, a backward 2, a move 1, and a step must take as long "
         "as in 1F1B, with no more loans than BPipe makes. lab.lending(my_loans, ranks, microbatches) predicts a step. "
-        f"Tried on {lent.PIPELINES[0][0]} ranks and {lent.PIPELINES[0][1]} microbatches, then on other pipelines.",
+        f"Your code is tried on {lent.PIPELINES[0][0]} ranks and {lent.PIPELINES[0][1]} microbatches, then on other "
+        "pipelines.",
         Function(tuple(lent.CASES), lent.judge, "Answer with your function itself: my_loans, without calling it."),
         (
             "Rank x holds p-x activations. Which ranks hold more than c = ⌈(p+2)/2⌉? Which of their activations are "

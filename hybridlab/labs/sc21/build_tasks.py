@@ -128,7 +128,7 @@ def by_hand(multiply=FITTED.multiply, memory=FITTED.memory, bubble=1.0, forwards
 TASKS: dict[str, Task] = {
     "sc21.formulas": task(
         "Write the two formulas as functions: my_parameters(l, h, s, V), and my_flops(B, l, h, s, V), the operations "
-        "of a step with full recomputation. Tried on the ten rows of table 1.",
+        "of a step with full recomputation. Your code is tried on the ten rows of table 1.",
         OnCases(play, judge, (AllRows(),), _ten_rows(), names=("my_parameters", "my_flops")),
         (
             "P: 12h² + 13h for each of l layers, and a vector for each token and each position. F: a forward has two "

@@ -100,8 +100,8 @@ def _sizes(answer) -> Verdict:
     gain = with_size("18.4B", 16).predicted() / ROWS["18.4B"].predicted() - 1
     return True, (
         "39.1B: the bubble grows by more than the GEMMs gain. 76.1B and 310.1B: with an interleaved schedule, m must "
-        f"be a multiple of p. 18.4B: by our model b = 16 would be {gain:.0%} faster; the authors had a reason that it "
-        "does not contain."
+        f"be a multiple of p. 18.4B: by our model b = 16 would be {gain:.0%} faster; the authors had a reason that "
+        "our model does not include."
     )
 
 
@@ -120,7 +120,7 @@ TASKS: dict[str, Task] = {
                 (1000, f"That gives {days(ROUND):.1f} days, but the paper prints another number."),
                 (
                     1000 * 84 / days(ROUND),
-                    "Solved backwards, that is 84.0 days; but 84 is rounded. How many parameters has the model itself?",
+                    "That gives exactly 84.0 days, but 84 is rounded. How many parameters does the model itself have?",
                 ),
                 (450, "These are the tokens, in billions. The slide has exchanged the two columns."),
             ],
@@ -130,7 +130,7 @@ TASKS: dict[str, Task] = {
             "128 layers of width 25600: apply the formula for P.",
             f"P from the formula gives {days(TRILLION.parameters):.1f} days. The row's label is that P.",
         ),
-        objective="Find the number that a printed result was computed from.",
+        objective="Find the number from which a printed result was computed.",
         difficulty=2,
         minutes=5,
     ),

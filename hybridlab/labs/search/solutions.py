@@ -54,7 +54,7 @@ labs.answer("search.stages", my_stages)""")
 SOLUTIONS: dict[str, Solution] = {
     "search.stages": Solution(
         STAGES,
-        "The rest of the layers on the rest of the devices does not depend on the stages before.",
+        "The best stages for the remaining layers and devices do not depend on the earlier stages.",
         (
             (STAGES.but(" and t <= limit", ""), "longer than the limit"),
             (STAGES.but("return 0 if left == 0 else math.inf", "return 0"), "All devices must be used"),

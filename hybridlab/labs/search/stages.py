@@ -128,9 +128,9 @@ def _slip(times, layers, devices, limit, value) -> str:
 TASKS: dict[str, Task] = {
     "search.stages": task(
         "Write my_stages(times, layers, devices, limit). times[first, end, n] is the time of a stage of the layers "
-        "first to end - 1 on n devices; the n of its keys are all possible ones. Return the smallest sum of the "
-        "times of stages that have all layers and all devices, where no stage takes longer than limit; math.inf if "
-        "there are none. In the example, times is {(0, 1, 1): 4, (1, 2, 1): 3, (0, 2, 1): 7, (0, 1, 2): 3, (1, 2, 2): "
+        "first to end - 1 on n devices; only the n of its keys are possible. Cut all layers into stages that use all "
+        "devices, with no stage longer than limit. Return the smallest sum of the stages' times, or math.inf if no "
+        "such cut exists. In the example, times is {(0, 1, 1): 4, (1, 2, 1): 3, (0, 2, 1): 7, (0, 1, 2): 3, (1, 2, 2): "
         "2, (0, 2, 2): 5}: two layers, two devices. With limit 6 the sum is 5, with limit 4 it is 7. It is also tried "
         "on a table where trying all stages takes too long.",
         Function(STAGED, judged_stages, "Answer with your function itself: my_stages, without parentheses."),

@@ -169,8 +169,9 @@ TASKS: dict[str, Task] = {
     "search.walk": task(
         "Write my_walk(prices, start, proposals, alpha). prices is {strategy: ms}; a strategy is a string with one "
         "letter for each operator. A proposal (place, dim, drawn) changes the letter at this place to dim; the number "
-        "drawn is from 0 to 1. Take a strategy that is faster. Take one that is slower by Δ ms if drawn < exp(−α·Δ). "
-        f"Return the list of current strategies after each proposal. So my_walk{WALKS[0]!r} is ['FB', 'FF', 'BF'].",
+        "drawn is from 0 to 1. Accept a strategy that is faster. Accept one that is slower by Δ ms if drawn < "
+        f"exp(−α·Δ). Return the list of current strategies after each proposal. So my_walk{WALKS[0]!r} is ['FB', 'FF', "
+        "'BF'].",
         Function(WALKS, judged_walk, "Answer with your function itself: my_walk, without parentheses."),
         (
             "A proposal changes the current strategy of the walk, not the first one.",

@@ -183,8 +183,8 @@ ABOUT_THE_ORDER = {  # {words of a reply: the hint about the mistake that it rep
     "arrive. From then on it alternates F and B.",
 }
 ABOUT_THE_CACHE = {
-    "second time": "A graph is used up by its first backward. Cut the keys and values of earlier slices from their "
-    "graph with detach(), and take y and own back in one call: torch.autograd.backward((y, own), (…, …)).",
+    "second time": "Autograd can use a graph for only one backward. Cut the keys and values of earlier slices from "
+    "their graph with detach(), and take y and own back in one call: torch.autograd.backward((y, own), (…, …)).",
     "no gradient from later slices": "leaf = own.detach().requires_grad_() collects the gradients of all slices that "
     "read it in leaf.grad. Which tensor must this gradient go back through?",
     "from the next slice alone": "Each slice must read the same leaf: autograd adds to its .grad each time.",
@@ -230,8 +230,8 @@ TASKS: dict[str, Task] = {
         "slice; keep there what you need. my_forward(stage, x, cache) calls y, own = stage(x, past), where past is the "
         "list of the keys and values of all earlier slices, and returns y. x has no history yet. my_backward(gradient, "
         "cache) is called for the slices in reverse order, with the gradient of y. It adds to the gradients of the "
-        f"stage's weights, and returns the gradient of x. Tried on {ROWS[0]}, then on other sizes. The check compares "
-        "with one device that never cuts a row, in double precision.",
+        f"stage's weights, and returns the gradient of x. Your code is tried on {ROWS[0]}, then on other sizes. The "
+        "check compares with one device that never cuts a row, in double precision.",
         OnCases(
             "slices.rank:play",
             first_found,

@@ -93,8 +93,8 @@ SOLUTIONS: dict[str, Solution] = {
 """.strip()
 
 labs.answer("tour.schedule", mine)''',
-        "Rank 0 sends the second microbatch before the first gradient comes back, so rank 1 never waits; and it "
-        "does each backward at once, so it holds one activation.",
+        "Rank 0 sends the second microbatch before the first gradient comes back, so rank 1 never waits; and it does "
+        "each backward immediately, so it holds one activation.",
         (
             (NAIVE_ORDER, "It takes 12 units; 9 are possible"),
             (GPIPE_ORDER, "rank 1 holds 2 activations at once; 1 would be enough"),

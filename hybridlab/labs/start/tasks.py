@@ -69,7 +69,7 @@ def _same_order(answer) -> Verdict:
 def _bubble(ranks, microbatches):
     p, m = ranks, microbatches
     return tour_task(
-        f"1F1B on {p} ranks with {m} microbatches: what fraction of all rank-time is idle (idle / total)?",
+        f"1F1B runs on {p} ranks with {m} microbatches. What fraction of the time of all ranks is idle (idle / total)?",
         Number(
             lambda: hl.simulate(hl.schedule("1f1b", ranks=p, microbatches=m)).bubble_fraction,
             slips=[((p - 1) / m, "That is idle / ideal, (p-1)/m. The question is idle / total.")],
@@ -87,7 +87,7 @@ def _bubble(ranks, microbatches):
 
 TASKS: dict[str, Task] = {
     "start.all_reduce": start_task(
-        "Four ranks; rank r starts with r + 1. Return the sum over all ranks, from every rank.",
+        "There are four ranks, and rank r starts with r + 1. Return the sum over all ranks, from every rank.",
         OnRanks(_all_reduced, (4, 3), lambda size: [size * (size + 1) / 2] * size),
         (
             "comm.all_reduce(x) puts the sum into x. Call it on every rank, after x is made and before it is returned.",
@@ -99,7 +99,8 @@ TASKS: dict[str, Task] = {
         minutes=3,
     ),
     "start.swap": start_task(
-        "Two ranks; rank r starts with 100 + r. From each rank, return the number that the other rank started with.",
+        "There are two ranks, and rank r starts with 100 + r. On each rank, return the number that the other rank "
+        "started with.",
         OnRanks(_swapped, (2,)),
         (
             "Rank 1 needs its own number after the message has arrived: receive into a new tensor, torch.zeros(1).",

@@ -17,8 +17,8 @@ TASKS: dict[str, Task] = {
         "Write MyZeRO1(comm, parameters, rate), an Adam with sharded state. Every rank has all weights, and after "
         "loss.backward() the gradients of its own rows. After step() every rank must have the weights that one device "
         "gets from torch.optim.Adam with the mean gradient. A rank keeps Adam's averages for its shard only. The "
-        "shards are the flat weights, padded with zeros and cut into comm.size equal pieces. Tried on 4 ranks for "
-        "three steps; then on other numbers of ranks, also with padding.",
+        "shards are the flat weights, padded with zeros and cut into comm.size equal pieces. Your code is tried on 4 "
+        "ranks for three steps; then on other numbers of ranks, also with padding.",
         OnCases(
             "zero.rank:play_one",
             trial.judge_one,
@@ -45,7 +45,7 @@ TASKS: dict[str, Task] = {
         "torch.nn.Parameter: its piece of the flat, padded weights. unit(x) gathers the weights, calls the module and "
         "frees them. When the gradient of the output arrives, gather them again. When all gradients are complete, "
         "unit.shard.grad must be this rank's piece of the mean gradient, and weights and gradients must be freed. "
-        "Tried on 2 ranks for two steps, then on other numbers of ranks, with padding.",
+        "Your code is tried on 2 ranks for two steps, then on other numbers of ranks, with padding.",
         OnCases(
             "zero.rank:play_unit",
             trial.judge_unit,
@@ -114,7 +114,7 @@ TASKS: dict[str, Task] = {
         "Write my_columns(comm, x): x is this rank's block of columns, and all blocks together are a matrix. Return "
         "this rank's columns of the matrix that newton_schulz makes of the full one, without gathering it: no rank "
         "may get the full matrix. Of the collectives, use only comm.all_reduce(tensor). It adds the tensors of all "
-        "ranks in place and returns the sum; a tensor with one number works too. Tried on "
+        "ranks in place and returns the sum; a tensor with one number works too. Your code is tried on "
         f"{columns_trial.CASES[0]}, then on others. The operations that you call are checked too.",
         OnCases(
             columns_trial.try_columns,
@@ -135,7 +135,7 @@ TASKS: dict[str, Task] = {
         "What is wrong with broken? (a) The sum over the ranks is not divided by their number. (b) The sum over the "
         "microbatches is not divided by their number. (c) The shards are gathered before they are updated. (d) The "
         "gradient of a microbatch is reduce-scattered again with every later one. Answer with the letter and the "
-        "fixed function. Tried on 2 ranks with 3 microbatches, then on others.",
+        "fixed function. Your code is tried on 2 ranks with 3 microbatches, then on others.",
         Clinic(
             clinic.CAUSES,
             OnCases(

@@ -102,7 +102,7 @@ def judged(gave: list[Gave]) -> Verdict:
             return False, f"{where} it raised {call.raised}."
         if told := _wrong(call.value, case):
             return False, f"{where} {told}"
-    return True, f"Right in all {len(CASES)} cases: the shares of one part are next to each other."
+    return True, f"Right in all {len(CASES)} cases: the shards of one part are next to each other."
 
 
 def _wrong(value, case) -> str:

@@ -59,7 +59,8 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "zero_fsdp.stretch": Solution(
         STRETCH,
-        "The part inside the group is rank % inside; of its shares, one for each group, rank // inside.",
+        "The part inside the group has number rank % inside. The rank's group, rank // inside, picks the shard of this "
+        "part.",
         (
             (STRETCH.but(NUMBER, "rank"), "one flat gather over all ranks"),
             (STRETCH.but(NUMBER, "rank % inside * groups"), "another group updates it"),

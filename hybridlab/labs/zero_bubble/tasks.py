@@ -175,9 +175,8 @@ TASKS: dict[str, Task] = {
     "zero_bubble.engine": task(
         "Write the interpreter for split backwards. Each rank calls my_play(comm, weights, program, data): weights is "
         "the list of its stage's matrices, each layer y = tanh(x @ w.T); program[rank] has F, I, W and, in some lists, "
-        "B. Do not use autograd. Return the list of the gradients of the weights. It is tried with the lists of ZB-H1 "
-        "on 3 "
-        "ranks, m = 6, then with those of 1F1B, and on other sizes.",
+        "B. Do not use autograd. Return the list of the gradients of the weights. Your code is tried with the lists of "
+        "ZB-H1 on 3 ranks, m = 6, then with those of 1F1B, and on other sizes.",
         OnCases(
             "zero_bubble.rank:play",
             wrong,
@@ -223,7 +222,7 @@ TASKS: dict[str, Task] = {
         "is the sum of squares of this rank's gradients, a tensor with one number. step(factor) steps with gradients "
         "times factor, undo() takes the last step back. A rank steps with factor 1 as soon as it knows the squares of "
         "the ranks before it, unless these and its own already clip. If the norm turns out to be larger than clip, "
-        f"the factor is clip / norm. Tried on {NORMS[0]}, then on others.",
+        f"the factor is clip / norm. Your code is tried on {NORMS[0]}, then on others.",
         OnCases(
             "zero_bubble.stepping:update",
             stepping.first_wrong,

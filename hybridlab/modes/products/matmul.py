@@ -12,16 +12,16 @@ dC·Bᵀ and dB = Aᵀ·dC, with the layouts of A and B.
 `HOMES` gives the layouts of A, B and C before and after. Sizes need not divide evenly.
 
 Source: Cannon 1969; van de Geijn and Watts 1997 (SUMMA); Solomonik and Demmel 2011 (2.5D); Agarwal et al. 1995 (3D).
-Relatives: `world.talk.windows`, the operation used for shifts and panels; `predict.bytes.matmul`, which counts the same
-algorithms; notebook 31.
+Relatives: `steps`, the panels and shifts; `world.talk.windows`, which sends them; `predict.bytes.matmul`, which counts
+the same algorithms; notebook 31.
 
 Shape suffixes   M, K, N  this rank's part of m, k, n;   P  one panel of k
 """
 
 from hybridlab.core.where.layout import even
+from hybridlab.modes.products.steps import panel_steps, shift_steps
 from hybridlab.world.talk import ahead
 from hybridlab.world.talk.typed import all_gather, reduce_scatter, window
-from hybridlab.world.talk.windows import turned
 
 
 def rows(comm, a_MK, b_KN, sizes):
@@ -43,7 +43,7 @@ def cannon(comm, a_MK, b_KN, sizes):
     a_MK, b_KN  this rank's blocks of A and B
     sizes       (m, k, n) of the matmul
     """
-    return _walk(comm, a_MK, b_KN, sizes[1], comm.mesh["j"])
+    return _walk(comm, a_MK, b_KN, sizes[1], range(comm.mesh["j"]))
 
 
 def summa(comm, a_MK, b_KN, sizes, panels: int | None = None):
@@ -55,9 +55,9 @@ def summa(comm, a_MK, b_KN, sizes, panels: int | None = None):
     panels      of k; None: the number of ranks on the longer side of the grid
     """
     total_MN = 0
-    for panel in even(sizes[1], panels or max(comm.mesh["i"], comm.mesh["j"])):
-        a_MP = window(comm, a_MK, "j", 1, **_panel(comm, sizes, "j", panel))
-        b_PN = window(comm, b_KN, "i", 0, **_panel(comm, sizes, "i", panel))
+    for step in panel_steps(sizes[1], (comm.mesh["i"], comm.mesh["j"]), panels):
+        a_MP = window(comm, a_MK, "j", 1, have=step.a.have, want=step.a.want)
+        b_PN = window(comm, b_KN, "i", 0, have=step.b.have, want=step.b.want)
         total_MN = total_MN + a_MP @ b_PN
     return total_MN
 
@@ -71,11 +71,11 @@ def summa_ahead(comm, a_MK, b_KN, sizes, panels: int | None = None):
     panels      of k; None: the number of ranks on the longer side of the grid
     """
 
-    def begin(panel):
-        a_coming = ahead.window(comm, a_MK, "j", 1, **_panel(comm, sizes, "j", panel))
-        return a_coming, ahead.window(comm, b_KN, "i", 0, **_panel(comm, sizes, "i", panel))
+    def begin(step):
+        a_coming = ahead.window(comm, a_MK, "j", 1, have=step.a.have, want=step.a.want)
+        return a_coming, ahead.window(comm, b_KN, "i", 0, have=step.b.have, want=step.b.want)
 
-    every = even(sizes[1], panels or max(comm.mesh["i"], comm.mesh["j"]))
+    every = panel_steps(sizes[1], (comm.mesh["i"], comm.mesh["j"]), panels)
     total_MN, coming = 0, begin(every[0])
     for after in (*every[1:], None):
         a_MP, b_PN = coming[0].wait(), coming[1].wait()
@@ -96,7 +96,7 @@ def layers(comm, a_MK, b_KN, sizes):
     i, layer = comm.coordinates["i"], comm.coordinates["l"]
     a_MK = all_gather(comm, a_MK, "l", 0, to="R", sizes=_lengths(_length(m, q, i), depth))
     b_KN = all_gather(comm, b_KN, "l", 0, to="R", sizes=_lengths(_length(k, q, i), depth))
-    c_MN = _walk(comm, a_MK, b_KN, k, q // depth, first=layer * q // depth)
+    c_MN = _walk(comm, a_MK, b_KN, k, range(layer * q // depth, (layer + 1) * q // depth))
     return reduce_scatter(comm, c_MN, "l", 0, sizes=_lengths(c_MN.shape[0], depth))
 
 
@@ -116,23 +116,14 @@ def cube(comm, a_MK, b_KN, sizes):
     return reduce_scatter(comm, a_MK @ b_KN, "l", 0, sizes=_lengths(a_MK.shape[0], mesh["l"]))
 
 
-def _walk(comm, a_MK, b_KN, k, steps, first=0):
-    """Cannon's algorithm: in step s, rank (i, j) multiplies blocks i+j+s of A's row i and of B's column j."""
-    i, j, blocks = comm.coordinates["i"], comm.coordinates["j"], even(k, comm.mesh["j"])
-    along_i = along_j = blocks
+def _walk(comm, a_MK, b_KN, k, numbers):
+    """The steps of Cannon's algorithm with these numbers."""
     total_MN = 0
-    for step in range(first, first + steps):
-        before_i, before_j, along_i, along_j = along_i, along_j, turned(blocks, j + step), turned(blocks, i + step)
-        a_MK = window(comm, a_MK, "j", 1, have=before_j, want=along_j)
-        b_KN = window(comm, b_KN, "i", 0, have=before_i, want=along_i)
+    for step in shift_steps(k, comm.mesh["j"], (comm.coordinates["i"], comm.coordinates["j"]), numbers):
+        a_MK = window(comm, a_MK, "j", 1, have=step.a.have, want=step.a.want)
+        b_KN = window(comm, b_KN, "i", 0, have=step.b.have, want=step.b.want)
         total_MN = total_MN + a_MK @ b_KN
     return total_MN
-
-
-def _panel(comm, sizes, axis, panel):
-    """The spans of k along an axis, and one panel that everybody there wants."""
-    parts = comm.mesh[axis]
-    return {"have": even(sizes[1], parts), "want": (panel,) * parts}
 
 
 def _length(length, parts, part) -> int:

@@ -8,7 +8,6 @@ Rules of thumb ("tensor parallelism inside a node") are results, not assumptions
 Relatives: `predict.plans.space`, `predict.plans.performance`, `predict.plans.footprint`, notebook 41.
 """
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +26,7 @@ from hybridlab.predict.plans.given import saves_scores, summed, wider
 from hybridlab.predict.plans.link_needed import told
 from hybridlab.predict.plans.performance import Step, step
 from hybridlab.predict.plans.plan import CONDITIONS, Plan, arguments, named
-from hybridlab.predict.plans.ranges import refuse_numbers, refuse_sizes
+from hybridlab.predict.plans.ranges import refuse_numbers, refuse_question, refuse_sizes, refuse_tokens
 from hybridlab.predict.plans.rates import Fit
 from hybridlab.predict.plans.reasons import reason, waterfall
 from hybridlab.predict.plans.refusals import illegal, too_few, too_little
@@ -168,9 +167,9 @@ class Planned:
     def why(self, **sizes: Any) -> str:
         """One sentence: why the best plan with these sizes (p=…, t=…, d=…, any field of a plan) is not the best of all.
 
-        raises  ValueError when a plan has no such field
+        raises  ValueError when no size is given, or a plan has no such field
         """
-        refuse_sizes(sizes)
+        refuse_question(sizes)
         return reason(self, sizes)
 
     def waterfall(self, **sizes: Any) -> dict[str, float]:
@@ -180,7 +179,7 @@ class Planned:
 
         >>> steps = plan("gpt-39.1b", "a100", gpus=512, batch=1536).waterfall(t=16)
         >>> first, *between, last = steps.values()
-        >>> math.isclose(first + sum(between), last)
+        >>> abs(first + sum(between) - last) < 1e-9
         True
         """
         return waterfall(self.only(**sizes).best, self.best)
@@ -193,7 +192,7 @@ class Planned:
         >>> plan("gpt-39.1b", "a100", gpus=512, batch=1536, zero=0).what_if(p=8).changed
         {'d': (32, 16)}
         """
-        refuse_sizes(sizes)
+        refuse_question(sizes)
         return what_if(self, sizes)
 
     def only(self, **sizes: Any) -> "Planned":
@@ -313,6 +312,5 @@ def days(choice: Choice, shape: Shape, batch: int, tokens: float) -> float:
     >>> round(days(best, catalog.model("gpt3-175b").shape, 1536, 300e9))
     29
     """
-    if not 0 < tokens < math.inf:
-        raise ValueError(f"tokens={tokens} is not positive: give a number above 0")
+    refuse_tokens(tokens)
     return tokens / (batch * shape.context) * choice.step.total / DAY

@@ -1,7 +1,9 @@
 """The ranges of the numbers in a plan, for every model. `plan.check_plan` asks whether they fit a model."""
 
+import math
+
 from hybridlab.core.what.shape import MOST
-from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.plan import Plan, named
 
 
 def refuse_numbers(**numbers: int) -> None:
@@ -9,6 +11,20 @@ def refuse_numbers(**numbers: int) -> None:
     for name, number in numbers.items():
         if not 1 <= number <= MOST:
             raise ValueError(f"{name}={number} is out of range: give 1 or more, and at most {MOST:.0e}")
+
+
+def refuse_tokens(tokens: float) -> None:
+    """Raise ValueError for a number of tokens on which nothing can be trained."""
+    if not 0 < tokens < math.inf:
+        raise ValueError(f"tokens={tokens:g} is not positive: give a number above 0")
+
+
+def refuse_question(sizes: dict) -> None:
+    """Raise ValueError for a question about plans that names no size, an unknown one, or an impossible one."""
+    if not sizes:
+        raise ValueError("no size was asked for: give one, such as t=4")
+    named(sizes)
+    refuse_sizes(sizes)
 
 
 def refuse_sizes(given: dict) -> None:

@@ -17,6 +17,7 @@ UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # as long as these kinds 
 OTHER_HALF = {"I": "W", "W": "I"}
 FINEST = 9  # decimal places of a cost that count, so a nanosecond if units are seconds …
 EXACT = 4  # … but of each cost at least so many digits
+LARGEST = 1e300  # of a cost: the sum over all actions that fit into memory is still a float
 LONGEST = 15  # digits of a cost in ticks: simulated times stay 64-bit integers
 OF_EDGES = ("latency", "handshake", "bandwidth", "bytes")  # each a number, or one number per edge
 RATES = ("bandwidth", "bytes")  # not durations
@@ -42,8 +43,8 @@ class Costs:
     bandwidth    of a link, in bytes per unit; None: bytes take no time
     bytes        of a boundary tensor
 
-    raises  ValueError if a cost is negative, a half is longer than B, costs have different numbers of stages, or bytes
-            are given without a bandwidth
+    raises  ValueError if a cost is negative or above 1e300, a half is longer than B, costs have different numbers of
+            stages, or bytes are given without a bandwidth
 
     >>> Costs(F=1, I=1, W=1).of("B", stage=0), Costs(B=0.5).of("I", stage=0), Costs(B=3, W=1).of("I", stage=0)
     (2, 0.25, 2)
@@ -75,6 +76,8 @@ class Costs:
             for number in given if isinstance(given, tuple) else (given or 0,):
                 if not 0 <= number < math.inf:
                     raise ValueError(f"{one.name}={number} is not a valid duration: give a number, 0 or more")
+                if number > LARGEST:
+                    raise ValueError(f"{one.name}={number} is too large to be added up: give at most {LARGEST:g}")
         of_stages = {one.name: getattr(self, one.name) for one in self._numeric() if one.name not in OF_EDGES}
         stages = {name: len(cost) for name, cost in of_stages.items() if np.ndim(cost)}
         if len({*stages.values()}) > 1:

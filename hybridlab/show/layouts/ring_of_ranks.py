@@ -31,6 +31,8 @@ class Ring:
     'step 1 of 2, the receiver adds: rank 0 sends chunk 0 to rank 1, rank 1 sends chunk 1 to rank 0. Complete: 2 of 4.'
     """
 
+    wide, tall = WIDTH, HEIGHT
+
     def __init__(self, routes: list, size: float | None = None):
         self.routes, self.size, self.ranks = routes, size, len(routes)
         self.steps, chunk = len(routes[0]), size / len(routes) if size else 1

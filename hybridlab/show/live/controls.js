@@ -75,6 +75,14 @@ function button(text, act, attributes = {}) {
   return made;
 }
 
+// Buttons of which one is pressed.
+function pushes(label, names, at, changed) {
+  const put = (i) => made.forEach((one, k) => one.setAttribute("aria-pressed", k === i));
+  const made = names.map((name, i) => button(name, () => { put(i); changed(i); }));
+  put(at);
+  return { root: element("div", { class: "hl-pushes", role: "group", "aria-label": label }, ...made), put };
+}
+
 function toggle(label, on, changed) {
   const box = element("input", { type: "checkbox" });
   box.checked = on;

@@ -1,14 +1,18 @@
-// Moving: a picture in steps, for each value of a slider. Which part is there when, and where to, the picture says.
+// Moving: a picture in steps, for all values of one or two choices. Which part is there when, and where to, the picture
+// says.
 //
-//   { label, values, first, panels }   panels, packed: { svg, told: [each step in words] } for each value
+//   { choices: [{ label, values, first }], panels }   numbers make a slider, names make buttons
+//   panels, packed: { svg, told: [each step in words] } for all values together; those of the last choice are neighbours
 //   in an svg: data-at, data-until: the steps between which a part is there;  data-by: how far it moves in that time
 
 const STEP = 1200; // milliseconds of one step
 
-async function renderMoving(el, { label, values, first, panels: packed }) {
+async function renderMoving(el, { choices, panels: packed }) {
   const panels = (await unpacked(packed)).map(JSON.parse);
   const picture = element("div"), told = element("p", { class: "hl-readout", role: "status" });
-  let panel = panels[first], parts = [], now = 0, here = -1, on = new Set();
+  const at = choices.map((one) => one.first);
+  const chosen = () => panels[choices.reduce((place, { values }, i) => place * values.length + at[i], 0)];
+  let panel = chosen(), parts = [], now = 0, here = -1, on = new Set();
   const length = () => panel.told.length - 1;
   const along = transport({
     length,
@@ -17,9 +21,12 @@ async function renderMoving(el, { label, values, first, panels: packed }) {
     moveTo(time) { now = within(0, time, length()); show(); },
     sweep: () => length() * STEP,
   });
-  const choose = stops(label, values, first, (i) => { along.stop(); panel = panels[i]; draw(); });
+  const controls = choices.filter(({ values }) => values.length > 1).map((one) => {
+    const make = typeof one.values[0] === "number" ? stops : pushes, which = choices.indexOf(one);
+    return make(one.label, one.values, one.first, (i) => { along.stop(); at[which] = i; panel = chosen(); draw(); }).root;
+  });
   const root = element("div", { class: "hl-explorer hl-view hl-moving" },
-    element("div", { class: "hl-row" }, choose.root, projector()), picture, told, along.root);
+    element("div", { class: "hl-row" }, ...controls, projector()), picture, told, along.root);
 
   // Only a step changes which parts are there; between two steps some parts move.
   function show() {
