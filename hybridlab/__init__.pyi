@@ -194,7 +194,7 @@ def run(
 ) -> Timeline:
     """The measured timeline of a schedule, run by real processes that exchange real messages.
 
-    schedule  for one pipeline, or with its dp copies
+    schedule  the schedule of one pipeline, or with its dp copies
     work      "emulated": each action waits instead of computing; "model": a model is trained, and the timeline is that
               of the first rank of each stage
     costs     of the waits, in seconds, for emulated work
@@ -241,7 +241,7 @@ def run(
     decay            weight decay; not applied to norms and biases
     clip             gradient clipping: the largest global gradient norm
     validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a
-                     step to clip
+                     step that must be clipped
     stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
     predict_weights  an asynchronous schedule computes with weights predicted for the time of its update: the
                      last update is repeated once for each update that is still missing
@@ -282,11 +282,11 @@ def run(
                      size
     make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon             with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+    muon             with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
                      'gram' matrices
 
-    Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (measured,
-    after one that is not), ahead and driven; the others are for a model.
+    Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (all
+    measured, after one step that is not), ahead and driven; the others are for a model.
 
     raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 
@@ -414,7 +414,7 @@ def check(
     decay            weight decay; not applied to norms and biases
     clip             gradient clipping: the largest global gradient norm
     validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a
-                     step to clip
+                     step that must be clipped
     stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
     predict_weights  an asynchronous schedule computes with weights predicted for the time of its update: the
                      last update is repeated once for each update that is still missing
@@ -455,7 +455,7 @@ def check(
                      size
     make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon             with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+    muon             with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
                      'gram' matrices
     sabotage       a function called on every rank before the first step, to show that the check can fail
 
@@ -588,7 +588,7 @@ def train(
     decay            weight decay; not applied to norms and biases
     clip             gradient clipping: the largest global gradient norm
     validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a
-                     step to clip
+                     step that must be clipped
     stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
     predict_weights  an asynchronous schedule computes with weights predicted for the time of its update: the
                      last update is repeated once for each update that is still missing
@@ -629,11 +629,11 @@ def train(
                      size
     make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon             with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+    muon             with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
                      'gram' matrices
     checkpoint     a folder: the run is saved there at its end, even if Ctrl-C, SIGTERM, a closed
                    terminal or an exception in on_event ends it
-    every          number of steps between saves, 0: only at the end; the two newest checkpoints are kept
+    every          number of steps between saves; 0: only at the end; the two newest checkpoints are kept
     resume         continue from the newest checkpoint in the folder, under any layout, with its batch size if none is
                    given
     async_save     continue training while files are written; until then each rank holds a copy of its part
@@ -732,7 +732,7 @@ def reshard(
     Each rank takes from the others what it needs under the second layout and does not have yet: weights, and the state
     of the optimizer, ZeRO's shards included. If several ranks have a piece, they send in turn. The plan can be drawn,
     run (`train`) and checked (`check`). A common use is reinforcement learning: training under one layout, evaluation
-    or generation of text under another. From a schedule without flush, the newest version of the weights goes on.
+    or generation of text under another. From a schedule without flush, the newest version of the weights is used.
 
     mesh             ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     schedule         a name from hl.schedules(), or your own schedule
@@ -774,7 +774,7 @@ def reshard(
     decay            weight decay; not applied to norms and biases
     clip             gradient clipping: the largest global gradient norm
     validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a
-                     step to clip
+                     step that must be clipped
     stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
     predict_weights  an asynchronous schedule computes with weights predicted for the time of its update: the
                      last update is repeated once for each update that is still missing
@@ -815,10 +815,10 @@ def reshard(
                      size
     make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon             with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+    muon             with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
                      'gram' matrices
-    to             the second layout: a mesh, or a dict of the arguments above that differ, such as
-                   {"mesh": hl.Mesh(tp=4), "zero": 1}; with another schedule, predict_weights and stash are as usual
+    to             the second layout: a mesh, or a dict of the arguments above that differ, such as {"mesh":
+                   hl.Mesh(tp=4), "zero": 1}; with another schedule, predict_weights and stash have their defaults
                    unless they are given here
 
     returns a `Resharding`: `moves`, `bytes` and `there` (both by weights and state), `total`, `pairs`
@@ -952,7 +952,7 @@ def dry_run(
     decay            weight decay; not applied to norms and biases
     clip             gradient clipping: the largest global gradient norm
     validated        with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a
-                     step to clip
+                     step that must be clipped
     stash            weight stashing; False: an asynchronous schedule keeps only one version of its weights
     predict_weights  an asynchronous schedule computes with weights predicted for the time of its update: the
                      last update is repeated once for each update that is still missing
@@ -993,7 +993,7 @@ def dry_run(
                      size
     make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon             with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+    muon             with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
                      'gram' matrices
     rank           the number of the rank to run, in the mesh
     machine        a name in the catalog, or a TOML file, to predict times and to compare the memory with its device
@@ -1137,7 +1137,7 @@ def dry_layer(
                     size
     make_room       with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time       with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon            with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its
+    muon            with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
                     'gram' matrices
     rank  the number of the rank in the mesh
 
@@ -1204,7 +1204,7 @@ def plan(
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
     model, machine  names in the catalog, or a Shape and a Machine;  gpus, batch  devices, and sequences in a batch
-    fit        the three fitted numbers of a machine; None: those that published runs show, see `plans.usual`
+    fit        the three fitted numbers of a machine; None: those fitted to published runs, see `plans.usual`
     software   overlap and fusion of the program: a name in SOFTWARE, or its terms; None: the machine's usual one
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
     grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied by x=2 or more, or z
@@ -1213,7 +1213,8 @@ def plan(
     stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
     slices     also search token slices of rows: n of equal cost, none shorter than 2,048 tokens on average; implied by
                n=2 or more
-    schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: as other fields say
+    schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: the one that the other
+               fields imply
     sums       "local", as for a job: copies step alone; without sync_every, they sum their moves every 2 steps
 
     Fields of a plan that you give are fixed; the others are searched:
@@ -1226,17 +1227,17 @@ def plan(
     recompute    activations that are computed twice: 'none', 'selective' or 'full'
     zero         ZeRO's stage, 0 to 3: what the copies shard between steps
     sequence     sequence parallelism, with t
-    scatter      each rank along t sends its shard between stages, gathered by the receiver
+    scatter      each rank along t sends only its shard to the next stage, which gathers the shards
     x            ranks that shard the width: with t, AxoNN's grid
     z            copies that shard the weights in ZeRO's stage 3; 0: all
     cp           ranks that shard the sequence
     attend       method of attention with cp: 'gather', 'ring', 'ulysses' or 'usp'
-    ulysses      ranks that exchange heads with usp, neighbours
-    zigzag       equal work along cp
+    ulysses      neighbouring ranks that exchange heads with usp
+    zigzag       balanced causal attention along cp
     ep           ranks that shard the experts, b sequences on each
     dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
     fold         whole experts are distributed over t and cp too
-    uneven       stages may differ by a block, when p·v does not divide the layers
+    uneven       stages may differ by one block, if p·v does not divide the layers
     n            token slices of a row, of equal cost, without cp, sequence and scatter
     skew         Zipf's exponent of the popularity of experts; 0: equal
     fused        attention is one kernel, which stores no scores
@@ -1246,10 +1247,10 @@ def plan(
     two_levels   with z: all copies shard the optimizer's state
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
     further      further tokens predicted at each position: multi-token prediction, on the last stage
-    optimizer    'adamw' or 'muon': the numbers that it keeps for each weight
+    optimizer    'adamw' or 'muon', which determines the state of each weight
     sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
 
-    raises  ValueError for an unknown name, or if no plan is legal or none fits; it says what is missing
+    raises  ValueError for an unknown name, or if no plan is legal or none fits; the error names what is missing
 
     >>> import hybridlab as hl
     >>> planned = hl.plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full")
@@ -1300,8 +1301,8 @@ def memory(
     """Bytes on the device that needs the most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
-    software   the program: a name in SOFTWARE, or its terms; it decides the bytes of gradients
-    precision  of matmuls with weights: "bf16", "fp8", "fp4"; it decides the bytes of their saved inputs
+    software   the program: a name in SOFTWARE, or its terms; it determines the bytes of gradients
+    precision  of matmuls with weights: "bf16", "fp8", "fp4"; it determines the bytes of their saved inputs
 
     p            stages of the pipeline
     t            ranks of tensor parallelism
@@ -1311,17 +1312,17 @@ def memory(
     recompute    activations that are computed twice: 'none', 'selective' or 'full'
     zero         ZeRO's stage, 0 to 3: what the copies shard between steps
     sequence     sequence parallelism, with t
-    scatter      each rank along t sends its shard between stages, gathered by the receiver
+    scatter      each rank along t sends only its shard to the next stage, which gathers the shards
     x            ranks that shard the width: with t, AxoNN's grid
     z            copies that shard the weights in ZeRO's stage 3; 0: all
     cp           ranks that shard the sequence
     attend       method of attention with cp: 'gather', 'ring', 'ulysses' or 'usp'
-    ulysses      ranks that exchange heads with usp, neighbours
-    zigzag       equal work along cp
+    ulysses      neighbouring ranks that exchange heads with usp
+    zigzag       balanced causal attention along cp
     ep           ranks that shard the experts, b sequences on each
     dispatch     method of sending tokens to experts with ep: 'all_to_all' or 'all_gather'
     fold         whole experts are distributed over t and cp too
-    uneven       stages may differ by a block, when p·v does not divide the layers
+    uneven       stages may differ by one block, if p·v does not divide the layers
     n            token slices of a row, of equal cost, without cp, sequence and scatter
     skew         Zipf's exponent of the popularity of experts; 0: equal
     fused        attention is one kernel, which stores no scores
@@ -1331,7 +1332,7 @@ def memory(
     two_levels   with z: all copies shard the optimizer's state
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
     further      further tokens predicted at each position: multi-token prediction, on the last stage
-    optimizer    'adamw' or 'muon': the numbers that it keeps for each weight
+    optimizer    'adamw' or 'muon', which determines the state of each weight
     sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
 
     This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between

@@ -117,7 +117,7 @@ def typed(function: Callable) -> Callable:
 
 
 def checked(function, named: dict) -> dict:
-    """Arguments that a user gives in a dict, checked as those of this `spelled` function; raises WrongType as it does."""
+    """A user's arguments in a dict, checked as those of this `spelled` function; raises WrongType as it does."""
     return {name: function.fits[name](value) for name, value in named.items()}
 
 

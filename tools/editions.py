@@ -33,7 +33,7 @@ def notes(task: str) -> str:
     stars = "★" * its.difficulty
     lines = [f"**Solution of `{task}`** {stars} {its.minutes} minutes. {its.objective}", "", solution.why]
     lines += ["", "**Hints.** " + " ".join(f"({number}) {hint}" for number, hint in enumerate(its.hints, 1))]
-    lines += ["", "**Usual wrong answers**, and a piece of what they are told:", ""]
+    lines += ["", "**Common wrong answers**, each with a part of its reply:", ""]
     for wrong, reply in solution.wrong:
         lines.append(f"- {_shown(wrong)} → *{reply}*")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ This course teaches how to train one model on many processes. Each way to divide
 on real processes, measured, and checked against one device. `make mine` opens your own copies of these notebooks in
 JupyterLab; no update overwrites them. `make lab` opens the originals. Two cores are enough; you need no GPU.
 
-*`make pages` makes this page from the first cells of the notebooks; change it there.*
+*`make pages` makes this page from the first cells of the notebooks: change them, not this page.*
 """
 GLANCE = """\
 ## At a glance
@@ -32,8 +32,8 @@ If a slide uses another word than we do, look it up in [glossary and notation](.
 Korean terms.
 """
 LECTURERS = """\
-[For lecturers](../docs/lecturers.md) says what to show in a lecture, on which machine, and what to do if it fails.
-`make editions` builds slides, printable pages and the edition with solutions.
+[For lecturers](../docs/lecturers.md) explains what to show in a lecture, on which machine, and what to do if a demo
+fails. `make editions` builds slides, printable pages and the edition with solutions.
 """
 
 

@@ -31,7 +31,7 @@ NUMBER = """\
 """
 PROGRAM = """\
     "{name}": {task}(
-        "Write {my}(comm, x): x is this rank's summand, ranks are along i. Return the sum over all ranks, the same "
+        "Write {my}(comm, x): x is this rank's partial sum, ranks are along i. Return the sum over all ranks, the same "
         f"on each of them. Your code is tried on {{{cases}[0]}}, then on others.",
         OnCases({attempt}, first_found, {cases}, "Sum and gradient are those of one device."),
         (
@@ -44,11 +44,11 @@ PROGRAM = """\
         minutes=8,
     ),
 """
-TRIAL_HEAD = '"""What students write here, tried on ranks beside one device."""\n\n'
+TRIAL_HEAD = '"""The code that students write here, run on ranks and compared with one device."""\n\n'
 TRIAL = '''
 
 class {noun}(NamedTuple):
-    """So many ranks along i, each with a summand of so many numbers."""
+    """The number of ranks along i, and the length of each partial sum."""
 
     size: int
     length: int
@@ -70,13 +70,13 @@ class {noun}(NamedTuple):
 
 @against_one_device
 def {attempt}(run, answer, case):
-    """The student's function on this rank: answer(comm, x) with this rank's summand."""
-    summands, g = dense((case.size, case.length), 0), dense((case.length,), 1)
-    x = summands[run.comm.rank].clone().requires_grad_()
+    """The student's function on this rank: answer(comm, x) with this rank's partial sum."""
+    parts, g = dense((case.size, case.length), 0), dense((case.length,), 1)
+    x = parts[run.comm.rank].clone().requires_grad_()
     run.begin()
     y = answer(run.comm, x)
-    own = [(x.detach(), "returned its own summand: who has the others?")]
-    run.result(y, summands.sum(0), "the sum", own, "are all summands in it, each of them once?")
+    own = [(x.detach(), "returned its own partial sum: which ranks have the others?")]
+    run.result(y, parts.sum(0), "the sum", own, "does it contain each partial sum exactly once?")
     run.backward(y, g, "the sum", {{"x": (x, g, (), "what do all ranks do with the sum?")}})
 '''
 SOLVED_NUMBER = """\
@@ -94,9 +94,9 @@ def {my}(comm, x):
 
 
 labs.answer("{name}", {my})\"\"\",
-        "Each rank has a summand, and all go on alike with the sum.",
+        "Each rank has a partial sum, and all ranks use the full sum in the same way.",
         (
-            (Cell('def {my}(comm, x):\\n    return x\\n\\n\\nlabs.answer("{name}", {my})'), "its own summand"),
+            (Cell('def {my}(comm, x):\\n    return x\\n\\n\\nlabs.answer("{name}", {my})'), "its own partial sum"),
             (3, "your function itself"),
         ),
     ),
@@ -171,7 +171,9 @@ def room_of(name: str) -> tuple[str, str]:
     if name in TASKS:
         raise ValueError(f"there is an exercise {name} already: choose another name")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", short):
-        raise ValueError(f"{name!r} is no name of an exercise: write its room's word, a point and its own, gpipe.idle")
+        raise ValueError(
+            f"{name!r} is not the name of an exercise: write its folder, a dot and a word, as in gpipe.idle"
+        )
     notebooks = {task.partition(".")[0]: one.notebook for task, one in TASKS.items()}
     if word not in notebooks:
         raise ValueError(f"no room has exercises called {word}: choose one of {', '.join(notebooks)}")
@@ -212,7 +214,7 @@ def _trial(labs: Path, stub: str, imports: str) -> list[Path]:
         return [trial]
     told = plate.read_text(encoding="utf-8")
     end = told.index('"""', 3)
-    told = f"{told[:end].rstrip()}\n\nWhat students write for ranks is tried in `trial`.\n{told[end:]}"
+    told = f"{told[:end].rstrip()}\n\n`trial` runs the students' code on ranks.\n{told[end:]}"
     plate.write_text(told, encoding="utf-8")
     return [trial, plate]
 
@@ -240,7 +242,7 @@ def _cells(path: Path, about: dict, ranks: bool) -> Path:
 def main():
     parser = argparse.ArgumentParser(prog="python -m tools.new_exercise", description=__doc__.partition("\n")[0])
     parser.add_argument("name", help="the room's word, a point, its own name: gpipe.idle")
-    parser.add_argument("--ranks", action="store_true", help="a program on ranks, in place of one number")
+    parser.add_argument("--ranks", action="store_true", help="a program on ranks, instead of one number")
     given = parser.parse_args()
     try:
         written = write(given.name, given.ranks)

@@ -174,7 +174,7 @@ def page(record: dict) -> str:
             (one["kind"], one["rows"], one["refused"], f"{one['median']:.1%}", f"{one['nine_of_ten']:.1%}")
             for one in record["called"]
         ]),
-        "## Rows that stay aside",
+        "## Rows kept for testing",
         "`hl.plan` predicted these rows once, with every field fixed. Nothing is fitted to them, and they are not in "
         "our tables. On one node, models of 1,024 and 2,048 features take less time than our fixed launch time of each "
         "block allows.",

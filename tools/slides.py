@@ -16,8 +16,8 @@ Every notebook ends with a table. For each statement of a slide, the table gives
 This page collects the rows of all notebooks, deck by deck: find your slide by its title, read its row, and open the
 notebook. The notebook's cells check the column "measured" on the machine that runs them. The decks use some other
 names: inter-layer is our pipeline parallelism, intra-layer is our tensor parallelism, and on some slides a mini-batch
-is our microbatch. The column *show this* leads to the section, with a cell of it to run. *`make pages` makes this page
-from the notebooks; change it there.*
+is our microbatch. The column *show this* links to the section, and gives a line of code to run. *`make pages` makes
+this page from the notebooks: change them, not this page.*
 """
 
 

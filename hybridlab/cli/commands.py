@@ -5,7 +5,7 @@ They print text for people, and return the object that --json prints.
 
 import pathlib
 
-from hybridlab.cli import exports, flags, grading, output, plan, reshard
+from hybridlab.cli import exports, flags, grading, output, plan, plan_flags, reshard
 
 
 def schedule(chosen) -> dict:
@@ -97,8 +97,8 @@ def train(chosen) -> dict:
         kept = ", ".join(f"{size / 1e6:.2f}" for size in result["memory"])
         print(f"weights, gradients and optimizer state on each rank: {kept} MB")
         if folder := chosen.checkpoint:
-            early = "" if whole else f"stopped early, of {chosen.steps:,} steps; "
-            print(f"{early}saved after step {result['end']} in {folder}; --resume goes on from there")
+            early = "" if whole else f"stopped early ({chosen.steps:,} steps were asked for); "
+            print(f"{early}saved after step {result['end']} in {folder}; --resume continues from there")
     return {"losses": result["losses"], "memory": result["memory"], "end": result["end"]} | (
         {} if whole else {"code": output.INTERRUPTED}
     )
@@ -292,7 +292,7 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
     ),
     "reshard": (
         reshard.reshard,
-        "List the messages that carry a training from one layout to another in memory, and check it on ranks.",
+        "List the messages that move a training run from one layout to another in memory, and check them on ranks.",
         reshard.add_flags,
     ),
     "dry-run": (
@@ -303,7 +303,7 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
     "plan": (
         plan.plan,
         "Sort all legal plans for a model on a cluster by predicted time, and explain the best one.",
-        plan.add_flags,
+        plan_flags.add_flags,
     ),
     "measure": (measure, "Measure this machine, and save a record with machine, date and command.", _measure_flags),
     "demo": (demo, "Train one model in three ways, run three schedules, and write build/report.html.", _demo_flags),

@@ -53,7 +53,7 @@ def to_the_end(main):
         except BrokenPipeError as error:
             _say_no_more()
             if more := _more(error):
-                _told(f"nobody reads the output to its end{more}")
+                _told(f"the output was closed before its end{more}")
             return CLOSED
         except OSError as error:
             if error.errno not in UNWRITABLE:

@@ -15,9 +15,9 @@ from hybridlab.core.where.mesh import Mesh
 KINDS = {  # the kinds of memory, and their meaning
     "weights": "what stages compute with",
     "optimizer": "what the optimizer keeps: averages, and a master copy of the weights",
-    "gradients": "what the optimizer will read, and what is added up for it",
-    "activations": "what forwards leave for their backwards; of a backward in halves, what one leaves for the other",
-    "in flight": "what is sent, received or summed: from the room made for it until it has been used or has left",
+    "gradients": "what the optimizer reads, and partial sums of it",
+    "activations": "saved by forwards for their backwards; of a backward in halves, by one half for the other",
+    "in flight": "sent, received or summed tensors: from their allocation until they have been used or sent",
     "data": "the batch",
     "working": "what an action needs while it runs",
 }

@@ -21,8 +21,8 @@ __all__ = [
 def ring_all_reduce(ranks: int = 4, size: float | None = None) -> Shown:
     """An all-reduce on a ring, step by step: the chunks that move, the sums that they become, what is sent.
 
-    ranks  the number of ranks at first, from 2 to 8; a slider changes it
-    size   bytes of the tensor on each rank: then bytes are counted, and not chunks
+    ranks  the initial number of ranks, from 2 to 8; a slider changes it
+    size   bytes of the tensor on each rank; if given, bytes are counted instead of chunks
 
     raises  ValueError for a number of ranks that is not drawn, and for a size that is not positive
 

@@ -17,9 +17,9 @@ from hybridlab.world.processes.launch import RankError, ranks
 GIB = 2**30
 TOKEN = 1024  # bytes of the message that is timed
 LEAST_MEMORY, LEAST_SHARED, LEAST_FILES = 2 * GIB, 256 * 2**20, 256
-OWN = "ranks talk in a network of their own"
-CAN_BE_CLOSED = "every user here reaches the loopback of ranks; HYBRIDLAB_NETWORK=own closes it"
-OPEN = "every user here reaches the loopback of ranks, and this system lets no user have its own"
+OWN = "ranks use a separate network"
+CAN_BE_CLOSED = "every user here can reach the loopback of ranks; HYBRIDLAB_NETWORK=own closes it"
+OPEN = "every user here can reach the loopback of ranks, and this system allows no separate one"
 FIRST_USER, NOBODY = 1000, 65534  # user ids of people, on Linux
 ADVICE = (  # (is it wrong?, given the facts; the advice)
     (
@@ -37,8 +37,8 @@ ADVICE = (  # (is it wrong?, given the facts; the advice)
     ),
     (
         lambda facts: 0 < facts["shared memory, GiB"] * GIB < LEAST_SHARED,
-        "Shared memory is small, as Docker makes it. The course needs little of it; NCCL and data loaders with workers "
-        "need more: docker run --shm-size=1g.",
+        "Shared memory is small, as is usual in Docker. The course needs little of it; NCCL and data loaders with "
+        "workers need more: docker run --shm-size=1g.",
     ),
     (
         lambda facts: 0 < facts["open files allowed"] < LEAST_FILES,
@@ -46,7 +46,7 @@ ADVICE = (  # (is it wrong?, given the facts; the advice)
     ),
     (
         lambda facts: "GPUs not used" in facts,
-        "Ranks run on the CPU where torch cannot use the GPU: GPUs not used, above, says why, and what to do.",
+        "Ranks run on the CPU, because torch cannot use the GPU: the line 'GPUs not used' says why, and what to do.",
     ),
     (
         lambda facts: facts["other users"] and facts["neighbours"] == CAN_BE_CLOSED,
@@ -54,7 +54,7 @@ ADVICE = (  # (is it wrong?, given the facts; the advice)
     ),
     (
         lambda facts: facts["other users"] and facts["neighbours"] == OPEN,
-        "Others use this machine, and can connect to ranks while these meet: compute in a container, or alone.",
+        "Others use this machine, and can connect to ranks while these start: compute in a container, or alone.",
     ),
     (lambda facts: "ranks fail" in facts, "Ranks do not start: the line above says why."),
 )
@@ -66,8 +66,8 @@ def doctor(count: int = 4) -> dict:
 
     count  ranks that are started, 2 or more
 
-    It measures how soon ranks are ready, the first time and later; the delay of a message to a sleeping rank ("one
-    message"); and alpha and beta of messages between ranks 0 and 1, fitted over sizes from 1 KiB to 4 MiB.
+    It measures how long ranks take to be ready, the first time and later; the delay of a message to a sleeping rank
+    ("one message"); and alpha and beta of messages between ranks 0 and 1, fitted over sizes from 1 KiB to 4 MiB.
 
     >>> import hybridlab as hl
     >>> facts = hl.doctor(count=2)  # starts ranks

@@ -118,7 +118,7 @@ def matmul(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Prod
 def bandwidth(numbers: int = 2**24, repeat: int = 10, device: str = "cpu") -> float:
     """The bandwidth, in bytes per second, between a core or a GPU and its memory, from copies larger than any cache.
 
-    numbers  32-bit numbers that are copied
+    numbers  how many 32-bit numbers are copied
     repeat   number of copies; the fastest counts
     device   "cpu" or a GPU's name
     """

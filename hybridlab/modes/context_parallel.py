@@ -9,7 +9,7 @@ There are four ways to bring queries and keys together (`attend`):
   ring     keys and values pass around the ranks; no rank ever has all of them (`ring_attention`)
   ulysses  an all-to-all turns some positions of all heads into all positions of some heads; a second one reverses it
   usp      both: Ulysses inside groups of `ulysses` neighbours, then a ring through the groups for a rank's heads. Its
-           all-to-alls are exposed and its hops are hidden, so the neighbours belong into one node
+           all-to-alls are exposed and its hops are hidden, so the neighbours should be in one node
 
   one layer sends, forward     of b·s·h numbers of queries, b·s·k of keys; each rank, of p
   gather                       2·b·s·k·(p-1)/p           backward the same: the gradients are scattered and added

@@ -3,20 +3,19 @@
 All ranks wait for the one with the most tokens. An expert with more tokens than a rank should have cannot be placed
 well; copies share its tokens. Here an expert keeps one owner, as the layout says, and a copy is a *loan* for one
 microbatch: its weights come from the owner, its gradient returns there (`parts.lent_experts`). So this mode changes no
-record, and works with every mode that works with an all-to-all of tokens.
+record, and works with every mode that allows an all-to-all of tokens.
 
   expert_copies={0: (1, 2), 5: 3}    ranks 1 and 2 have a copy of expert 0, rank 3 one of expert 5
   --expert-copies 0@1,0@2,5@3        the same
 
 Ranks are counted along ep, or along all axes over which experts are distributed (`fold`), in the order of the mesh. The
-copies are the same in all layers and steps; which ones are good follows from loads
-(`predict.bytes.copied_experts.lent`).
+copies are the same in all layers and steps; a good choice follows from the loads (`predict.bytes.copied_experts.lent`).
 
   one layer and microbatch, per rank in the mean, for L loans on p ranks    numbers, w weights in an expert
   forward                                                                   L·w/p: weights to the copies
   backward                                                                  L·w/p: gradients to the owners
 
-Tokens cost what they cost without copies, but each rank gathers counts of E + L slots.
+Tokens cost the same as without copies, but each rank gathers counts of E + L slots.
 
 Source: DeepSeek-AI 2025, EPLB, github.com/deepseek-ai/EPLB, where copies stay for many steps; loans for one step, He et
 al. 2022, FasterMoE, PPoPP. Relatives: `expert_parallel`; `predict.bytes.copied_experts`, bounds; notebook 32.

@@ -11,7 +11,8 @@ The three forms of the lectures differ in the size of the messages and in their 
   each     one all-reduce for each weight as soon as its gradient is complete, overlapped with the rest of the backward
   buckets  the same, but gradients are sent in packs; the first pack is small, so that communication begins early
 
-In a fourth, *local*, they are not all-reduced at all: copies step alone, see `modes.local_steps`.
+In a fourth form, *local*, gradients are not all-reduced: each copy takes optimizer steps alone, see
+`modes.local_steps`.
 
 Source: Li et al. 2020, arXiv:2006.15704 (PyTorch DDP). Relatives: `core.where.layout`, the record; `core.where.packs`;
 `modes.parts.replicated`, which reduces; `modes.zero`, which keeps a shard of each sum; `modes.local_steps`;

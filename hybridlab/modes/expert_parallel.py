@@ -17,9 +17,9 @@ loss is divided by the tokens of the global batch, and gradients are only added.
 Tensor parallelism cuts every expert by its hidden units: see `cut_experts`.
 
 With `fold`, experts are distributed over the ranks of tp and cp too, each expert whole on one rank: for attention these
-ranks shard heads and positions, for experts they are further ranks of ep. The table {E: "ep+cp+tp"} says it, in the
-order of the mesh. Each rank dispatches the tokens that only it has: of its rows, its positions along cp and, along tp,
-its part of a sharded stream, or of a full one (`cut_experts.divided`).
+ranks shard heads and positions, for experts they are further ranks of ep. The table {E: "ep+cp+tp"} expresses this, in
+the order of the mesh. Each rank dispatches the tokens that only it has: of its rows, its positions along cp and, along
+tp, its part of a sharded stream, or of a full one (`cut_experts.divided`).
 
   one layer sends, per rank, forward, on the wire     for T tokens of the ranks along tp, k choices each, width h
   experts sharded along tp, sharded stream            2·k·T·h·(1 - 1/(ep·tp)): a part along ep, the rest along tp

@@ -43,7 +43,7 @@ class FullMatrices(Mode):
     options = {
         "muon": Option(
             "gather",
-            "with optimizer muon: 'gather' a matrix that ranks share inside a stage, or all-reduce its 'gram' matrices",
+            "with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its 'gram' matrices",
             str,
             WAYS,
         )

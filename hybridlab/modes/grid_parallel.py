@@ -2,10 +2,10 @@
 
 Tensor parallelism cuts hidden units, heads and the vocabulary over tp. The residual stream between the pairs of
 matrices is the same on all its ranks. Here the width D of the stream is cut too, along a second axis, x. A matrix that
-reads from the stream multiplies the part of its inputs that is here, and the partial sums are reduced along x. A matrix
-that writes to the stream computes the outputs that are here; its inputs are the same along x, so their gradients are
-reduced. A norm adds two numbers for each position. So x and tp alternate, and no tensor is resharded between two
-matrices.
+reads from the stream multiplies the part of its inputs on this rank, and the partial sums are reduced along x. A matrix
+that writes to the stream computes the outputs of this rank; its inputs are the same along x, so their gradients are
+reduced. A norm sums two numbers along x for each position. So x and tp alternate, and no tensor is resharded between
+two matrices.
 
   parameter                  held by a rank          forward                  backward
   q, k, v, up, scores        its columns of its rows     all-reduce of outputs    -

@@ -1,16 +1,17 @@
-"""Local steps: copies step alone, each on its own data, and seldom exchange how far they have moved.
+"""Local steps: each copy takes optimizer steps on its own data, and copies only occasionally exchange their changes.
 
 Plain data parallelism all-reduces every gradient. Here a copy divides its loss by its own tokens and updates its own
 weights. After every H steps, Δ = mean(θ_old - θ_copy) over the copies is used like a gradient in an outer step, SGD
-with Nesterov momentum; then all copies continue from the same weights. This is DiLoCo. With the outer rate 1 and no
-outer momentum the copies take the mean of their weights: local SGD. With H = 1 and SGD inside as well, it is plain data
+with Nesterov momentum; then all copies continue from the same weights. This is DiLoCo. With outer rate 1 and no outer
+momentum, the copies take the mean of their weights: local SGD. With H = 1 and SGD inside as well, it is plain data
 parallelism.
 
 Streaming DiLoCo divides the layers into P fragments: layer l belongs to fragment l mod P. One fragment is exchanged
 every H/P steps; its all-reduce may take τ further steps, and its result is mixed into the weights that the copy has by
-then. The peak of the link is divided by P, and the exchange is hidden.
+then. The peak load of the link is divided by P, and the exchange is hidden.
 
-Only weights are exchanged: the inner optimizer's state and a layer's averages, as of a batch norm, are a copy's own.
+Only weights are exchanged: the inner optimizer's state and a layer's running averages, such as a batch norm's, stay
+local to each copy.
 
 Bytes on each rank's wire in H steps: 2Ψ(d-1)/d numbers, as in one step of plain data parallelism.
 

@@ -2,11 +2,10 @@
 
 A mode defines: the jobs that it refuses; its shardings, as tables {dim: axis} for parameters, for the batch, and for
 tensors between layers and stages (see `core.where.rules`); the changes to the model; its messages and their purpose;
-and its options. Every method has a default that changes nothing, so a file contains only the particular part of its
-mode.
+and its options. Every method has a default that changes nothing, so a file contains only the code specific to its mode.
 
 The tables determine boxes, shards, reductions, receive buffers, and the ranks that sum the loss. The ledger records the
-*purpose* of every operation of a mode. A proof compares the bytes of each purpose: a message that the mode sends and
+*purpose* of every operation of a mode. `hl.check` compares the bytes of each purpose: a message that the mode sends and
 does not list in `sends` is an error.
 
 `registry` lists the modes; CONTRIBUTING.md explains how to add one. A `job` describes a training run

@@ -3,7 +3,7 @@
 This is data parallelism out of core. A stage's weights are copied to the device before use (UNSHARD), during compute,
 and freed after it (RESHARD). After the stage's last backward (REDUCE_GRAD), its gradients are copied to the host, and
 the hosts all-reduce them, pack by pack, while the device computes. The optimizer runs on the host, which holds its
-state. Ranks do not shard weights among themselves: it is ZeRO's stage 3 with one owner, where weights are stored on
+state. Ranks do not shard weights among themselves: this is ZeRO's stage 3 with one owner, but weights are stored on
 this rank's host instead of on another rank.
 
 Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA), section on multi-node training. Relatives: `modes.zero`,

@@ -169,7 +169,7 @@ class Keeping:
         return leaving.clone() if saved else leaving
 
     def padding(self, size: int) -> list[int]:
-        """The bytes that a row of this size has after the saved tensors, if there are any."""
+        """The padding bytes after the saved tensors in a row of this size, if there are any tensors."""
         left = size - sum(one.size for one in self.saved)
         return [left] if left else []
 

@@ -1,8 +1,8 @@
-"""The registry of modes: one line for each, the file that defines its `MODE`.
+"""The registry of modes: one line for each mode, the file that defines its `MODE`.
 
 A job uses the modes that its mesh and its options require. They are applied in this order: stages before copies, copies
 before divisions inside a stage. A mode from outside the package is added with `register`. It then comes after the
-others, its options become flags, and it is proved equal like them.
+others, its options become flags, and it is checked like them.
 """
 
 import math

@@ -12,16 +12,16 @@ the number of neighbours that shard a pack: all ranks with the same weights and 
 (replicated), or some, with an all-reduce over the other groups (hybrid). Ranks along cp and ep see other data too, like
 copies along dp; an expert, which ep shards, has fewer owners than other weights.
 
-Two more forms use that links inside a node are faster (`modes.parts.two_levels`): with `two_levels`, the optimizer's
+Two more forms exploit the faster links inside a node (`modes.parts.two_levels`): with `two_levels`, the optimizer's
 state is sharded over all replicas, and only weights are replicated between the groups of owners; with `secondary`,
 weights are sharded over all owners, and neighbours keep a second copy of them for the later gathers of a step.
 
 The gathers of stage 3 are actions of the program, so the schedule decides when weights are gathered ahead, and the
 picture shows it (`scheduling.sharded`).
 
-Bytes on each rank's wire in a step, of Ψ parameters over p ranks: a reduce-scatter and a gather, 2Ψ(p-1)/p, as the
-all-reduce of plain data parallelism; with stage 3 another gather for the backward, 3Ψ(p-1)/p. Between O groups of
-i owners each sends 2Ψ/i (O-1)/O, with two levels too: half for gradients, half for weights.
+Bytes on each rank's wire in a step, of Ψ parameters over p ranks: a reduce-scatter and a gather, 2Ψ(p-1)/p, like the
+all-reduce of plain data parallelism; with stage 3 another gather for the backward, 3Ψ(p-1)/p. Between O groups of i
+owners, a rank sends 2Ψ/i (O-1)/O, also with two levels: half for gradients, half for weights.
 
 Source: Rajbhandari et al. 2020, arXiv:1910.02054; hybrid: Zhao et al. 2023, arXiv:2304.11277. Relatives:
 `core.where.layout`, `modes.data_parallel`, notebook 22.

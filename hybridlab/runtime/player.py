@@ -8,16 +8,16 @@ values. Then it runs the calls, and records when each began and ended:
     slots     [activation] -> [activation] -> isend         a value waits in its slot for the action that uses it
 
 The player depends on the edges of the stage graph and on no schedule: replicas, several stages on one rank, skips and
-fused pairs are more slots, not more cases. A *work* (see `runtime.work`) computes a stage: with slices of a real model,
-or by waiting instead of computing, which shows bubbles on a machine with fewer cores than ranks. Messages are real in
-both.
+fused pairs need more slots, not more cases. A *work* (see `runtime.work`) computes a stage: with slices of a real
+model, or by waiting instead of computing, which shows bubbles on a machine with fewer cores than ranks. Messages are
+real in both.
 
 An action waits for its message only when it needs it. A send never stops its rank's compute, and a sent tensor is
 freed. `predict.time.simulate` has the same convention with rendezvous=True, which models the messages of gloo.
 Collectives overlap with compute actions too: the rank waits for a reduction at the end of the step, or at an update
 that uses it, and for gathered weights when their stage needs them.
 
-A list with VALID may begin again: if VALID has undone an optimizer step, the forwards before it are worthless. Their
+A list with VALID may begin again: if VALID has undone an optimizer step, the forwards before it are useless. Their
 messages are received and dropped, and the list runs from its beginning (`scheduling.norms`).
 
 On a GPU all actions are queued ahead of time: the host runs through its list, and the device's streams wait. Times are

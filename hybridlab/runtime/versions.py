@@ -7,8 +7,8 @@ version 2). An update never overwrites weights in use. It creates the next versi
 A stage may have several copies, each with its own microbatches. Together they compute every version from the mean of
 their gradients, and so hold the same numbers.
 
-Relatives: `scheduling.pipedream`, the row OPT of `core.when.law`, the proof in `training.replay`, notebook 15.
-Source: Narayanan et al. 2019 (PipeDream, SOSP) and 2021, arXiv:2006.09503 (2BW).
+Relatives: `scheduling.pipedream`, the row OPT of `core.when.law`, the test in `training.replay`, notebook 15. Source:
+Narayanan et al. 2019 (PipeDream, SOSP) and 2021, arXiv:2006.09503 (2BW).
 """
 
 from collections import Counter
@@ -29,9 +29,9 @@ class Versions:
 
     comm      the communicator of this rank
     layout    of the parameters on the mesh
-    schedule  that is run
+    schedule  the schedule that is run
     rank      its rank in the schedule
-    stages    {stage: module};  named  {stage: {name in the layout: weight}}, in the order of the module's
+    stages    {stage: module};  named  {stage: {name in the layout: weight}}, in the order of the module's parameters
     make      make({name in the layout: weight}) -> the optimizer of one stage
     sums      the dtype in which copies of a stage reduce their gradients
     stash     False: one version, whose numbers change while microbatches are in flight. Their backward then uses other

@@ -35,13 +35,13 @@ class Ends(NamedTuple):
 class ModelWork:
     """Real work: forward through a slice of the model, backward by autograd.
 
-    weights  those of this rank's stages, and the way to call them: `replicated.Replicated`, `zero.Sharded`, or
+    weights  the weights of this rank's stages, and the way to call them: `replicated.Replicated`, `zero.Sharded`, or
              `versions.Versions`
     ends     the stages that read the batch, and those whose outputs enter the loss
     loss     loss(scores, targets) -> the summed loss of one microbatch
     rooms    rooms[edge]: for every tensor on the edge, an example of its shape and dtype
     draws    the model's `Draws`, set to the microbatch's place in the global batch before random draws
-    rows     (b, in one microbatch; the first of them on this rank)
+    rows     (the number b in one microbatch, the first of them on this rank)
     device   where the weights are
     step     the optimizer step of a schedule with its norm, see `training.validated`; None: the schedule has none
     exchanging  how tokens are exchanged between stages, see `Mode.exchange`; None: not at all
@@ -142,11 +142,11 @@ class ModelWork:
 
     @property
     def summed(self) -> torch.Tensor:
-        """The squares of this rank's gradients and those of the ranks before."""
+        """The sum of squares of the gradients on this rank and the ranks before it."""
         return self.step.summed
 
     def squares(self, before: torch.Tensor | None) -> torch.Tensor:
-        """The squares of this rank's gradients, added to those of the ranks before."""
+        """Add the squares of this rank's gradients to the sum of the ranks before it."""
         return self.step.squares(before)
 
     def settled(self, total: torch.Tensor) -> bool:

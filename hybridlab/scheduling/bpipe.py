@@ -26,7 +26,7 @@ def bpipe(ranks: int, microbatches: int) -> Schedule:
     Order:       1F1B; on a rank x with p-x > c, SWAP_OUT to rank p-1-x right after the forwards c-1 … m-2, and SWAP_IN
                  of each c-1 backwards before its backward
     Needs:       p ≥ 4 for loans (m < p is legal)
-    Bubble:      as 1F1B, also if each rank has memory for only c activations, if a move takes at most F
+    Bubble:      as 1F1B, even if each rank has memory for only c activations, as long as a move takes at most F
     Peak:        min(p-x, m) on a rank x without a loan, at most c = ⌈(p+2)/2⌉ activations on every rank
     Source:      BPipe, Kim et al. 2023, ICML
 

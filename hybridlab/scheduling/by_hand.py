@@ -31,7 +31,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class ByHand:
-    """A schedule in the making: one stage per rank, and the actions chosen so far.
+    """An unfinished schedule: one stage per rank, and the actions chosen so far.
 
     split   the backward is chosen in two halves, I and W
     limit   the most activations that a rank may hold; None: no limit
@@ -114,12 +114,12 @@ class ByHand:
         return replace(self, chosen=(*self.chosen, self._number(rank, kind, choice.action.microbatch)))
 
     def undo(self) -> "ByHand":
-        """The schedule in the making before the last choice."""
+        """The unfinished schedule before the last choice."""
         return replace(self, chosen=self.chosen[:-1])
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The chosen actions as a schedule; a whole one when `finished`."""
+        """The chosen actions as a schedule; a complete one when `finished`."""
         everything = self.everything
         chosen = np.array(self.chosen, dtype=np.int64)
         programs = [everything.schedule.rows[chosen[everything.rank[chosen] == r]] for r in range(self.ranks)]

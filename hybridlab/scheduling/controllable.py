@@ -18,8 +18,8 @@ def v_half(ranks: int, microbatches: int) -> Schedule:
     Needs:       nothing
     Bubble:      idle time 3p - 4 at F = I = W, for p > 1; 6(p - 1) for 1F1B
     Peak:        p + 2 chunks on every rank (p/2 + 1 of a whole rank's), p + 1 for an odd p, until W (m ≥ p)
-    Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); which hops are long, and the waits at the
-                 turns: those of least memory, and then of least idle time, searched for p up to 12
+    Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); the long hops and the waits at the turns were
+                 found by search for p up to 12: the least memory, then the least idle time
 
     >>> v_half(ranks=4, microbatches=8)
     <schedule v_half: 4 ranks, 8 stages, 8 microbatches, 192 actions>
@@ -35,9 +35,9 @@ def v_min(ranks: int, microbatches: int) -> Schedule:
     Placement:   stages r and 2p-1-r on rank r
     Order:       a pattern that repeats every six slots, with hops of 1 slot
     Needs:       nothing
-    Bubble:      idle time 11 (p = 4) and 27 (p = 8) at F = I = W and m = 4p, of 18 and 42 for 1F1B
+    Bubble:      idle time 11 (p = 4) and 27 (p = 8) at F = I = W and m = 4p; 18 and 42 for 1F1B
     Peak:        about 2p/3 + 2 chunks on every rank (p/3 + 1 of a whole rank's), until W
-    Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); the turns are our smallest that fit
+    Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); the turns are the shortest that fit
     """
     return _patterned("v_min", ranks, microbatches, ((1,), (1,), (1,), (1,)), _waits())
 

@@ -36,7 +36,7 @@ ATTENTION, EXPERTS, HOME = range(PARTS)
 def dispatched(schedule: Schedule, overlapped: bool = True) -> Schedule:
     """The same schedule with every stage in three parts, and an all-to-all before and after the second.
 
-    overlapped  the parts of a fused pair alternate; else the forward's come first, then the backward's
+    overlapped  the parts of a fused pair alternate; otherwise the forward's come first, then the backward's
 
     raises  ValueError if the schedule is lowered, or has skips or ties
 
@@ -61,10 +61,10 @@ def dual_batch(microbatches: int, blocks: int = 1, overlapped: bool = True) -> S
     """Two microbatches alternate on one pipeline rank, and each hides the all-to-alls of the other.
 
     microbatches  of a step;  blocks  of the model, each a stage
-    overlapped    as in `dispatched`: without it, messages of a pair are hidden no better than in order
+    overlapped    as in `dispatched`: without it, a pair hides no more messages than a forward and a backward in order
 
-    At most two microbatches are in flight. Exposed are four exchanges of each block in a step: those of the first
-    forward and of the last backward. That holds if `predict.time.with_experts.hidden`, and for one block.
+    At most two microbatches are in flight. Four exchanges of each block are exposed in a step: those of the first
+    forward and of the last backward. This holds if `predict.time.with_experts.hidden` is true, and for one block.
 
     raises  ValueError if one of them is not a whole number, 1 or more
 

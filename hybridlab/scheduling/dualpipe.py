@@ -15,7 +15,7 @@ def dualpipe(ranks: int, microbatches: int) -> Schedule:
     Peak:        p+1 activations on every rank
     Source:      DeepSeek-AI 2024, arXiv:2412.19437; 2 copies of the weights
 
-    raises  ValueError when p or m cannot be
+    raises  ValueError when p or m is not possible
     """
     if ranks % 2:
         raise ValueError(f"ranks={ranks} is odd, and dualpipe pairs the ranks: give {ranks + 1}")
@@ -36,14 +36,14 @@ def dualpipe(ranks: int, microbatches: int) -> Schedule:
 
 
 def dualpipe_v(ranks: int, microbatches: int) -> Schedule:
-    """DualPipe cut in half: one copy of the model in a V, whose two arms play the two directions.
+    """DualPipe cut in half: one copy of the model in a V, whose two arms serve as the two directions.
 
     Placement:   stages r and 2p-1-r on rank r
     Order:       the eight steps of `_steps`, the arm down for the one direction, the arm up for the other
     Needs:       m ≥ 2p
     Bubble:      idle time (p-1)(F&B+B-3W) at F = I = W, per chunk costs
     Peak:        2p+1 chunks on every rank
-    Source:      DeepSeek-AI, DualPipeV ("cut-in-half"); at equal ranks one copy of the weights, not two
+    Source:      DeepSeek-AI, DualPipeV ("cut-in-half"); on the same ranks one copy of the weights, not two
 
     raises  ValueError when there are too few microbatches
     """

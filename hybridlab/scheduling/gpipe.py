@@ -11,14 +11,15 @@ def gpipe(ranks: int, microbatches: int, backward: str = "fifo", recompute: str 
     """Every rank does all its forwards, then all its backwards.
 
     Placement:   stage s on rank s
-    Order:       F × m, then B × m; backward="fifo" in the order of the forwards, "lifo" the other way round
+    Order:       F × m, then B × m; backward="fifo" in the order of the forwards, "lifo" in reverse
     Needs:       nothing
     Bubble:      bubble_fraction (p-1)/(m+p-1); bubble_overhead (p-1)/m; recomputation makes the step m·R longer
-    Peak:        m activations on every rank; with recompute="always" 1, and only what came in is kept of the others
-    Source:      Huang et al. 2019, arXiv:1811.06965 (its memory result recomputes); torchgpipe spares the microbatch
-                 whose backward comes first: recompute="except_last", which is the last one with backward="lifo"
+    Peak:        m activations on every rank; with recompute="always" 1, and only the inputs of the others
+    Source:      Huang et al. 2019, arXiv:1811.06965 (its memory result uses recomputation); torchgpipe does not
+                 recompute the microbatch whose backward comes first: recompute="except_last", which is the last one
+                 with backward="lifo"
 
-    raises  ValueError when `backward` or `recompute` is none of its choices
+    raises  ValueError when `backward` or `recompute` is not known
 
     >>> print(gpipe(ranks=2, microbatches=3, backward="lifo"))
     rank 0: 0F0 0F1 0F2 0B2 0B1 0B0

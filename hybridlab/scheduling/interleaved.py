@@ -13,9 +13,10 @@ def interleaved(ranks: int, microbatches: int, chunks: int = 2, group: int | Non
     Needs:       groups of N ≥ p microbatches; by default as few uneven ones as possible, N about p
     Bubble:      bubble_overhead (p-1)/(v·m); per chunk costs, idle (p-1)(F+B) as in 1F1B with stages v times thinner
     Peak:        min((v-1)N + 2(p-1-r) + 1, v·m) chunks on rank r (N = p)
-    Source:      Narayanan et al. 2021, arXiv:2104.04473; the factor 2 in w: a microbatch that leaves must come back
+    Source:      Narayanan et al. 2021, arXiv:2104.04473; the factor 2 in w, because a microbatch that leaves must come
+                 back
 
-    raises  ValueError when chunks or group cannot be
+    raises  ValueError when chunks or group is not possible
 
     >>> print(interleaved(ranks=2, microbatches=2, chunks=2))
     rank 0: 0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1

@@ -13,7 +13,7 @@ def looped_bfs(ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     Placement:   stage k·p + r on rank r, for chunk k
     Order:       for each chunk F × m; then for each chunk, last first, B × m in reverse
     Needs:       nothing
-    Bubble:      idle time (p-1)(F+B) per chunk costs, as interleaved; for m < p more by (p-m)(v-1)(F+B)
+    Bubble:      idle time (p-1)(F+B) per chunk costs, as interleaved; for m < p, (p-m)(v-1)(F+B) more
     Peak:        v·m chunks on every rank
     Source:      Lamy-Poirier 2022, arXiv:2211.05953; each chunk's weights are gathered and reduced once a step
 

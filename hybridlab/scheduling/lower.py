@@ -45,7 +45,7 @@ def lower(schedule: Schedule) -> Schedule:
 def posted_ahead(schedule: Schedule, depth: int) -> Schedule:
     """A lowered schedule with receives posted earlier: the k-th of each rank where its (k - depth)-th would be.
 
-    An early receive holds its buffer for longer, and lets a rendezvous message go as soon as it is sent. No rank may
+    An early receive holds its buffer for longer, and lets a rendezvous message start as soon as it is sent. No rank may
     block in a receive any more: it waits for a message where it needs it, as `runtime.player` does.
 
     >>> print(posted_ahead(lower(Schedule.from_csv("0F0,0B0\\n1F0,1B0")), depth=1))

@@ -1,7 +1,7 @@
 """List scheduling: whenever a rank is free, it runs the most urgent of its ready actions.
 
 Backwards come first, then lower microbatches, then deeper stages. The order is made for backwards that take twice as
-long as forwards; it may then be simulated at any cost. Stages may be joined by any graph and live on any ranks.
+long as forwards; it may then be simulated with any costs. The stages may form any graph and be on any ranks.
 """
 
 import heapq
@@ -20,7 +20,7 @@ def most_urgent_first(
     """One list of actions per rank.
 
     home   home[stage]: its rank;  edges  (from stage, to stage), each to a later one
-    room   room[stage]: microbatches that it may have under way, between their F and their B; None: any number
+    room   room[stage]: microbatches that it may have in flight, between their F and their B; None: any number
 
     >>> for program in most_urgent_first([0, 1], [(0, 1)], microbatches=3, room=[2, 1]):
     ...     print(*program)
@@ -44,7 +44,7 @@ def in_order_of(
 
     waits    {item: for how many others it waits};  then  {item: those that wait for it}
     home     home(item): its rank
-    urgency  urgency(item): what decides between those that are ready, the smallest first
+    urgency  urgency(item): its urgency; of the ready items, the one with the smallest comes first
     """
     waits, ready = dict(waits), defaultdict(list)  # ready: per rank, a heap of (urgency, item)
     programs, free_at = [[] for _ in range(ranks)], [0] * ranks

@@ -4,12 +4,12 @@ An optimizer step that clips needs the norm of all gradients. The squares go dow
 their total comes back up. There are two places for VALID, the action in which a rank learns the total:
 
     "before" the optimizer step   a barrier: no rank begins the next step before the last one has ended this step. The
-                                  fill, (p-1)F, comes back in every step: an overhead of (p-1)/(3m) if F = I = W
-    "after" it (post-validation)  a rank steps at once, unless the squares so far already clip. It learns the total
-                                  during the warm-up of the next step. If the total clips, it undoes its step, clips,
-                                  steps again, and repeats the forwards that it has run since
+                                  fill, (p-1)F, recurs in every step: an overhead of (p-1)/(3m) if F = I = W
+    "after" it (post-validation)  a rank steps at once, unless the squares so far already require clipping. It learns
+                                  the total during the warm-up of the next step. If the total clips, it undoes its
+                                  step, clips, steps again, and repeats the forwards that it has run since
 
-Source: Qi et al. 2023, arXiv:2401.10241, section 4; `scheduler/communication.py` of the zero-bubble repository has the
+Source: Qi et al. 2023, arXiv:2401.10241, section 4; `scheduler/communication.py` of the zero-bubble repository uses the
 latest place. Relatives: the rows NORM, VALID and OPT of `core.when.law`; `training.validated` runs them; `zero_bubble`.
 """
 
@@ -33,8 +33,9 @@ def with_norm(schedule: Schedule, validated: str | None = "after") -> Schedule:
                above; None: the step is not clipped
 
     Rank r learns the norm at the latest before forward number min(2(p-1-r), m-1) of the next step, before its first
-    backward, and before a forward that takes from one that comes after VALID: only forwards are repeated, and only on
-    ranks that do not know the norm yet. With "after", VALID is thus at the beginning, and belongs to the step before.
+    backward, and before a forward that takes a value from a forward after VALID: only forwards are repeated, and only
+    on ranks that do not know the norm yet. With "after", VALID is thus at the beginning, and belongs to the step
+    before.
 
     raises  ValueError if the schedule has optimizer steps already, or messages, or there is no such place for VALID
 
@@ -48,7 +49,7 @@ def with_norm(schedule: Schedule, validated: str | None = "after") -> Schedule:
     rank 1: 1VALID 1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2 1REDUCE_GRAD 1NORM 1OPT
     """
     if validated not in (None, *VALIDATED):
-        raise ValueError(f"validated={validated!r} is not a place: choose one of {', '.join(VALIDATED)}, or None")
+        raise ValueError(f"validated={validated!r} is not known: choose one of {', '.join(VALIDATED)}, or None")
     if schedule.lowered or any(action.kind == "OPT" for program in schedule.program for action in program):
         raise ValueError(f"{schedule.name} has messages or optimizer steps already: give one step without them")
     if validated == "after" and schedule.replicas > schedule.dp:

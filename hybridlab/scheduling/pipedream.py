@@ -20,7 +20,7 @@ def pipedream(
                  minibatch here
     Bubble:      none between fill and drain; bubble_fraction (p-1)/(M+p-1) over M minibatches
     Peak:        min(p-r, M) activations on rank r; p-r weight versions (weight stashing), p with vertical_sync
-    Source:      Narayanan et al. 2019, SOSP; with vertical_sync a minibatch meets one version on every stage
+    Source:      Narayanan et al. 2019, SOSP; with vertical_sync a minibatch uses one version on every stage
 
     `0F3#2` is the forward of minibatch 3 with version 2 of the weights of stage 0; `0OPT#2` makes version 3 from it.
 
@@ -29,7 +29,7 @@ def pipedream(
     it makes M/k of them, and a copy begins with as many forwards as there are ranks from its stage on, p-1-r in a
     straight pipeline, divided by k (see `_warm`). A replica, as `@1` in `1F1@1`, is a way through the copies.
 
-    raises  ValueError when the copies cannot be
+    raises  ValueError when the copies are not possible
 
     >>> print(pipedream(ranks=2, microbatches=2))
     rank 0: 0F0#0 0F1#0 0B0#0 0REDUCE_GRAD#0 0OPT#0 0B1#0 0REDUCE_GRAD#1 0OPT#1
@@ -90,7 +90,7 @@ def pipedream_2bw(ranks: int, microbatches: int, window: int | None = None) -> S
     Peak:        min(p-r, M) activations on rank r; 2 weight versions
     Source:      Narayanan et al. 2021, arXiv:2006.09503: window k uses version max(0, k-1), a delay of one update
 
-    raises  ValueError when the window cannot be
+    raises  ValueError when the window is not possible
     """
     window = ranks if window is None else window
     if not ranks <= window or microbatches % window:

@@ -1,8 +1,8 @@
-"""PipeOffload: chunks in short turns, and the activations of those chunks that wait longest are on the host.
+"""PipeOffload: chunks run in short turns, and the host stores the activations of the chunks that wait longest.
 
-The first chunks of a rank run their backwards last, so their activations wait longest: the copies to the host and back
-have time. The turns of a chunk are shorter than the pipeline, so all activations wait for a shorter time than in
-interleaved 1F1B:
+The first chunks of a rank run their backwards last, so their activations wait longest, and there is time to copy them
+to the host and back. The turns of a chunk are shorter than the pipeline, so all activations wait for a shorter time
+than in interleaved 1F1B:
 
     rank 0 of 4, turns of N = 3    0F0 0F1 0F2 4F0 4F1 4F2 0F3 4B0 0F4 4B1 0F5 4B2 4F3 0B0 …
                                     ↓   ↓   ↓               ↓       ↓       ↓       ↑
@@ -29,12 +29,12 @@ def pipeoffload(
     Needs:       N ≥ 1 microbatches in a turn; by default ⌈⅔p⌉, the fewest without idle time if B = 2F; as few uneven
                  turns as possible
     Bubble:      idle in the steady state only if N(F+B) < p·max(F, B); copies are hidden there if they take at most
-                 F+B, also if each rank has memory for only that peak (p ≥ 3)
+                 F+B, even if each rank has memory for only that peak (p ≥ 3)
     Peak:        (v-1-h)N + min(p-r, N+2) chunks on rank r, at least 2, with h chunks on the host; with none
                  (v-1)N + min(p-1-r, 2N) + 1 (N divides m)
     Source:      PipeOffload, Wan et al. 2025, arXiv:2503.01328
 
-    raises  ValueError when chunks, group or offloaded cannot be
+    raises  ValueError when chunks, group or offloaded is not possible
 
     >>> print(pipeoffload(ranks=2, microbatches=1))
     rank 0: 0F0 0SWAP_OUT0 2F0 0SWAP_IN0 2B0 0B0

@@ -3,7 +3,7 @@
     stem ─┬─ branch ─┬─ join          F   0F0   1F0   3F0
           └─ branch ─┘                          2F0
 
-A chain of stages would do the branches one after another. Here each branch takes the output of the stem, and not that
+A chain of stages would run the branches one after another. Here each branch takes the output of the stem, and not that
 of the branch before it: the edge between them is a *break*. The join waits for the longest branch, and not for the sum
 of all. In the backward the stem waits for all branches, and adds up their gradients.
 
@@ -27,8 +27,8 @@ from hybridlab.scheduling.most_urgent import most_urgent_first
 def subgraph(ranks: int, microbatches: int, branches: int = 2, shared: bool = False) -> Schedule:
     """A stem, parallel branches, and a join; each stage runs 1F1B, with a warm-up given by its distance from the end.
 
-    Placement:   stage s on rank s: the stem, branch after branch, the join; shared=True: the stem lives where the
-                 first branch begins, and the join where the last one ends
+    Placement:   stage s on rank s: the stem, branch after branch, the join; shared=True: the stem is on the first
+                 branch's first rank, the join on the last branch's last rank
     Order:       F × w, then (F, B) × (m-w), then B × w, where w is the number of stages after this one on the longest
                  path
     Needs:       nothing; with fewer ranks than a stem, the branches and a join need, there are fewer branches

@@ -15,7 +15,7 @@ def with_sums(schedule: Schedule, everywhere: bool = False, alone: bool = False)
     left alone.
 
     everywhere  for every stage: the ranks that hold one stage between them (tp) may have separate reductions
-    alone  whether copies along dp step alone: only copies inside one of them have a joint sum
+    alone  whether copies along dp take steps alone: then gradients are summed only inside each copy
 
     >>> from hybridlab.scheduling.chimera import chimera
     >>> print(with_sums(chimera(ranks=2, microbatches=2)))
@@ -45,7 +45,7 @@ def sooner(schedule: Schedule) -> Schedule:
     """The same schedule with every reduction right after its stage's last backward: the rest of the program hides it.
 
     If the copies of a stage run different lists (two directions, tied stages), the reduction stays after all others:
-    two ranks could else sum different stages with each other.
+    otherwise two ranks could sum different stages with each other.
 
     >>> print(sooner(with_sums(Schedule.from_csv("0F0,1F0,1B0,0B0,0REDUCE_GRAD,1REDUCE_GRAD"))))
     rank 0: 0F0 1F0 1B0 1REDUCE_GRAD 0B0 0REDUCE_GRAD

@@ -10,7 +10,7 @@ and a rank holds activations of slices instead of rows.
               ▼    ▼    ▼         ▼  the stream of activations, to the next rank
     stage 1   3 ─▶ 4 ─▶ 5
 
-Each slice of a stage is a stage of the law, because a key has a gradient from every later slice. So the backward of a
+Each slice of a stage is a stage of the law, because a key gets a gradient from every later slice. So the backward of a
 row goes from its last slice to its first, and the law refuses any other order.
 
 Source: Li et al. 2021, "TeraPipe", arXiv:2102.07988; Sun et al. 2024, "Seq1F1B", arXiv:2406.03488. Relatives:
@@ -28,16 +28,16 @@ def seq1f1b(ranks: int, microbatches: int, slices: int = 2, chunks: int = 1, hal
     """1F1B over the slices of each row: forwards from the first slice on, backwards from the last one on.
 
     Placement:   stage s on slice i is stage s·n + i; stage k·p + r of the model on rank r, for chunk k
-    Order:       F × w, then (F, B), then B, with w = min(p-1-r + n-1, n·m); with v chunks w = min(2(p-1-r) + (v-1)N
-                 + n-1, v·n·m) on the table of interleaved, in groups of whole rows: N slices each, at least p if there
-                 are so many; with halves w = (p-1-r) + (v-1)N + n-1, I for B, and W r slices later, as in ZB-H1
+    Order:       F × w, then (F, B), then B, with w = min(p-1-r + n-1, n·m); with v chunks w = min(2(p-1-r) + (v-1)N +
+                 n-1, v·n·m) on the table of interleaved, in groups of whole rows: N slices each, at least p if there
+                 are that many; with halves w = (p-1-r) + (v-1)N + n-1, I for B, and W r slices later, as in ZB-H1
     Needs:       a model with causal attention
     Bubble:      bubble_overhead (p-1)/(v·n·m), of slices of equal cost, for n·m ≥ p or one chunk; idle (p-1)(F+B), of
                  one slice in one chunk; with halves idle (p-1)F at F = I = W, for n(m-1) ≥ p-1
     Peak:        min(n+p-1-r, n·m) slices on rank r, for one chunk: 1 + (p-1-r)/n rows; with halves min(n+p-1, n·m)
     Source:      Sun et al. 2024, arXiv:2406.03488
 
-    raises  ValueError when slices or chunks cannot be
+    raises  ValueError when slices or chunks are not possible
 
     >>> print(seq1f1b(ranks=2, microbatches=2, slices=2))
     rank 0: 0F0 1F0 0F1 1B0 1F1 0B0 1B1 0B1
@@ -60,7 +60,7 @@ def seq1f1b(ranks: int, microbatches: int, slices: int = 2, chunks: int = 1, hal
 
 
 def terapipe(ranks: int, microbatches: int, slices: int = 2) -> Schedule:
-    """GPipe over the slices of each row: all forwards, then all backwards, those of a row from its last slice.
+    """GPipe over the slices of each row: all forwards, then all backwards, those of a row from its last slice on.
 
     Placement:   stage s on slice i is stage s·n + i, on rank s
     Order:       F × n·m, then B × n·m, row after row
@@ -69,7 +69,7 @@ def terapipe(ranks: int, microbatches: int, slices: int = 2) -> Schedule:
     Peak:        n·m slices on every rank
     Source:      Li et al. 2021, arXiv:2102.07988
 
-    raises  ValueError when slices cannot be
+    raises  ValueError when slices are not possible
 
     >>> print(terapipe(ranks=2, microbatches=1, slices=2))
     rank 0: 0F0 1F0 1B0 0B0

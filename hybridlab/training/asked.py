@@ -1,7 +1,7 @@
-"""The arguments of a job: all arguments of `check`, `train`, `run` and `dry_run`, described once.
+"""The arguments of a job: all those of `check`, `train`, `run` and `dry_run`, each described once.
 
 Signatures, docstrings, command-line flags and a page of the reference are made from these tables. They include the
-options of all modes, also of modes from outside the package, since each mode describes its own (`modes.mode.Option`).
+options of all modes, including modes from outside the package, since each mode describes its own (`modes.mode.Option`).
 
 Relatives: `signatures.spelled`, which puts a table into a function; `training.make_job`, which makes the job;
 `cli.flags`, which makes flags.
@@ -117,7 +117,8 @@ TRAINING = {
     "validated": Argument(
         one_of(VALIDATED) + " | None",
         None,
-        "with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a step to clip",
+        "with clip: ranks learn the norm 'before' the optimizer step, or 'after' it, and then undo a step that must be "
+        "clipped",
     ),
     "stash": Argument(
         "bool", True, "weight stashing; False: an asynchronous schedule keeps only one version of its weights"

@@ -4,9 +4,9 @@ Gradients and norm are compared before the optimizer runs: Adam hides a constant
 relative to its own size, on every rank that holds it. A difference that rounding noise could hide is reported as *not
 proved* (`training.gaps`).
 
-The check covers only parameters that its data use. So a transformer reads tokens of the full vocabulary, and no
-weight is initialized with equal numbers (`Model.for_proof`). Parameters without a gradient in all these steps are
-reported as *untouched*.
+The check covers only parameters that its data use. So a transformer reads tokens of the full vocabulary, and no weight
+starts with all elements equal (`Model.for_proof`). Parameters without a gradient in all these steps are reported as
+*untouched*.
 
 After steps of Adam, weights are compared with a separate bound: Adam divides a gradient by that gradient's size, which
 amplifies rounding noise if the true gradient is small. See `reference.adam_moves`.

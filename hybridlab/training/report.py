@@ -19,7 +19,7 @@ class Report:
     unproved  {name: its tolerance, 1 or more}: a gradient of zero, or a weight that never moved, would pass too;
               infinite if one device has exactly that
     untouched {parameter: the fraction of its elements without a gradient in any step}: mistakes there would not show
-    blind   the other things that the proof cannot show, in sentences
+    blind   the other things that the check cannot show, in sentences
     nothing the reason why there is nothing to compare, or ""
     bytes   {"purpose": (counted in the ledgers, by the formula)};  axes  {(purpose, axis, operation): the same}
     reference  the origin of the compared numbers, in words
@@ -105,7 +105,7 @@ class Report:
     def _compared(self) -> list[str]:
         """The lines about numbers."""
         if self.nothing:
-            return [f"  {self.nothing}: mend the data, the loss or the rate, and check again"]
+            return [f"  {self.nothing}: correct the data, the loss or the rate, and check again"]
         first = self._largest
         lines = [f"  largest gap {self._told(first)}; {len(self.gaps)} compared"]
         more = [name for name in self.noisy if name not in self.unproved and self.gaps[name] > self.tolerance]

@@ -1,4 +1,4 @@
-"""Reshard: from one layout to another in memory, while the ranks live.
+"""Reshard: from one layout to another in memory, while the ranks keep running.
 
 Two jobs train the same model with the same data. The plan lists the elements that each rank has to take from another
 when the second follows the first: all that it needs and does not have yet. It compares two kinds of pieces: weights as
@@ -158,11 +158,11 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
     Each rank takes from the others what it needs under the second layout and does not have yet: weights, and the state
     of the optimizer, ZeRO's shards included. If several ranks have a piece, they send in turn. The plan can be drawn,
     run (`train`) and checked (`check`). A common use is reinforcement learning: training under one layout, evaluation
-    or generation of text under another. From a schedule without flush, the newest version of the weights goes on.
+    or generation of text under another. From a schedule without flush, the newest version of the weights is used.
 
     {arguments}
-    to             the second layout: a mesh, or a dict of the arguments above that differ, such as
-                   {"mesh": hl.Mesh(tp=4), "zero": 1}; with another schedule, predict_weights and stash are as usual
+    to             the second layout: a mesh, or a dict of the arguments above that differ, such as {"mesh":
+                   hl.Mesh(tp=4), "zero": 1}; with another schedule, predict_weights and stash have their defaults
                    unless they are given here
 
     returns a `Resharding`: `moves`, `bytes` and `there` (both by weights and state), `total`, `pairs`

@@ -95,13 +95,13 @@ class Saving:
         if not self.resume:
             return ""
         if not (newest := self.newest):
-            return f"no checkpoint is in {self.folder} yet: begins with step 0"
+            return f"there is no checkpoint in {self.folder} yet: the run begins with step 0"
         notes, now = checkpoint.record_of(newest)["notes"], _taken(job)
         if notes["step"] >= job.steps:
             return f"{newest} has {notes['step']} steps, and {job.steps} are asked for: nothing is left to do"
         differ = [name for name in now if notes.get(name, now[name]) != now[name]]
         changed = [f"{name} is now {now[name]}, was {notes[name]}" for name in differ]
-        return "; ".join([f"goes on from {newest}", *changed])
+        return "; ".join([f"continues from {newest}", *changed])
 
 
 def stored_layout(job) -> Layout:

@@ -60,7 +60,7 @@ def run(
 ) -> Timeline:
     """The measured timeline of a schedule, run by real processes that exchange real messages.
 
-    schedule  for one pipeline, or with its dp copies
+    schedule  the schedule of one pipeline, or with its dp copies
     work      "emulated": each action waits instead of computing; "model": a model is trained, and the timeline is that
               of the first rank of each stage
     costs     of the waits, in seconds, for emulated work
@@ -73,8 +73,8 @@ def run(
 
     {arguments}
 
-    Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (measured,
-    after one that is not), ahead and driven; the others are for a model.
+    Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (all
+    measured, after one step that is not), ahead and driven; the others are for a model.
 
     raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 
@@ -227,7 +227,7 @@ def train(
     {arguments}
     checkpoint     a folder: the run is saved there at its end, even if Ctrl-C, SIGTERM, a closed
                    terminal or an exception in on_event ends it
-    every          number of steps between saves, 0: only at the end; the two newest checkpoints are kept
+    every          number of steps between saves; 0: only at the end; the two newest checkpoints are kept
     resume         continue from the newest checkpoint in the folder, under any layout, with its batch size if none is
                    given
     async_save     continue training while files are written; until then each rank holds a copy of its part

@@ -55,8 +55,8 @@ def test_what_is_written_is_found_clean_and_right(house, name, ranks):
     [
         ("gpipe.size", "there is an exercise gpipe.size already"),
         ("gtype.size", "no room has exercises called gtype: choose one of start, tour"),
-        ("gpipe", "'gpipe' is no name of an exercise"),
-        ("gpipe.Idle", "is no name of an exercise"),
+        ("gpipe", "'gpipe' is not the name of an exercise"),
+        ("gpipe.Idle", "is not the name of an exercise"),
     ],
 )
 def test_a_name_that_cannot_be_is_refused_and_nothing_is_written(name, told, tmp_path):

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from equality import asked, name_of, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,19 +48,6 @@ def test_it_trains_as_one_device_does_and_every_byte_is_claimed(bench, mesh, mor
     report = bench.asked(mesh, **{"model": SMALL, "microbatches": 2, "expert_copies": ONE} | more)
     assert report.ok and report.largest_gap < 1e-10, report
     assert next(counted for title, (counted, _) in report.bytes.items() if "loans" in title) > 0
-
-
-LENDING = [one for one in pairwise("texts") if one["model"] == "experts" and one["dispatch"] == "all_to_all"]
-LENDING = [one for one in LENDING if "ep" in one["axes"].split() or one["fold"]]
-
-
-@pytest.mark.ranks
-@pytest.mark.long
-@pytest.mark.parametrize("one", LENDING, ids=map(name_of, LENDING))
-def test_with_everything_that_experts_go_with(bench, one):
-    mesh, about = asked(one)
-    report = bench.asked(mesh, **about, expert_copies=ONE)
-    assert report.ok, report
 
 
 # ---- the slots

@@ -219,7 +219,7 @@ REFUSED = [
     (r"0 \(Conv2d\) pads otherwise than with zeros", head(nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"))),
     (r"0 \(MaxPool2d\) has ceil_mode=True", head(nn.MaxPool2d(2, ceil_mode=True))),
     (r"0 \(AvgPool2d\) does not count its padding", head(nn.AvgPool2d(3, 1, 1, count_include_pad=False))),
-    (r"0 \(AvgPool2d\) has a divisor of its own", head(nn.AvgPool2d(3, divisor_override=2))),
+    (r"0 \(AvgPool2d\) has its own divisor", head(nn.AvgPool2d(3, divisor_override=2))),
     (r"0 \(Upsample\) does not take the nearest", head(nn.Upsample(scale_factor=2, mode="bilinear"))),
     (r"0 \(Upsample\) does not take the nearest", head(nn.Upsample(size=(20, 20)))),
     (r"0 \(AdaptiveAvgPool2d\) makes more than one pixel", head(nn.AdaptiveAvgPool2d(2))),

@@ -519,7 +519,7 @@ def test_a_ring_of_groups_in_order_is_only_searched_if_it_is_asked_for():
         (SPARSE, {"ep": 3}, "ep = 3 must divide the 8 experts: choose it from 1, 2, 4, 8"),
         (SPARSE, {"ep": 2, "x": 2}, "shards the width, but experts need full tokens: give x=1, or one MLP"),
         (SPARSE, {"ep": 8, "b": 2}, "b·d·ep = 16 must divide the batch of 8: choose b from 1"),
-        (LONG, {"attend": 4}, "attend=4 is not a place in"),
+        (LONG, {"attend": 4}, "attend=4 is not an index in"),
         (LONG, {"cp": 0}, "cp=0 is not a valid size"),
     ],
 )
@@ -536,8 +536,8 @@ def test_what_cannot_be_is_said_in_a_sentence(shape, sizes, said):
         (LONG, {"contexts": True, "p": 1, "t": 1}, {"attend": "ring", "zigzag": False, "cp": 4}, " s in place of "),
         (SPARSE, {"experts": True}, {"ep": 16}, "ep=16 is impossible: p·t·ep·d must be 8"),
         (SPARSE, {"experts": True}, {"skew": 1.0}, "hl.plan(..., skew=1.0) plans with it"),
-        (SPARSE, {}, {"ep": 2}, "ep=2 was not looked at: hl.plan(..., experts=True) does"),
-        (LONG, {"grids": True}, {"attend": "ring"}, "attend=ring was not looked at: hl.plan(..., contexts=True) does"),
+        (SPARSE, {}, {"ep": 2}, "ep=2 was not searched: hl.plan(..., experts=True) does"),
+        (LONG, {"grids": True}, {"attend": "ring"}, "attend=ring was not searched: hl.plan(..., contexts=True) does"),
     ],
 )
 def test_why_knows_the_new_axes(shape, asked, sizes, said):

@@ -111,5 +111,5 @@ def test_a_mutant_is_caught(line, other, monkeypatch):
 def test_slots_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="3 slots cannot hold 4 experts: give 4 slots or more"):
         copied([1, 1, 1, 1], 3)
-    with pytest.raises(ValueError, match="6 slots cannot be equally many on 4 ranks: give a multiple of 4"):
+    with pytest.raises(ValueError, match="6 slots cannot be divided equally among 4 ranks: give a multiple of 4"):
         packed([1, 1, 1, 1], 4, 6)

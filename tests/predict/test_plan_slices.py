@@ -161,7 +161,7 @@ def test_without_the_switch_slices_are_not_looked_at_and_a_number_asks_for_them(
 
     shape = replace(GPT3, context=32_768)
     plain = hl.plan(shape, "h100", 512, 64)
-    assert plain.why(n=4) == "n=4 was not looked at: hl.plan(..., slices=True) does"
+    assert plain.why(n=4) == "n=4 was not searched: hl.plan(..., slices=True) does"
     four = hl.plan(shape, "h100", 512, 64, n=4)
     assert four.best.plan.n == 4 and "4 slices of a row" in str(four.best)
     assert four.best.job()["schedule"] == "seq1f1b" and four.best.job()["slices"] == 4

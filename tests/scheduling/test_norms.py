@@ -87,7 +87,7 @@ def test_each_copy_of_a_pipeline_sums_its_own_norm():
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda one: with_norm(one, "never"), "'never' is not a place: choose one of before, after, or None"),
+        (lambda one: with_norm(one, "never"), "'never' is not known: choose one of before, after, or None"),
         (lambda one: with_norm(with_norm(one)), "has messages or optimizer steps already"),
         (lambda one: with_norm(hl.lower(one)), "has messages or optimizer steps already"),
         (lambda one: in_a_row(one, 2), "has no optimizer step: give one step from hl.orders.with_norm"),

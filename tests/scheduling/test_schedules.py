@@ -245,7 +245,7 @@ def test_every_schedule_tells_its_facts():
 
 def test_a_fact_of_two_lines_is_told_whole():
     facts = hl.schedules()["gpipe"]
-    assert facts["Source"].endswith('spares the microbatch whose backward comes first: recompute="except_last", '
+    assert facts["Source"].endswith('recompute the microbatch whose backward comes first: recompute="except_last", '
                                     'which is the last one with backward="lifo"')  # fmt: skip
     assert facts["Needs"] == "nothing" and "raises" not in facts
     words = {word for name in hl.schedules() for text in hl.schedules()[name].values() for word in text.split()}

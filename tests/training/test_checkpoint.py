@@ -405,7 +405,7 @@ def test_beside_a_damaged_checkpoint_the_whole_one_before_it_is_named(tmp_path):
         store(tmp_path, ONE, step)
     for name, says in (("rank-000.safetensors", "has 0 bytes"), ("checkpoint.json", "is damaged")):
         os.truncate(tmp_path / "step-000002" / name, 0)
-        with pytest.raises(ValueError, match=f"{says}.*; .*/step-000001 is whole: delete .*/step-000002 to go on from"):
+        with pytest.raises(ValueError, match=f"{says}.*; .*/step-000001 is complete: delete .*/step-000002 to contin"):
             weights(tmp_path)
     os.truncate(tmp_path / "step-000001" / "rank-000.safetensors", 0)
     with pytest.raises(ValueError, match=r"is damaged \(it is not JSON"):

@@ -75,12 +75,12 @@ def patched(made):
 NOT_PLAIN = {
     "a scaled embedding": (
         {"embedding": ScaledEmbedding},
-        "0 is sharded along tp, but ScaledEmbedding has a forward of",
+        "0 is sharded along tp, but ScaledEmbedding has its own forward",
     ),
-    "low rank, by outputs": ({"up": LowRank}, "1 is sharded along tp, but LowRank has a forward of its own"),
-    "low rank, by inputs": ({"down": LowRank}, "3 is sharded along tp, but LowRank has a forward of its own"),
-    "standardised": ({"up": Standardised}, "1 is sharded along tp, but Standardised has a forward of its own"),
-    "a forward put on": ({"then": patched}, "3 is sharded along tp, but Linear has a forward of its own"),
+    "low rank, by outputs": ({"up": LowRank}, "1 is sharded along tp, but LowRank has its own forward"),
+    "low rank, by inputs": ({"down": LowRank}, "3 is sharded along tp, but LowRank has its own forward"),
+    "standardised": ({"up": Standardised}, "1 is sharded along tp, but Standardised has its own forward"),
+    "a forward put on": ({"then": patched}, "3 is sharded along tp, but Linear has its own forward"),
     "a hook": (
         {"then": lambda net: net[3].register_forward_hook(half)},
         "3 is sharded along tp, but has a forward hook",

@@ -276,7 +276,7 @@ def test_a_forward_that_wants_more_than_inputs_is_not_the_owners_run():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model, why", [(Failing(), "Failing.forward fails"), (Nan(), "is no number")])
+@pytest.mark.parametrize("model, why", [(Failing(), "Failing.forward fails"), (Nan(), "is not a number")])
 def test_a_forward_that_fails_or_gives_no_number_is_told(model, why):
     with pytest.raises(ValueError, match=why):
         hl.dry_run(PP2, model=model, loss=squares, data=data, cut=[1, 2])

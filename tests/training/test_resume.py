@@ -152,7 +152,7 @@ def test_a_mistyped_folder_is_told_and_an_empty_one_begins(kept, tmp_path):
     events = []
     more = {"resume": True, "on_event": lambda rank, event: events.append(event)}
     assert len(learn(hl.Mesh(pp=1), 1, tmp_path, **more)) == 1
-    assert events[0] == {"resumed": f"no checkpoint is in {tmp_path} yet: begins with step 0"}
+    assert events[0] == {"resumed": f"there is no checkpoint in {tmp_path} yet: the run begins with step 0"}
 
 
 def test_a_folder_with_a_checkpoint_is_refused_before_the_work_unless_it_goes_on(stopped, kept, tmp_path):
@@ -170,12 +170,12 @@ def test_a_run_says_from_where_it_goes_on_and_what_it_does_otherwise(stopped, ke
     more = dict(resume=True, decay=0.1, clip=None, on_event=lambda rank, event: events.append(event))
     learn(hl.Mesh(pp=1), 4, copied(stopped[0], tmp_path), **more)
     (told, step) = events
-    assert told["resumed"].startswith(f"goes on from {tmp_path}/step-000003; decay is now 0.1, was 0.0; clip is now")
+    assert told["resumed"].startswith(f"continues from {tmp_path}/step-000003; decay is now 0.1, was 0.0; clip is now")
     assert step["step"] == 3
     learn(hl.Mesh(pp=1), 5, tmp_path, resume=True, clip=None, decay=0.1, progress=True)
-    assert capsys.readouterr().out == f"goes on from {tmp_path}/step-000004\n", "nothing is otherwise"
+    assert capsys.readouterr().out == f"continues from {tmp_path}/step-000004\n", "nothing is otherwise"
     learn(hl.Mesh(pp=1), 6, tmp_path, resume=True, clip=None, decay=0.1, progress=True, schedule="gpipe")
-    says = f"goes on from {tmp_path}/step-000005; schedule is now gpipe, was 1f1b\n"
+    says = f"continues from {tmp_path}/step-000005; schedule is now gpipe, was 1f1b\n"
     assert capsys.readouterr().out == says
 
 
@@ -208,7 +208,8 @@ def test_a_folder_with_the_name_of_the_request_to_stop_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "end, says, code", [(4, "saved after step 4 in", 0), (3, "stopped early, of 4 steps; saved after step 3", 130)]
+    "end, says, code",
+    [(4, "saved after step 4 in", 0), (3, "stopped early (4 steps were asked for); saved after step 3", 130)],
 )
 def test_the_command_tells_a_training_that_was_stopped_from_a_whole_one(monkeypatch, capsys, end, says, code):
     monkeypatch.setattr("hybridlab.training.run.train", lambda **_: {"losses": [1.0], "memory": [8], "end": end})
@@ -312,7 +313,7 @@ def test_the_command_saves_when_nobody_can_be_told_more(tmp_path, what):
     said = running.stderr.read().decode() if what == "closed" else running.communicate(timeout=60)[1].decode()
     code = running.wait(60)
     begins = {
-        "closed": ("hybridlab: nobody reads the output to its end; the last", 141),
+        "closed": ("hybridlab: the output was closed before its end; the last", 141),
         "full": ("hybridlab: cannot write the output: No space left on device; the last", 1),
         "hung up": ("hybridlab train: the terminal was closed; the last", 130),
     }
@@ -323,7 +324,7 @@ def test_the_command_saves_when_nobody_can_be_told_more(tmp_path, what):
 def told(lines, first) -> int:
     """The step at which a run of the command ended, every line being as it should."""
     *lines, last = map(json.loads, lines)
-    assert lines.pop(0)["resumed"].startswith("goes on from " if first else "no checkpoint is in ")
+    assert lines.pop(0)["resumed"].startswith("continues from " if first else "there is no checkpoint in ")
     assert [line["step"] for line in lines] == list(range(first, last["end"]))
     assert all(line["tokens_per_second"] > 0 and 0 < line["loss"] < 6 for line in lines)
     assert len(last["memory"]) == 4 and min(last["memory"]) > 0

@@ -218,7 +218,7 @@ def test_one_number_of_a_tensor_can_be_sent(pools):
 @with_ranks
 def test_a_message_that_nobody_waited_for_is_told_once(pools, capsys):
     pools().run(strikes.never_waited)
-    assert "[rank 0] nobody waited for isend to rank 1 (strikes.py:" in capsys.readouterr().err
+    assert "[rank 0] no rank waited for isend to rank 1 (strikes.py:" in capsys.readouterr().err
     pools().run(strikes.the_last_runs_is_let_go)
     assert capsys.readouterr().err == ""
 
@@ -730,7 +730,7 @@ def open_things() -> tuple:
 JUDGED = [  # exit code, what was said, who was struck, by what, his number; and what is wrong
     (1, "rank 2 was killed by SIGKILL before giving a result", "rank", "SIGKILL", [2], ""),
     (1, "rank 2 was killed by SIGKILL before giving a result", "rank", "SIGKILL", [1], "rank 1 is not named"),
-    (1, "the parent process of the ranks has ended, and they with it", "parent", "SIGKILL", [-1], ""),
+    (1, "the parent process of the ranks has ended, and the ranks with it", "parent", "SIGKILL", [-1], ""),
     (1, "rank 0 failed", "parent", "SIGKILL", [-1], "the parent process of the ranks is not named"),
     (1, "Traceback (most recent call last)", "rank", "SIGTERM", [0], "a traceback"),
     (3, "", "driver", "SIGTERM", [-1], "ended with 3"),

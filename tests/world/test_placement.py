@@ -116,8 +116,8 @@ CANNOT = {  # what torch and nvidia-smi say: why no GPU is used
         "torch 2.13.0+cu130 has no kernels for Tesla P100-PCIE-16GB (sm_60): it is built for sm_75, sm_80, sm_90",
     ),
     "no kernels for V100": (told(gpus=[["Tesla V100", 1, [7, 0], "GPU-1"]]), card(), "for Tesla V100 (sm_70): it is"),
-    "prohibited": (told(gpus=[]), card(mode="Prohibited"), "compute mode is Prohibited: whoever runs the machine"),
-    "MIG without an instance": (told(gpus=[]), card(mig="Enabled"), "cut up by MIG and has no instance"),
+    "prohibited": (told(gpus=[]), card(mode="Prohibited"), "compute mode is Prohibited: an administrator can run"),
+    "MIG without an instance": (told(gpus=[]), card(mig="Enabled"), "divided by MIG and has no instance"),
     "hidden": (told(gpus=[], counted=0), card(), "look at CUDA_VISIBLE_DEVICES"),
     "broken": (told(gpus=[]), card(), "CUDA does not open it"),
 }  # fmt: skip

@@ -9,11 +9,11 @@ from hybridlab.core.what.shape import Shape
 
 @dataclass(frozen=True)
 class Model:
-    """A named model: its shape, its usual label, and the source of its sizes.
+    """A named model: its shape, its common name, and the source of its sizes.
 
     name    in the catalog
     shape   its sizes
-    label   under which it is known
+    label   its common name
     source  of its sizes
     """
 
@@ -44,7 +44,7 @@ class Machine:
     oversubscription  the pod's aggregate bandwidth divided by the bandwidth of its uplinks
     reported          bytes of one device, as its driver reports them; 0: not known
     share             fraction of the peak that matmuls reach in training; 0: not known
-    like              the machine of the catalog that this is, or from which it differs; "": none
+    like              the machine of the catalog on which this one is based; "": none
 
     Each cluster has its own network: `dataclasses.replace(machine("h100"), pod=3072, oversubscription=7.0)` describes
     Llama 3's (arXiv:2407.21783, section 3.3.1).
@@ -199,7 +199,7 @@ def _machine(name, label, node, peak, memory, bandwidth, inside, across, device,
     known |= {field: device for field in ("peak", "memory", "bandwidth", "inside", "eight", "four", "host")}
     known["reported"] = REPORTED.get(name, "not known: as sold")
     known["share"] = "not known: as reached by programs of its generation"
-    known |= dict.fromkeys(("pod", "oversubscription"), "whoever builds the network decides; here it is one pod")
+    known |= dict.fromkeys(("pod", "oversubscription"), "a choice of each cluster; here it is one pod")
     return Machine(name, label, node, peak, memory, bandwidth, inside, across, _LATENCY, known, like=name, **more)
 
 
@@ -207,7 +207,7 @@ def _tpu(name, label, pod, peak, memory, bandwidth, links, **more):
     """A slice of a torus is one node: a ring sends over all of a chip's links at once. Slices meet over a network."""
     device = f"Google Cloud, TPU documentation, {label.split(',')[0]}: system architecture"
     network = "Austin et al. 2025, How to Scale Your Model: a data-centre network between slices, 6.25 GB/s for a chip"
-    said = "taken over from NCCL on NVLink: no figure of its own is published"
+    said = "taken from NCCL on NVLink: no separate figure is published"
     return _machine(name, label, pod, peak, memory, bandwidth, links, 6.25e9, device, network, said, **more)
 
 

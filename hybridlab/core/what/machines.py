@@ -26,7 +26,7 @@ def machine_of(machine_or_name: str | Path | Machine) -> Machine:
 
     machine_or_name  a `Machine`, its name in the catalog, or a TOML file
 
-    raises  ValueError for a name that is not in the catalog, and for a file that describes no machine
+    raises  ValueError for a name that is not in the catalog, and for a file that does not describe a machine
     """
     if isinstance(machine_or_name, Machine):
         return machine_or_name

@@ -1,13 +1,13 @@
 """Operators with named dims, and the two ways to shard them over a mesh.
 
-An operator is a signature, as of an einsum: `Operator("up", "BTD,FD->BTF", ("x", "A"))` computes the value "up" from
-the values x and A. A `Graph` is a list of operators in the order of execution, with the lengths of all dims.
+An operator is a signature, like that of an einsum: `Operator("up", "BTD,FD->BTF", ("x", "A"))` computes the value "up"
+from the values x and A. A `Graph` is a list of operators in the order of execution, with the lengths of all dims.
 
     rules     {dim: axis}                      one table for the whole program, as in Mesh-TensorFlow
     strategy  {operator: (dim or "", …)}       for each operator and each axis of the mesh, the dim that the axis cuts
 
-`shared` turns rules into a strategy: in every operator an axis cuts the dim that has a rule for it, or nothing if no
-dim has one. A strategy may also be written or searched operator by operator (`choices`).
+`shared` turns rules into a strategy: in every operator, an axis cuts the dim to which a rule assigns it, if there is
+one. A strategy may also be written or searched operator by operator (`choices`).
 
 Some operators, such as a convolution or a pooling, *look* beyond their own positions. They are sharded by their output.
 Their input is sharded in the same way, and a halo is added to it.

@@ -18,7 +18,7 @@ def mlp(batch: int = 4, positions: int = 4, width: int = 8, hidden: int = 8) -> 
     """Two linear layers, up with A and down with W, with a GELU between them.
 
     batch      samples
-    positions  of each
+    positions  of each sample
     width      of the stream
     hidden     hidden width of the MLP
 
@@ -36,10 +36,10 @@ def classifier(
     """An image classifier: a convolution computes features of every patch of an image, then two fully connected layers.
 
     batch     images
-    patches   of each
-    pixels    of a patch
-    features  of a patch
-    hidden    width of the first full layer
+    patches   of each image
+    pixels    of each patch
+    features  of each patch
+    hidden    width of the first fully connected layer
     classes   to choose from
 
     Here P are patches, C the pixels of one, E its features, G classes. The weight K is small and is used for every
@@ -68,7 +68,7 @@ def block(
     """Norm, attention with weights Q, K, V, O, a residual sum, and the two layers of `mlp`.
 
     batch      samples
-    positions  of each
+    positions  of each sample
     width      of the stream
     hidden     hidden width of the MLP
     heads      of the attention
@@ -99,7 +99,7 @@ def transformer(
     """A full block of a GPT: each half begins with a norm, with scales M and N, and its output is added to its input.
 
     batch      samples
-    positions  of each
+    positions  of each sample
     width      of the stream
     hidden     hidden width of the MLP
     heads      of the attention

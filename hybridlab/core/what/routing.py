@@ -17,9 +17,9 @@ class Routing:
     normalised  the weights of a token's chosen experts are divided by their sum
     balance     how the load is balanced: "none"; "loss", a term of the loss that grows with the load of an expert and
                 with its scores; "bias", a number for each expert that is added to its scores only for the choice
-    pace        the factor of that loss, or the step by which biases move
-    capacity    None: an expert takes every token that chose it. A number, the capacity factor: from one sequence
-                an expert takes at most this many times its equal share of the choices, and drops the rest
+    pace        the factor of that loss, or the amount by which biases change in a step
+    capacity    None: an expert takes every token that chose it. A number is the capacity factor: of one sequence, an
+                expert takes at most this many times an equal share of the choices, and drops the rest
 
     raises  ValueError for an unknown name, or a number that is not positive
 

@@ -6,18 +6,18 @@ not guess from a name: an attribute `attend` of a layer without this declaration
     class Attention(nn.Module, Attends):       # this line is the declaration
         def attend(self, q_BNTH, k_BKTH, v_BKTH): ...
 
-  seam           the layer has                     who asks
-  `Attends`      attend(q, k, v), widths           context parallelism replaces it; selective recomputation
-  `Recalls`      recall(*kept)                     a model in slices joins keys and values of earlier slices
-  `Positions`    first                             context and sequence parallelism say which positions are here
-  `Features`     feature                           grid parallelism says which features are here
+  seam           the layer has                     used by
+  `Attends`      attend(q, k, v), widths           context parallelism, which replaces it; selective recomputation
+  `Recalls`      recall(*kept)                     a model in slices, to join keys and values of earlier slices
+  `Positions`    first                             context and sequence parallelism, which set the positions of a rank
+  `Features`     feature                           grid parallelism, which sets the features of a rank
   `Dispatches`   dispatch(x, chosen, …), experts   expert parallelism; tensor parallelism of experts
-  `Routes`       routing                           the legal divisions; the messages to experts
-  `ByExpert`     share                             the same; tensor parallelism scales the bias that is added here
+  `Routes`       routing                           the rules of legal divisions; the messages to experts
+  `ByExpert`     share                             the same; tensor parallelism, which scales the bias added on a rank
   `Normalises`   normalise(x, weight, bias, eps)   spatial parallelism
-  `Tallies`      tally, settle()                   the end of a step adds up tallies over replicas
-  `DrawsByPlace` draws, site                       the training loop sets the step and the rows
-  `Branches`     skips, takes                      the model: which layers have several inputs
+  `Tallies`      tally, settle()                   the end of a step, which all-reduces tallies over replicas
+  `DrawsByPlace` draws, site                       the training loop, which sets the step and the rows
+  `Branches`     skips, takes                      the model, to find layers with several inputs
 
 A mode from outside the package tests `isinstance(layer, Attends)` in the same way. It may also add a seam, as a
 subclass of `Seam`. Each declaration is checked before work begins (`refuse`). Declarations are classes, so pickles,
@@ -38,12 +38,12 @@ MISSING = object()  # not None, which an attribute may be
 
 @dataclass
 class Draws:
-    """The place in training (such as seed and step) that, with the place in a tensor, determines a model's random
-    draws.
+    """The place in training, such as seed and step; together with the place in a tensor, it determines every random
+    draw.
 
     seed  the seed of the training;  step  the step of the optimizer
     row   the number, in the global batch, of the first sequence of the next call
-    on    whether numbers are drawn: not in evaluation
+    on    whether numbers are drawn; not during evaluation
     """
 
     seed: int = 0
@@ -53,7 +53,7 @@ class Draws:
 
 
 class Seam:
-    """A declaration that a layer makes to the modes: the base class of all seams, also of those from outside the
+    """A declaration that a layer makes to the modes: the base class of all seams, including those from outside the
     package.
 
     asked  {attribute: the arguments of its call, or the type of its value}
@@ -66,9 +66,9 @@ class Attends(Seam):
     """Attention without its projections: it maps queries, keys and values, by head, to the outputs of all heads.
 
     attend     attend(q_BNTH, k_BKTH, v_BKTH) -> (B, N, T, H), causal attention: the values of a position and of those
-               before it, weighted by the softmax of q·k/√H; fewer queries than keys are those of the last positions. A
-               mode may replace it by a function of the same arguments,
-               so `forward` calls `self.attend`
+               before it, weighted by the softmax of q·k/√H; if there are fewer queries than keys, they belong to the
+               last positions. A mode may replace it by a function of the same arguments, so `forward` calls
+               `self.attend`
     widths     how many numbers a position has in queries, keys, values and attention outputs, to count bytes
     documents  the lengths of the documents packed into one row, if there are several
     """
@@ -137,7 +137,7 @@ class Routes(Seam):
 class ByExpert(Seam):
     """A layer with weights for each expert.
 
-    share  the factor of its biases here, initially 1: less if other ranks add to the same outputs
+    share  the factor of its biases on this rank, initially 1; less if other ranks add to the same outputs
     """
 
     asked = {"share": int}

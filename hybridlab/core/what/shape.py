@@ -60,7 +60,7 @@ class Shape:
     layers      blocks;  width  the width of the residual stream (h in papers)
     heads       attention heads; they must divide width; 0: blocks without attention
     context     positions in one sequence (s in papers)
-    vocabulary  256: one token per byte
+    vocabulary  the number of tokens; 256: one per byte
     kv_heads    heads of keys and values, each used by an equal number of query heads; None: the same number as heads
     dropout     the fraction of a residual branch's elements that is dropped in training: at least 0, less than 1
     tied        the head uses the weights of the token embedding
@@ -83,8 +83,8 @@ class Shape:
                 and attention does not cross a boundary; empty: a sequence is one document. FLOPs and bytes are
                 predicted as for one document
 
-    raises  ValueError when a size is not positive, or heads do not divide width, or kv_heads not heads, or documents do
-            not fill the context
+    raises  ValueError when a size is not positive, heads do not divide width, kv_heads do not divide heads, or
+            documents do not fill the context
 
     >>> Shape(layers=4, width=32, heads=4, context=32).parameters
     68288
@@ -204,7 +204,7 @@ class Shape:
     @property
     def multiplied(self) -> int:
         """The weights of a block that multiply one token's activations: 12 h² in a GPT; with experts, only the chosen
-        and the shared experts count. Blocks in `plain` are not meant.
+        and the shared experts count. Blocks in `plain` are excluded.
         """
         h, matrices = self.width, 3 if self.style == "llama" else 2
         made, from_latents = self.projected

@@ -16,11 +16,11 @@ def misfit(graph: Graph) -> str:
     >>> misfit(Graph((alone,), dict(B=4, D=4, F=8), dict(x="BD", A="FD"), frozenset("A")))
     ''
     >>> misfit(Graph((alone,), dict(B=4, D=4, F=8), dict(x="BD")))
-    'up takes A, and nothing makes A before it: give A its dims, or put what makes it first'
+    'up takes A, and nothing makes A before it: give A its dims, or put the operator that makes it first'
     """
     dims = dict(graph.given)
     for missing in (dim for dim in graph.dims if dim not in graph.sizes):
-        return f"{missing} has no length: say how long it is in sizes"
+        return f"{missing} has no length: give it one in sizes"
     for operator in graph.operators:
         if told := _of(operator, dims, graph.sizes):
             return told
@@ -28,7 +28,7 @@ def misfit(graph: Graph) -> str:
     for missing in sorted(graph.learns - set(graph.given)):
         return f"{missing} is not given, so it cannot learn: give it its dims, or leave it out of learns"
     for missing in sorted(graph.held - set(graph.given) - {graph.result.name}):
-        return f"{missing} is neither given nor the result, so it is not held whole: leave it out of held"
+        return f"{missing} is neither given nor the result, so it cannot be held: leave it out of held"
     return ""
 
 
@@ -42,11 +42,11 @@ def _of(operator: Operator, dims: dict[str, str], sizes: dict[str, int]) -> str:
     for value, called in zip(takes, operands):
         if value not in dims:
             return (
-                f"{name} takes {value}, and nothing makes {value} before it: give {value} its dims, or put what makes "
-                "it first"
+                f"{name} takes {value}, and nothing makes {value} before it: give {value} its dims, or put the "
+                "operator that makes it first"
             )
         if len(called) != len(dims[value]):
-            return f"{name} calls {value} {called}, and its dims are {dims[value]}: name as many"
+            return f"{name} calls {value} {called}, and its dims are {dims[value]}: give as many letters"
         for its, other in zip(dims[value], called):
             if sizes[its] != sizes[other]:
                 return f"{name} calls {its} of {value} {other}, but {its} = {sizes[its]} and {other} = {sizes[other]}"

@@ -36,10 +36,10 @@ class Action(NamedTuple):
     """One thing that one rank does.
 
     kind        "F", "B", "SEND_F" …, one of `core.when.action.KINDS`
-    stage       of the model, from 0
-    microbatch  from 0; -1: the action has none, such as an optimizer step
-    replica     of the model, from 0
-    version     of the weights, from 0; -1: not stated
+    stage       its number in the model, from 0
+    microbatch  its number, from 0; -1: the action has none, such as an optimizer step
+    replica     its number, from 0
+    version     the version of the weights, from 0; -1: not stated
     peer        the other stage of a message, -1: the neighbour; of a swap, the stage of the rank that lends memory, -1:
                 the host
     parts       the two actions of a fused pair

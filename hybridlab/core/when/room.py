@@ -1,12 +1,12 @@
 """Room: the memory capacity of a device, turned into dependencies, so that the order of actions alone respects it.
 
 When an action begins, all compute actions before it have ended. A copy to the host has certainly ended only if an
-earlier action has waited for it; all other copies may still be in progress and still occupy memory. So the list gives
-the worst case of the memory held. An action that would not fit takes one more value, `room`, made by the first SWAP_OUT
-that frees enough. Validation, both simulators and the real ranks need no further rule.
+earlier action has waited for it; all other copies may still be in progress and still occupy memory. So the list
+determines the largest amount of memory that may be held. An action that would not fit takes one more value, `room`,
+made by the first SWAP_OUT that frees enough. Validation, both simulators and the real ranks need no further rule.
 
-Messages in transit are not counted: a rank holds a tensor between two stages from the first of its compute actions that
-makes or takes it to the last. Sends and receives do not count as such actions.
+Messages in transit are not counted: a rank holds a tensor between two stages from the first to the last of its compute
+actions that make or take it. Sends and receives do not count as such actions.
 
 Source of the problem: out-of-core training, Wahib et al. 2020, KARMA, arXiv:2008.11421. The rule is ours.
 """

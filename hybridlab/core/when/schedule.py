@@ -59,7 +59,7 @@ class Schedule:
     breaks        edges (stage, next stage) that the chain lacks, because one branch ends and another one begins
     exchanges     edges between two stages of a rank that stand for an all-to-all of tokens with the other ranks along
                   ep; in lowered form each has a SEND and a RECV of this rank
-    slices        n: stage s·n + i is a stage s of the model on slice i of a row's tokens; 1: on whole rows
+    slices        n: stage s·n + i is stage s of the model on slice i of a row's tokens; 1: on whole rows
     pieces        n: the last n + 1 stages are n pieces of the model's head, and their join; 0: the head is not cut
     window        the number of microbatches of each copy of a stage between two optimizer steps; 0: all of them
     tied          groups of stages that share weights; their gradients are summed
@@ -244,7 +244,7 @@ class Schedule:
         return "\n".join(" ".join([f"rank {r}:", *map(str, actions)]) for r, actions in enumerate(self.program))
 
     def grid(self, mark: int = -1, around: int = 6) -> str:
-        """The programs as text, one line per rank; with `mark`, only this row, marked, and the actions around it.
+        """The programs as text, one line per rank; with `mark`, only the actions around this row, which is marked.
 
         >>> print(Schedule.of("toy", [actions("F", 0, range(3))], {(0, 0): 0}, 3).grid(mark=1))
         rank 0: 0F0 →0F1← 0F2

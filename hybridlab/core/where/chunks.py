@@ -26,7 +26,7 @@ class Chunks(NamedTuple):
 
     @classmethod
     def in_order(cls, context: int, ranks: int) -> "Chunks":
-        """One chunk for each rank, of equal lengths if possible."""
+        """One chunk for each rank, of equal length if possible."""
         return cls(tuple(even(context, ranks)), tuple((rank,) for rank in range(ranks)))
 
     @classmethod
@@ -36,8 +36,8 @@ class Chunks(NamedTuple):
 
         documents  the lengths of the documents, in order; none: the row is one document
 
-        The rest of a division is dealt rank after rank, from document to document, so ranks differ by one position at
-        most. It lengthens chunks at the front of one document and at the back of the next one.
+        The remainder of a division is dealt to one rank after another, across documents, so ranks differ by one
+        position at most. It lengthens the front chunks of one document and the back chunks of the next one.
 
         >>> Chunks.zigzag(8, 2).positions(0), Chunks.zigzag(8, 2).pairs
         ([0, 1, 6, 7], [18, 18])
@@ -91,7 +91,7 @@ class Chunks(NamedTuple):
 
     @property
     def pairs(self) -> list[int]:
-        """For each rank, the number of pairs of a query and a key that it sees."""
+        """For each rank, the number of pairs: one of its queries, and a key that this query sees."""
         return [int((self.looks[self.positions(rank)] @ [-1, 1]).sum()) for rank in range(len(self.of))]
 
     def meet(self, mine: int, other: int) -> bool:

@@ -4,8 +4,8 @@ Slicing, gradient reduction, the global norm, clipping, the optimizer's shards, 
 all read the same record. It separates two placements. While computing, a rank holds a *box*: the parameter's slice at
 its coordinates, or nothing. Between steps, the ranks that hold the same box may shard it: each owns a *share*.
 
-Along an axis a parameter's gradient has one of three types (see `world.talk.typed`): V where boxes differ, the axis
-*shards* it; R where copies see different data, so that their gradients are *partial* sums; I where copies do the same
+Along an axis a parameter's gradient has one of three types (see `world.talk.typed`): V where boxes differ (the axis
+*shards* it); R where copies see different data, so that their gradients are *partial* sums; I where copies do the same
 work.
 
 Read next: `core.where.rules` (writes the records), `core.where.peers` (the ranks with the same part), `modes.zero`.
@@ -64,7 +64,7 @@ class Param:
     over     the axes along which they are neighbours; the last axis varies fastest
     rest     what is sharded, as in ZeRO's stages: 1 the optimizer's state, 2 also the gradient, 3 also the value
     whole    whether a box has one owner between steps, because its optimizer needs full matrices
-    groups   of owners; each shards the full value inside: into owners/groups pieces, each for one share of every group
+    groups   of owners; each group shards the full value into owners/groups pieces, each with a share of every group
     secondary  the number of neighbours that shard a second copy of the value, from which they gather it; 0: none
     """
 
@@ -181,7 +181,7 @@ class Layout:
         return self.peers(name).sharers(rank)
 
     def across(self, name: str, rank: int) -> tuple[int, ...]:
-        """The ranks, one of each group of owners, whose shares are parts of this rank's piece."""
+        """The ranks, one in each group of owners, whose shares are parts of this rank's piece."""
         return self.peers(name).across(rank)
 
     def near(self, name: str, rank: int) -> tuple[int, ...]:
@@ -229,7 +229,7 @@ class Layout:
     def dealt(self) -> dict[str, int]:
         """{parameter with one owner: the number of the share that has all of it}, see `core.where.dealing`.
 
-        The largest boxes decide, so that ranks with smaller boxes of the same parameters deal alike.
+        The largest boxes decide, so that ranks with smaller boxes of the same parameters deal them in the same way.
         """
         whole = [names for names in self.packs.values() if self[names[0]].whole]
         sizes = [{name: self[name].largest for name in names} for names in whole]

@@ -1,10 +1,10 @@
 """Spans of a dim, (from, to): the overlap of two spans, and the inputs on which some outputs depend.
 
 A layer that sees neighbouring positions, such as a convolution, has a *sight* along each dim: its outputs `low` to
-`high` see a span of inputs, which may reach into the padding.
+`high` depend on a span of inputs, which may reach into the padding.
 
     input    · 0 1 2 3 4 5 6 7 ·        kernel 3, stride 2, one of padding before and after
-    output   [ 0 ] [ 2 ]                outputs 0 to 2 see the inputs -1 to 4, of which -1 is padding
+    output   [ 0 ] [ 2 ]                outputs 0 to 2 need the inputs -1 to 4, of which -1 is padding
                [ 1 ] [ 3 ]
 
 Halos, their bytes and their pictures follow from sights and from how a dim is sharded.
@@ -121,7 +121,7 @@ class Repeat(NamedTuple):
 
 
 def wanted(spans: Sequence[Span], sight: "Sight") -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """(outputs of each rank, inputs on which they depend) of a dim cut into these spans; outputs are split evenly.
+    """(outputs of each rank, inputs on which they depend) for a dim cut into these spans; outputs are split evenly.
 
     spans  of the inputs, (from, to), one for each rank
     sight  what an output sees, a `Sight`

@@ -1,14 +1,14 @@
 """Define the states of a tensor along each axis of a mesh, and the moves from one state to another.
 
-Along one axis a tensor is varying, V (each rank has its part of one dim), invariant, I (the same everywhere, and so is
-all that is done with it), replicated, R (the same, for work that differs from rank to rank), or partial, P (partial
-sums). `hybridlab.world.talk.typed` says what that means for gradients, and executes the arrows.
+Along one axis a tensor is varying, V (each rank has its part of one dim), invariant, I (the same everywhere, and used
+in the same way everywhere), replicated, R (the same, for work that differs from rank to rank), or partial, P (partial
+sums). `hybridlab.world.talk.typed` says what that means for gradients, and executes the conversions.
 
 A *state* says this for every axis, in the order of the mesh: ("V:B", "I") is cut along its dim B by the first axis, and
-the same along the second. Which state a tensor is in follows from one thing: which dim of an operator an axis cuts.
+the same along the second. The state of a tensor follows from one fact: which dim of an operator an axis cuts.
 
 Source: the types are those of meta-pytorch/spmd_types; that they follow from named dims, Shazeer et al. 2018,
-arXiv:1811.02084, section 3. Relatives: `core.what.operators`; `predict.bytes.arrows`, the cheapest way between two
+arXiv:1811.02084, section 3. Relatives: `core.what.operators`; `predict.bytes.arrows`, the cheapest path between two
 states.
 """
 

@@ -20,8 +20,8 @@ OF_RANKS = {  # {words of a reply: the hint about that failure}
     "Which condition in your function makes one rank skip a call, or cut its tensor differently?",
     "there is no rank": "It is right for the size in the question, but not for another one. Look for a number that "
     "should be comm.size, and for the last rank's neighbour.",
-    "no rank gave a sign": "A rank waits for a message that never comes, or a loop does not end. For each receive, "
-    "find the line in which another rank sends that message.",
+    "no rank reported anything": "A rank waits for a message that never comes, or a loop does not end. For each "
+    "receive, find the line in which another rank sends that message.",
 }
 
 

@@ -1,11 +1,11 @@
-"""The weights of a rank whose copies step alone: the mean of the copies' moves is the gradient of an outer step.
+"""The weights of a rank whose copies take steps alone: the mean of the copies' moves is the gradient of an outer step.
 
 Each copy keeps the weights of the last outer step (`anchors`). The move of a copy is the difference, old minus new, so
 that it points like a gradient. The outer step is SGD with Nesterov momentum, as torch writes it: v ← μv + Δ, then
 θ ← θ_old - rate·(Δ + μv). All copies compute it from the same mean, so their anchors and momenta stay equal; the state
 of the inner optimizer is never exchanged.
 
-Relatives: `modes.local_steps`, which says when; `predict.bytes.local_steps`; `training.replay_copies`, the proof.
+Relatives: `modes.local_steps`, which determines when; `predict.bytes.local_steps`; `training.replay_copies`, the test.
 """
 
 from typing import NamedTuple
@@ -53,7 +53,7 @@ class Apart(Replicated):
         self.coming: dict[int, Message | dict] = {}
 
     def stepped(self, step: int):
-        """Begin the exchanges that are due after a step, and use those that are."""
+        """Begin the exchanges that start after this step, and use the results of those that end after it."""
         for fragment in self.outer.rounds.begun(step):
             self.coming[fragment] = self._sent(fragment)
         for fragment in self.outer.rounds.used(step):

@@ -44,7 +44,7 @@ def unfit(layer: nn.Module) -> str:
         "pads otherwise than with zeros": getattr(layer, "padding_mode", "zeros") != "zeros",
         "has ceil_mode=True": getattr(layer, "ceil_mode", False),
         "does not count its padding": not getattr(layer, "count_include_pad", True) and _pair(layer.padding) != (0, 0),
-        "has a divisor of its own": getattr(layer, "divisor_override", None) is not None,
+        "has its own divisor": getattr(layer, "divisor_override", None) is not None,
         "returns indices": getattr(layer, "return_indices", False),
     }
     if is_mean(layer):

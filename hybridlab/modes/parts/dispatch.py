@@ -41,8 +41,8 @@ def by_all_to_all(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[in
 
     x_ND        tokens
     chosen_NC   the experts that each token chose
-    weights_NC  of these choices
-    experts     those of this rank
+    weights_NC  the weights of these choices
+    experts     the experts of this rank
     comm        the communicator
     owned       the number of experts of each rank
     axis        the axis along which experts are distributed, or the ranks
@@ -58,8 +58,8 @@ def with_slots(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int],
 
     x_ND        tokens
     chosen_NC   the experts that each token chose
-    weights_NC  of these choices
-    experts     those of this rank
+    weights_NC  the weights of these choices
+    experts     the experts of this rank
     comm        the communicator along ep
     owned       the number of experts of each rank
     slots       rows that each rank sends to one expert
@@ -80,8 +80,8 @@ def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[in
 
     x_ND        tokens
     chosen_NC   the experts that each token chose
-    weights_NC  of these choices
-    experts     those of this rank
+    weights_NC  the weights of these choices
+    experts     the experts of this rank
     comm        the communicator along ep
     owned       the number of experts of each rank
     rows        the number of rows of a microbatch on each rank

@@ -36,7 +36,7 @@ def refuse_more(module: nn.Module, layout, axis: str):
 def _more(layer: nn.Module) -> str:
     """The differences of a layer from torch's own, in words; "" if there are none."""
     if isinstance(layer, PLAIN) and ("forward" in vars(layer) or type(layer).forward not in (k.forward for k in PLAIN)):
-        return f"{type(layer).__name__} has a forward of its own"
+        return f"{type(layer).__name__} has its own forward"
     hooked = next((kind for kind, place in HOOKS.items() if vars(layer)[place]), "")
     return hooked and f"has a {hooked}"
 

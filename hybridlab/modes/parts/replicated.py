@@ -121,7 +121,7 @@ class Replicated:
         return {}
 
     def restore(self, name: str, kinds: dict):
-        """Take these tensors of a weight out of `kinds`, as a checkpoint has them."""
+        """Restore these tensors of a weight from `kinds`, as a checkpoint stores them."""
 
     @property
     def besides(self) -> list[torch.Tensor]:

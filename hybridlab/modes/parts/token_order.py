@@ -28,13 +28,13 @@ def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
     host).
 
     chosen_NC  the experts that each token chose
-    experts    the number of experts that count, with indices from 0
+    experts    the number of counted experts, with indices from 0
     every      the number of experts of the layer; 0: only these
     first      the index in the layer of the first of these
 
     Pair a is choice a % C of token a // C. Pairs of one expert stay in the order of their tokens; dropped pairs are
-    omitted. On torch's meta device, where choices are unknown, all these experts get the same number of pairs, or, if
-    `every` is given, all experts of the layer.
+    omitted. On torch's meta device, where choices are unknown, pairs are divided equally among these experts or, if
+    `every` is given, among all experts of the layer.
 
     >>> in_order(torch.tensor([[1, 0], [0, 2]]), experts=2)
     (tensor([1, 2, 0]), tensor([2, 1]))

@@ -14,7 +14,7 @@ The last row is the implementation. The other two rows are its grids with one ra
 follows from the two collectives. Samples may be sharded too, along dp, and pixels along h and w (`on_tiles`). Ranks
 with the same block of W then have different data, and all-reduce its gradients.
 
-The Y of one layer has the layout of the next layer's X if inner and outer axis are swapped from layer to layer.
+The Y of one layer has the layout of the next layer's X if the inner and outer axes are swapped from layer to layer.
 
 A 1×1 convolution is a matmul for every pixel. Its three forms are Megatron's row-parallel layer, its column-parallel
 layer, and a matmul on a two-dimensional grid, all three with the gathers and scatters of sequence parallelism.

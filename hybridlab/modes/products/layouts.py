@@ -1,6 +1,6 @@
 """Layouts, executed: a graph of operators under any legal strategy, forward and backward, with typed collectives.
 
-The program is written once, for one device. Each rank runs each operator on its own parts, and between two operators
+The program is written once, for one device. Each rank runs each operator on its own parts and, between two operators,
 exactly the collectives that `predict.bytes.arrows` derives. Autograd runs the backward with the conjugate collectives.
 In the ledger, the purpose of every row is the name of the tensor sent.
 

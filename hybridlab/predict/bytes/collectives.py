@@ -61,10 +61,10 @@ FORMULAS = {  # {operation: {algorithm: its cost for p ranks}}; the first algori
 def cost(op: str, ranks: Amount, size: Amount, algorithm: str | None = None) -> Cost:
     """The cost of an operation for one of its ranks; for the broadcast, the cost of the rank that sends the most.
 
-    op         a collective, as "all_reduce"
+    op         a collective, such as "all_reduce"
     ranks      p, a number or an array
     size       bytes of the full tensor
-    algorithm  "ring" or "tree"; by default a ring, for the broadcast a tree
+    algorithm  "ring" or "tree"; by default a ring, but a tree for the broadcast
 
     The formulas of trees are for powers of two. For other numbers of ranks all_to_all sends at most this. The trees of
     all_reduce send many small pieces; their latency is not included. A tree's reduce_scatter followed by its all_gather
@@ -139,7 +139,7 @@ class Link(NamedTuple):
 def crossover(op: str, ranks: int, link: Link) -> float:
     """The size in bytes up to which a tree is faster than a ring; infinite: always; 0: never.
 
-    op     a collective, as "all_reduce"
+    op     a collective, such as "all_reduce"
     ranks  p
     link   alpha and beta of a message between two ranks
 
@@ -173,10 +173,10 @@ class Hierarchical(NamedTuple):
 def hierarchical(nodes: Amount, per_node: Amount, size: Amount, algorithm: str | None = None) -> Hierarchical:
     """The cost of a hierarchical all_reduce, which reduces inside each node before it communicates between nodes.
 
-    nodes      how many
-    per_node   ranks in each
+    nodes      the number of nodes
+    per_node   ranks in each node
     size       bytes of the tensor
-    algorithm  across the nodes: "ring" or "tree"; None: a ring
+    algorithm  the algorithm across nodes: "ring" or "tree"; None: a ring
 
     It has three steps: a reduce_scatter inside the nodes; an all_reduce across them with the named algorithm, in which
     each rank of a node reduces its part; an all_gather inside the nodes.

@@ -10,7 +10,7 @@ No placement is better than a bound: the busiest rank has at least the mean, and
 load. So two things limit the balance: the mean of the loads, and the number of copies of the hottest expert.
 
 This is EPLB, which moves experts to other ranks too. In training, an expert has an owner with its optimizer's state,
-and stays there. Then only *loans* are to be found (`lent`): the busiest rank lends an expert to the rank with the
+and stays there. Then only *loans* have to be found (`lent`): the busiest rank lends an expert to the rank with the
 smallest load, as often as this helps. `modes.copied_experts` runs them, and `loaned` counts their bytes.
 
 Source: DeepSeek-AI 2025, EPLB, github.com/deepseek-ai/EPLB (its global form); loans, He et al. 2022, FasterMoE, PPoPP.
@@ -53,13 +53,13 @@ def packed(loads: Sequence[float], ranks: int, slots: int) -> Placed:
 
     loads  of the experts;  ranks, slots  their numbers
 
-    raises  ValueError if the slots cannot be equally many on each rank, or are fewer than the experts
+    raises  ValueError if the slots cannot be divided equally among the ranks, or are fewer than the experts
 
     >>> packed([6, 2, 1, 1], ranks=2, slots=6)
     ((0, 0, 2), (0, 1, 3))
     """
     if slots % ranks:
-        raise ValueError(f"{slots} slots cannot be equally many on {ranks} ranks: give a multiple of {ranks}")
+        raise ValueError(f"{slots} slots cannot be divided equally among {ranks} ranks: give a multiple of {ranks}")
     return placed(loads, copied(loads, slots), ranks)
 
 
@@ -123,8 +123,8 @@ def bound(loads: Sequence[float], ranks: int, slots: int) -> float:
 def lent(loads: Sequence[float], ranks: int, each: int = 1) -> dict[int, tuple[int, ...]]:
     """Copies of experts, {expert: ranks other than its owner}: the value of `expert_copies` for `hl.check`.
 
-    loads  of the experts, neighbours on one rank, as `hl.check` distributes them
-    ranks  their number;  each  the largest number of experts that are lent to one rank
+    loads  the loads of the experts; neighbouring experts are on one rank, as `hl.check` distributes them
+    ranks  the number of ranks;  each  the largest number of experts that are lent to one rank
 
     >>> lent([6, 2, 1, 1], ranks=2)
     {0: (1,)}

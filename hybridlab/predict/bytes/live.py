@@ -27,7 +27,7 @@ class Bytes:
 
 @typed
 def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """live[rank]: (times, bytes): the bytes that the rank holds, starting at each time (in the timeline's unit).
+    """live[rank] is (times, bytes): the bytes that the rank holds, starting at each time (in the timeline's unit).
 
     A value is held from the start of the action that makes it to the end of the last action that takes it. With the
     default weights the unit is one activation, and the maximum is `peak_live`.

@@ -1,6 +1,6 @@
-"""Compute when copies that step alone exchange their moves, how many bytes they send, and the link that this needs.
+"""Compute when copies that train alone exchange their changes, how many bytes they send, and the link that this needs.
 
-Copies train apart for H steps; then the mean of their moves is all-reduced. With P fragments, a part of the layers is
+Copies train alone for H steps; then the mean of their changes is all-reduced. With P fragments, a part of the layers is
 exchanged every H/P steps, and its all-reduce may take τ further steps, during which the copies train on.
 
 Source: Douillard et al. 2023, arXiv:2311.08105 (DiLoCo), and 2025, arXiv:2501.18512 (streaming DiLoCo). Relatives:
@@ -71,7 +71,7 @@ def link_needed(
     delay: int | None = None,
     width: int = 4,
 ) -> float:
-    """The bandwidth of a link, in bytes per second, with which the exchanges are hidden by the steps.
+    """The bandwidth of a link, in bytes per second, at which the steps hide the exchanges.
 
     parameters  Ψ, in one copy
     copies      d
@@ -83,8 +83,8 @@ def link_needed(
 
     raises  ValueError if no step may hide an exchange
 
-    As long as possible, it is the average, 2Ψg(d-1)/(d·H·seconds); with a shorter delay it is the peak, and P divides
-    it.
+    With the longest delay it is the average, 2Ψg(d-1)/(d·H·seconds); with a shorter delay it is the peak, which P
+    divides.
 
     >>> link_needed(1e9, copies=2, every=100, seconds=1.0), link_needed(1e9, copies=2, every=100, seconds=1.0, delay=5)
     (40000000.0, 800000000.0)

@@ -51,7 +51,8 @@ class Moved(NamedTuple):
 def moved(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int, int]) -> Moved:
     """The elements that an algorithm sends and holds for a matmul (m, k, n) = sizes on a grid (r, c, d) = grid.
 
-    raises  ValueError for an unknown algorithm, or a grid that it cannot use: names the number that must divide
+    raises  ValueError for an unknown algorithm, or a grid that it cannot use; the error names the number that must
+            divide
 
     >>> moved("cannon", (60, 60, 60), (2, 2, 1))
     Moved(sent=3600, back=0, held=2700, copies=1.0)
@@ -72,7 +73,7 @@ def moved(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int, int
 def ranked(algorithm: str, sizes: tuple[int, int, int], ranks: int) -> list[tuple[tuple[int, int, int], Moved]]:
     """All grids of `ranks` ranks that an algorithm can use, sorted by elements sent, then by elements held.
 
-    algorithm  by its name, as "cannon"
+    algorithm  its name, such as "cannon"
     sizes      (m, k, n) of the matmul
     ranks      how many
 

@@ -14,9 +14,9 @@ from hybridlab.core.where.layout import Layout
 class Widths(NamedTuple):
     """Bytes per element of weights, gradients and optimizer state.
 
-    value     of a weight, bytes
-    gradient  of its gradient, bytes
-    master    of the optimizer's copy of it, bytes
+    value     bytes of a weight
+    gradient  bytes of its gradient
+    master    bytes of the optimizer's copy of it
     states    numbers that the optimizer keeps for each weight: Adam 2, SGD 0
     matrix    numbers that it keeps for each weight of a matrix that it needs in full: Muon 1
     """

@@ -1,7 +1,7 @@
 """Imported: a Hugging Face config as a shape, with a sentence for every setting that a shape cannot express.
 
-`FAMILIES` lists the model types. Most differ from Llama in a few settings, which their code has and their config does
-not: these are the fields of a `Family`.
+`FAMILIES` lists the model types. Most differ from Llama in a few settings, which are in their code and not in their
+config: these are the fields of a `Family`.
 
 Relatives: `core.what.shape`, `core.what.catalog`, `predict.plans.planner`.
 """
@@ -75,7 +75,7 @@ def imported(config: dict | str | Path, context: int | None = None) -> Imported:
     context  positions in a sequence; None: the longest that the config allows
     config   a dict as in config.json, its text, or a path to the file or its folder
 
-    raises  ValueError for an unknown family, or a missing size: names what to give
+    raises  ValueError for an unknown family, or a missing size, which the error names
 
     >>> own = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024}
     >>> f"{imported(own | {'vocab_size': 50257}).shape.parameters / 1e6:.0f} million weights"

@@ -131,7 +131,7 @@ OF_TORCHTITAN = (
 def megatron(plan: Plan, shape: Shape, batch: int, precision: str = "bf16") -> list[str]:
     """The arguments of Megatron-LM's pretrain_gpt.py for a plan.
 
-    plan       to start
+    plan       the plan to start
     shape      of the model
     batch      sequences in the global batch
     precision  of matmuls with weights
@@ -246,7 +246,7 @@ def _sizes(shape: Shape) -> dict:
 def torchtitan(plan: Plan, shape: Shape, batch: int) -> list[str]:
     """The arguments of torchtitan's train.py for a plan, without the model, which torchtitan selects by name.
 
-    plan   to start
+    plan   the plan to start
     shape  of the model
     batch  sequences in the global batch
 
@@ -286,9 +286,9 @@ def torchtitan(plan: Plan, shape: Shape, batch: int) -> list[str]:
 def slurm(plan: Plan, node: int, program: str, arguments: list[str], hours: float = 4) -> str:
     """A script for sbatch that starts a program on all nodes of a plan, one torchrun on each.
 
-    plan       to start
+    plan       the plan to start
     node       devices in a node
-    program    that torchrun starts
+    program    the program that torchrun starts
     arguments  of the program
     hours      time limit of the job
 

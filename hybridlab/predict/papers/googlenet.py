@@ -15,7 +15,7 @@ MODULES = tuple(row["module"] for row in published("googlenet_modules"))
 def branches(module: str) -> dict[str, int]:
     """{branch: its multiplications for one image, forward}; pooling has none.
 
-    module  of GoogLeNet, as "3a"
+    module  of GoogLeNet, such as "3a"
 
     raises  ValueError for an unknown module
 

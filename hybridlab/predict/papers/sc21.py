@@ -55,7 +55,7 @@ def table() -> tuple[Row, ...]:
 
 
 def table_2(scheme: str, billions: float = 174.6, chunks: int = 1) -> tuple[Row, ...]:
-    """The rows of table 2 for a scheme, "ZeRO-3" or "PTD-P", and a model; v is not printed, so it is `chunks`.
+    """The rows of table 2 for a scheme, "ZeRO-3" or "PTD-P", and a model; v is not printed, so it is given as `chunks`.
 
     scheme    "ZeRO-3" or "PTD-P"
     billions  of the model's parameters, as printed
@@ -84,7 +84,7 @@ def figure(number: int) -> tuple[Row, ...]:
     """The configurations of a figure, in print order; `printed` is the value read off the drawing, if that was
     possible.
 
-    number  in the paper, as 13
+    number  in the paper, such as 13
 
     raises  ValueError for an unknown figure
 
@@ -118,9 +118,9 @@ def _row(row: dict, printed: float) -> Row:
 
 
 def fitted(rows: Sequence["Row"] | None = None) -> Fit:
-    """The fit on these rows (all of table 1): the three numbers that minimize the squares of the relative errors.
+    """The fit on these rows (all of table 1): the three numbers that minimize the sum of the squared relative errors.
 
-    It uses the Gauss-Newton method on the logarithms, so that none of them is negative.
+    It uses the Gauss-Newton method on their logarithms, so that none of them is negative.
 
     >>> fit = fitted()
     >>> [round(mine / used, 3) for mine, used in zip(fit, FITTED)]

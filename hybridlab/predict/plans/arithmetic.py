@@ -1,8 +1,8 @@
 """Compute the FLOPs of a step, the time of a training run, and the roofline of a device.
 
-A multiplication of m×k by k×n is 2 m k n operations. A backward has two matmuls for each one of the forward, and full
-recomputation repeats the forward: 4 forwards instead of 3. Attention counts in full, including entries that a causal
-mask hides, as in the papers.
+A multiplication of m×k by k×n takes 2 m k n operations. A backward has two matmuls for each one of the forward, and
+full recomputation repeats the forward: 4 forwards instead of 3. Attention counts in full, including entries that a
+causal mask hides, as in the papers.
 
 Sources: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 and appendix; Korthikanti et al. 2022, arXiv:2205.05198;
 Williams, Waterman, Patterson 2009, *Roofline*. Relatives: `core.what.shape`, `predict.plans.performance`, notebooks 02
@@ -38,7 +38,7 @@ def flops(shape: Shape, batch: int = 1, recompute: str = "none", further: int = 
     shape      of the model
     batch      sequences in a step
     recompute  "none", "selective" or "full"
-    further    tokens that are predicted beyond the next one: each has a block more, and uses the head once more
+    further    tokens that are predicted beyond the next one: each adds one block and one more use of the head
 
     With recompute="none" these are the *model's* FLOPs, which define MFU: 72 B s l h² (1 + s/6h + V/12lh). HFU counts
     all FLOPs of the hardware: with "full", 96 B s l h² (1 + s/6h + V/16lh).
@@ -97,7 +97,7 @@ def training_seconds_exact(tokens: float, shape: Shape, devices: int, rate: floa
 
     tokens     to train on
     shape      of the model
-    devices    how many
+    devices    the number of devices
     rate       FLOP/s that one device achieves
     recompute  "none", "selective" or "full"
 

@@ -43,14 +43,15 @@ def by_schedule(
     """The timeline of one copy, in seconds, without the all-reduce over copies and the optimizer, which follow it.
 
     shape     of the model
-    plan      to simulate
+    plan      the plan to simulate
     batch     sequences in the global batch
-    machine   on which it runs
+    machine   the machine on which it runs
     fit       the three fitted numbers
     schedule  its name; None: the plan's
 
-    Slices of equal cost take equal times in blocks, and times of their tokens in the head. A message occupies each of
-    its two ranks for half its time, since nothing overlaps in the measured programs. Halves of backwards are equal.
+    Slices of equal cost take equal times in blocks; in the head, their times are proportional to their tokens. A
+    message occupies each of its two ranks for half its time, since nothing overlaps in the measured programs. The two
+    halves of a backward take equal times.
 
     raises  ValueError if the schedule has other stages than the plan
 

@@ -137,7 +137,7 @@ def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, place: Amount
 
 
 def longer_first(shape: Shape, plan: Plan, m: Amount, place: Amount) -> Amount:
-    """The tokens that a rank has in flight, relative to as many slices of equal length: first slices are longer."""
+    """The tokens that a rank has in flight, relative to slices of equal length: first slices are longer."""
     (p, v, n), many = (plan.p, plan.v, plan.n), passed(plan.p, m, plan.v, place, plan.n)
     full, rows = (v - 1) * group_of(p, m, n), where(v > 1, np.inf, m)
     return where(many < m * v * n, (full + n * rows_in_flight(shape, n, many - full, rows)) / many, 1)
@@ -214,7 +214,7 @@ def largest(shape: Shape) -> int:
 
 
 def left_behind(shape: Shape, plan: Plan, software: Software) -> Amount:
-    """Bytes that an average block saves for one microbatch; `recompute` is for the fraction `redone` of the blocks."""
+    """Bytes that an average block saves for one microbatch; `recompute` applies to the fraction `redone` of them."""
     saved = saved_on(shape, plan, software)
     every, some = (stays(saved, entered(shape, plan), how)[0] for how in (NONE, plan.recompute))
     some = some + ((plan.n > 1) & (plan.recompute == FULL)) * cached(shape, plan)
@@ -277,8 +277,8 @@ def memory(
     """Bytes on the device that needs the most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
-    software   the program: a name in SOFTWARE, or its terms; it decides the bytes of gradients
-    precision  of matmuls with weights: "bf16", "fp8", "fp4"; it decides the bytes of their saved inputs
+    software   the program: a name in SOFTWARE, or its terms; it determines the bytes of gradients
+    precision  of matmuls with weights: "bf16", "fp8", "fp4"; it determines the bytes of their saved inputs
 
     {arguments}
 

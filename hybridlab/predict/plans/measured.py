@@ -5,8 +5,8 @@
     kind = by_sums("h100", ranks=8, sizes=[1e6, 1e9], seconds=[6e-5, 4.3e-3])
     plan(shape, kind, gpus=64, batch=64, fit=fit)
 
-A row of a log and a list of GEMMs determine the same number, the fraction of the peak that GEMMs reach: it differs
-between machines, by power limit and library. A sweep of all-reduces determines a link. Other numbers keep their fitted
+A row of a log and a list of GEMMs determine the same number, the fraction of the peak that GEMMs reach: it depends on
+the machine, its power limit and the library. A sweep of all-reduces determines a link. Other numbers keep their fitted
 values.
 
 Relatives: `predict.plans.rates`, `predict.judged.calibrated`, notebook 41.
@@ -46,7 +46,7 @@ def by_step(
 
     model      its name in the catalog, or its `Shape`
     machine    its name in the catalog, or a `Machine`
-    plan       that was run
+    plan       the plan that was run
     batch      sequences in the global batch
     seconds    of one step, measured
     software   a name in SOFTWARE, or its terms; None: the machine's usual one
@@ -54,7 +54,8 @@ def by_step(
 
     A fraction above 1 means that the run did less work, or hid more time, than we assume for this software.
 
-    raises  ValueError if no fraction does that: it reports the time of the step at full peak, or without any matmul
+    raises  ValueError if no fraction does that; the error reports the time of the step at full peak, or without any
+            matmul
 
     >>> row = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)  # of SC'21's table 1
     >>> round(by_step("gpt-145.6b", "a100", row, batch=2304, seconds=24.82).multiply, 3)

@@ -2,7 +2,7 @@
 
 A cluster has N nodes of M devices. A stage gets a submesh: 1, 2, 4, … devices of one node, or several full nodes. The
 inner level says how long a microbatch takes on it, forward and backward, with the best plan inside the stage. The outer
-level cuts the layers into stages and gives each a submesh, all devices together, so that for m microbatches
+level cuts the layers into stages and gives each a submesh, using all devices, so that for m microbatches
 
     T = t_1 + … + t_s + (m - 1) · max t_i
 
@@ -10,8 +10,8 @@ is smallest. If every stage must take less than a limit, the smallest sum is a s
 programming from the last layer to the first. The first limit is infinite, and each further one is the longest stage of
 the answer to the one before, until no stages are left. (Alpa tries all possible limits, the shortest first.)
 
-T is the length of GPipe without communication, if in all stages the backward takes the same multiple of the forward. Of
-1F1B, it is an upper bound (`tests/predict/test_two_levels.py`).
+T is the length of GPipe without communication, if in all stages the backward takes the same multiple of the forward.
+For 1F1B, it is an upper bound (`tests/predict/test_two_levels.py`).
 
 Source: Zheng et al. 2022, arXiv:2201.12023, section 5.2, equations 2 to 4. Relatives: `predict.plans.partition`, one
 device for each stage; `predict.search`, plans inside a stage; notebook 43.
@@ -28,8 +28,8 @@ from hybridlab.core.where.mesh import Mesh
 class Submesh(NamedTuple):
     """The devices of one stage.
 
-    nodes     their number; more than one: all devices of each
-    per_node  devices in each of them
+    nodes     the number of nodes; if there are several, the stage has all devices of each
+    per_node  devices in each node
 
     >>> Submesh(2, 8).devices
     16
@@ -121,7 +121,7 @@ def pipeline_length(seconds: Sequence[float], microbatches: int) -> float:
     """The time of a step by the formula: all stages one after another, and the longest one for every other microbatch.
 
     seconds       of one microbatch in each stage
-    microbatches  their number, m
+    microbatches  the number of microbatches, m
 
     >>> pipeline_length([1, 2, 1], microbatches=4)
     10
@@ -146,7 +146,7 @@ def on_submeshes(
     seconds       seconds(layers, submesh, later): the time of a microbatch in a stage, with its best plan inside; later
                   is the number of stages after it: in 1F1B the first stages hold more microbatches, and math.inf says
                   that they do not fit
-    layers        their number
+    layers        the number of layers
     cluster       all devices, which are all used
     microbatches  in a step, m
     axes          axes(layers, submesh): the axes of the best plan inside a stage, {"dp": 2, "tp": 4}; for the job

@@ -71,8 +71,8 @@ def partition(weights: Sequence[float], stages: int) -> list[range]:
 
     weights  of the layers, 0 or more: seconds, parameters, or anything else that adds up
 
-    Exact, by dynamic programming over (layers, stages); ties prefer even stages, then early cuts. torchgpipe's block
-    partition (Bárány and Grinberg 2013) does the same by a heuristic.
+    The result is exact, by dynamic programming over (layers, stages); ties prefer even stages, then early cuts.
+    torchgpipe's block partition (Bárány and Grinberg 2013) does the same by a heuristic.
 
     raises  ValueError if there are fewer layers than stages
 

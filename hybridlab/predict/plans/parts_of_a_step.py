@@ -1,4 +1,4 @@
-"""The predicted time of a step by cause, and of the parts from which it is added up.
+"""The predicted time of a step by cause, and the parts that add up to it.
 
 Relative: `predict.plans.performance`, which computes them.
 """

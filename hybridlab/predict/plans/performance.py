@@ -230,9 +230,9 @@ def step(
     """The predicted time of a step of a plan, or of many plans.
 
     shape     of the model
-    plan      or a plan whose fields are arrays: many plans
+    plan      one plan, or many: a plan whose fields are arrays
     batch     sequences in the global batch
-    machine   on which it runs
+    machine   the machine on which it runs
     fit       the three fitted numbers
     software  overlap and fusion of the program
 

@@ -27,14 +27,14 @@ class Plan(NamedTuple):
 
     p stages, t ways of tensor parallelism, d copies;  b sequences in a microbatch;  v chunks of layers on each rank
     recompute  index in RECOMPUTE, the activations to recompute;  zero  ZeRO's stage, the states that the copies shard
-    sequence  with sequence parallelism;  scatter  each rank of tp sends its part between stages, gathered by the
-              receiver
-    x  ways of sharding the width: with t, AxoNN's grid;  z  how many copies shard weights in ZeRO's stage 3; 0: all
-    cp  ways of sharding the sequence;  attend  index in ATTEND: the method of attention;  ulysses  ranks that
-        exchange heads, neighbours, with usp;  zigzag  balanced causal attention
+    sequence  with sequence parallelism;  scatter  each rank of tp sends only its part to the next stage, which
+              gathers the parts
+    x  ways of sharding the width: with t, AxoNN's grid;  z  copies that shard weights in ZeRO's stage 3; 0: all
+    cp  ways of sharding the sequence;  attend  index in ATTEND: the method of attention;  ulysses  neighbouring
+        ranks that exchange heads with usp;  zigzag  balanced causal attention
     ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
     fold  whole experts are distributed over t and cp too
-    uneven  some stages have a block more (`partition.dealt`);  n  token slices of a row (`scheduling.token_slices`)
+    uneven  some stages have one block more (`partition.dealt`);  n  token slices of a row (`scheduling.token_slices`)
 
     Ten more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
     attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
@@ -279,7 +279,7 @@ stages with uneven=True
         )
     for name, names in NAMED.items():
         if getattr(plan, name) not in range(len(names)):
-            raise ValueError(f"{name}={getattr(plan, name)} is not a place in {names}: choose one of them")
+            raise ValueError(f"{name}={getattr(plan, name)} is not an index in {names}: choose one")
     divisions.refuse(shape.sizes, plan.division(shape))
     return plan
 

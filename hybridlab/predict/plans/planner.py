@@ -246,7 +246,7 @@ def plan(
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
     model, machine  names in the catalog, or a Shape and a Machine;  gpus, batch  devices, and sequences in a batch
-    fit        the three fitted numbers of a machine; None: those that published runs show, see `plans.usual`
+    fit        the three fitted numbers of a machine; None: those fitted to published runs, see `plans.usual`
     software   overlap and fusion of the program: a name in SOFTWARE, or its terms; None: the machine's usual one
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
     grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied by x=2 or more, or z
@@ -255,14 +255,15 @@ def plan(
     stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
     slices     also search token slices of rows: n of equal cost, none shorter than 2,048 tokens on average; implied by
                n=2 or more
-    schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: as other fields say
+    schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: the one that the other
+               fields imply
     sums       "local", as for a job: copies step alone; without sync_every, they sum their moves every 2 steps
 
     Fields of a plan that you give are fixed; the others are searched:
 
     {arguments}
 
-    raises  ValueError for an unknown name, or if no plan is legal or none fits; it says what is missing
+    raises  ValueError for an unknown name, or if no plan is legal or none fits; the error names what is missing
 
     >>> import hybridlab as hl
     >>> planned = hl.plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full")

@@ -98,10 +98,10 @@ def _unlawful(planned, sizes: dict, asked: str) -> str:
     """The reason why no plan has these sizes: the number that must divide."""
     for name in CONDITIONS:
         if name in sizes:
-            return f"{asked} is no choice of a plan: hl.plan(..., {name}={sizes[name]}) plans with it"
+            return f"{asked} is not a field of the search: hl.plan(..., {name}={sizes[name]}) plans with it"
     for switch, names in ASKED.items():
         if not sizes.keys().isdisjoint(names) and all(_usual(planned, name) for name in names):
-            return f"{asked} was not looked at: hl.plan(..., {switch}=True) does"
+            return f"{asked} was not searched: hl.plan(..., {switch}=True) does"
     varied = {name for names in ASKED.values() for name in names if not _usual(planned, name)}
     whole = {name: sizes.get(name) for name in factors(sizes.keys() | varied)}
     given = [size for size in whole.values() if size is not None]

@@ -1,4 +1,4 @@
-"""Slicing: the lengths of the token slices of a row: equal lengths, or lengths for equal costs.
+"""Slicing: the lengths of the token slices of a row, which are equal or give equal costs.
 
 Matrices cost every token the same; attention costs more at a later position. With α FLOPs of matrices for a token, and
 β of attention for each position that it sees, tokens 0 to x cost αx + βx²/2 in a layer. So with equal lengths the last
@@ -37,7 +37,7 @@ def per_token(shape: Shape) -> tuple[int, int]:
 def number_of(slices: int | Sequence[int] | None) -> int | None:
     """The number of slices, from a number or their lengths.
 
-    slices  either, or None
+    slices  the number, the lengths, or None
 
     >>> number_of(4), number_of((12, 9, 7))
     (4, 3)
@@ -51,7 +51,7 @@ def lengths(shape: Shape, slices: int, slicing: str = "equal") -> tuple[int, ...
     shape    the shape of the model, with its context;  slices  n
     slicing  "equal": lengths that differ by at most 1; "cost": equal FLOPs in a block
 
-    raises  ValueError if a slice would have no token, or slicing is none of its choices
+    raises  ValueError if a slice would have no token, or slicing is invalid
 
     >>> lengths(Shape(width=4096, heads=32, context=32768), 4, "cost")
     (11132, 8407, 7044, 6185)
@@ -89,13 +89,15 @@ def first_of(shape: Shape, slices: Amount, number: Amount = 1) -> Amount:
 
 
 def rows_in_flight(shape: Shape, slices: Amount, many: Amount, rows: Amount = np.inf) -> Amount:
-    """The most tokens of so many slices of equal cost that a stage has in flight, in rows; one number, or arrays.
+    """The largest number of tokens that a stage has in flight, in rows, when `many` slices of equal cost are in flight;
+    one number, or arrays.
 
     shape   of the model, with its context
     slices  n;  many  slices in flight, n or more;  rows  that can be in flight
 
-    The slices in flight are the first ones of the oldest row, full rows, and the first ones of the newest row. First
-    slices are the longest, so the most tokens are in flight when both rows have equally many, and full rows are few.
+    The slices in flight are the first ones of the oldest row, full rows, and the first ones of the newest row. The
+    first slices are the longest, so the most tokens are in flight when both rows have the same number of slices in
+    flight, and full rows are few.
 
     >>> one = Shape(width=4096, heads=32, context=131072)
     >>> print(*(round(float(rows_in_flight(one, 4, many)), 3) for many in (4, 5, 7)))

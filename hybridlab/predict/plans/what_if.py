@@ -84,7 +84,7 @@ def what_if(planned: "Planned", sizes: dict) -> WhatIf:
     """The plan nearest to the best one among all that have these sizes and fit: the fewest other fields change, not
     counting d; among equally near plans, the fastest.
 
-    raises  ValueError if no plan has these sizes, or none fits; it says why
+    raises  ValueError if no plan has these sizes, or none fits; the error says why
     """
     best, wide = planned.best, _with(planned, sizes)
     if not wide.fits.any():

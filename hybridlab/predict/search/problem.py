@@ -41,7 +41,7 @@ class Problem:
     """A graph, a mesh and the costs of a machine, for which a search finds the fastest strategy.
 
     graph    of operators and tensors
-    mesh     to shard it over
+    mesh     the mesh over which it is sharded
     profile  the times of operators and messages
     room     bytes that a rank may hold;  overlap  whether reductions of gradients overlap with the backward
 
@@ -111,7 +111,7 @@ class Problem:
         return self._once(key, lambda: self._price(arrow))
 
     def at_rest(self, name: str, state: State) -> float:
-        """Bytes of an input, and of its gradient if it learns."""
+        """Bytes of an input, and of its gradient if it is trained."""
         return (1 + (name in self.graph.learns)) * self._bytes(self.graph.given[name], state)
 
     def result(self, operator: Operator, choice: Choice) -> float:

@@ -51,7 +51,7 @@ FEWEST = 100  # swaps; for a schedule so large that only fewer are possible, the
 def automatic(
     ranks: int, microbatches: int, costs: Costs | None = None, limit: float | None = None, until_w: float = 1.0
 ) -> Schedule:
-    """The best schedule found with one stage per rank: the one whose longest span of any rank is shortest.
+    """The best schedule found with one stage per rank: the one with the shortest maximum span over all ranks.
 
     ranks         p, with one stage each
     microbatches  m

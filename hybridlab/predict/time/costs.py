@@ -36,7 +36,7 @@ class Costs:
     post         time that a rank takes to post one SEND or RECV of a lowered schedule (the o of LogP)
     unit         the unit of the durations: "units", or "s"
 
-    Of messages, each a number, or one number per edge (edge i leads from stage i to i + 1, the last one out):
+    For messages, each a number, or one number per edge (edge i leads from stage i to i + 1, the last one out):
 
     latency      of a message between ranks, to which bytes / bandwidth is added
     handshake    time from posting a receive until its sender knows of it; counts where a message waits for its receive
@@ -152,7 +152,7 @@ class Costs:
         return _at(self.handshake, edge)
 
     def tick(self) -> Fraction:
-        """The longest tick, a power of ten, in which every cost is an integer, to at least four digits.
+        """The longest tick, a power of ten, of which every cost is a multiple, to at least four digits.
 
         raises  ValueError if the longest and the shortest cost differ too much for that
         """

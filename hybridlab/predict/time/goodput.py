@@ -30,9 +30,9 @@ class Troubles:
 
     device_hours  mean hours until one device or its link fails;  restart  seconds until all ranks train again
     copies  of each stage, d: with 2 or more, the f lost ranks of a stage leave its work to the others, and a step takes
-            d/(d - f) times as long until they are repaired; without any left, the run restarts from a checkpoint
+            d/(d - f) times as long until they are repaired; if no copy is left, the run restarts from a checkpoint
     repair  seconds until a lost rank is replaced, with copies;  reroute  seconds until the others train again
-    save          seconds of all ranks to save the state
+    save          seconds in which all ranks save the state
     jitter        the standard deviation of a rank's step, as a fraction of it;  slow  {rank: relative slowdown}
 
     raises  ValueError when a number is negative, or copies is not a whole number, 1 or more
@@ -92,7 +92,8 @@ def young(save: float, between: float) -> float:
 
 
 def daly(save: float, between: float) -> float:
-    """The best seconds between two checkpoints by Daly's formula: Young's with two more terms, for long saves.
+    """The best time between two checkpoints, in seconds, by Daly's formula: Young's with two more terms, for long
+    saves.
 
     save     seconds that a save takes
     between  seconds between two failures
@@ -145,7 +146,8 @@ def expected(seconds: float, steps: int, ranks: int, troubles: Troubles, every: 
 
 
 def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: int, seed: int = 0) -> Spent:
-    """The replay of one random run: every step of every rank and every failure, also during saves and restarts.
+    """The replay of one random run: every step of every rank and every failure, including those during saves and
+    restarts.
 
     seconds   of one step
     steps     of the run

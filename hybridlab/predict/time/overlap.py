@@ -32,10 +32,10 @@ class Layer(NamedTuple):
     forward  the matmul Y
     by_x     the matmul dX
     by_w     the matmul dW
-    gather   of the weight, before the forward
-    sum_y    of the outputs
-    sum_x    of the gradients of the inputs
-    scatter  of the gradients of the weight
+    gather   the all-gather of the weight, before the forward
+    sum_y    the all-reduce of the outputs
+    sum_x    the all-reduce of the inputs' gradients
+    scatter  the reduce-scatter of the weight's gradients
     """
 
     forward: float

@@ -1,7 +1,7 @@
 """Compute the costs of stages with experts for `scheduling.dispatched`, and the limit of their overlap.
 
-A stage has three parts: attention, experts, and the combined tokens, which takes no time. Both exchanges take the same
-time.
+A stage has three parts: attention, experts, and one for the combined tokens, which takes no time. Both exchanges take
+the same time.
 
 Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1. Relatives: `predict.time.costs`; notebook 32.
 """
@@ -16,8 +16,8 @@ def with_experts(
 ) -> Costs:
     """The costs of stages with experts, each cut into three parts.
 
-    attention, experts  of the forward of one stage; each half of their backwards takes the same time
-    exchange  one all-to-all;  message  between stages;  more  as in `Costs`
+    attention, experts  forward times of one stage; each half of their backwards takes the same time
+    exchange  the time of one all-to-all;  message  that of one message between stages;  more  as in `Costs`
 
     >>> costs = with_experts(2, attention=1, experts=2, exchange=0.5, message=0.1)
     >>> costs.F, [costs.of_message(edge) for edge in range(6)]

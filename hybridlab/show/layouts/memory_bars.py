@@ -1,8 +1,8 @@
 """Memory bars: the weights, gradients and optimizer state of each rank, next to the bytes that it sends.
 
-The outline of a bar shows its size without sharding. The colours are those of the related actions: weights blue as the
-forward, gradients orange as the backward, the optimizer's state dark as the optimizer; stripes and lines distinguish
-them as well.
+The outline of a bar shows its size without sharding. The colours are those of the related actions: weights are blue
+like the forward, gradients orange like the backward, the optimizer's state dark like the optimizer; stripes and lines
+distinguish them as well.
 """
 
 from collections.abc import Sequence

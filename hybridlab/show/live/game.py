@@ -1,7 +1,7 @@
 """The scheduling game: choose the next action of each rank, and watch the idle time and the memory grow.
 
 Python holds the rules and the state of the game (`scheduling.by_hand`); `game.js` has a button for every rank and kind
-of action, and no rule. The picture under the buttons is the explorer's.
+of action, and no rules. The picture under the buttons is the explorer's.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Draw: a timeline, or several on one time axis, as a plotly figure; a layout, a dry run, a layer, a resharding.
 
-Bars with a base; an image above `MANY` boxes; no shapes, which take seconds instead of milliseconds.
+Boxes are bars with a base or, above `MANY` boxes, one image; plotly's shapes take seconds instead of milliseconds.
 """
 
 from collections.abc import Sequence

@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
     name      label of the row
     pieces    from left to right
-    measured  or predicted
+    measured  whether it was measured; otherwise it is predicted
     """
 
     name: str

@@ -172,7 +172,7 @@ def _another(path: Path) -> str:
     for place in before(path.parent, path.name.removeprefix("step-")):
         with suppress(ValueError):
             index.refuse_damage(place, index.read(place))
-            return f"; {place} is whole: delete {path} to go on from there"
+            return f"; {place} is complete: delete {path} to continue from it"
     return ""
 
 

@@ -32,7 +32,7 @@ def export(
     """Write a folder with the weights of a model under the module's own names, for other programs, and return its path.
 
     weights  a module, such as `train(…)["model"]`; a state dict; or a folder that `hl.weights` reads
-    folder   to write, which must be new or empty; it appears complete or not at all
+    folder   the folder to write, new or empty; it appears complete or not at all
     form     "safetensors": model.safetensors, or several files and their index above 5 GB; for a module with a
              `config`, as Hugging Face models have, also config.json, so that `from_pretrained` reads the folder.
              "dcp": a checkpoint of torch.distributed.checkpoint

@@ -1,6 +1,6 @@
 """Stored weights in any of several formats, read one tensor after another.
 
-There are three formats, recognized by the files of a folder: a run of ours, or one checkpoint in it; safetensors, in
+There are three formats, recognized by the files of a folder: one of our runs, or one checkpoint in it; safetensors, in
 one file or in several with an index, as Hugging Face writes them; and DCP, written by `torch.distributed.checkpoint`. A
 state dict in memory is read in the same way.
 

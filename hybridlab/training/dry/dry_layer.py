@@ -1,6 +1,6 @@
 """One layer of a job: the messages of its forward and backward, from the ledger of a dry run.
 
-The layer is a stage alone, so its packs of gradients and its pipeline messages are its own: each rank has five stages
+The layer forms a stage by itself, so it has its own packs of gradients and pipeline messages: each rank has five stages
 of one layer, and the middle one is neither the first nor the last of the model. Every module with weights notes when
 its forward or its backward begins and ends; a message between two notes belongs to the place between them.
 """

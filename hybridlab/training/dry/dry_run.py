@@ -1,4 +1,4 @@
-"""The dry run of a job: one of its ranks, and a device whose memory it should fit."""
+"""The dry run of a job: one of its ranks, and a device into whose memory it should fit."""
 
 import math
 import time

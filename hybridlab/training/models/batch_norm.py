@@ -1,9 +1,9 @@
 """Batch norm with the same result for every division of the batch into microbatches and ranks.
 
 There are two kinds of statistics. Training normalizes with those of the *microbatch*, which is computed on one rank, so
-no layout changes them. Evaluation normalizes with running averages. Each update of these averages is from the *global
-batch*, but a forward sees only a microbatch. So every forward only adds to a tally. Once per optimizer step, the
-tallies of all replicas are all-reduced and the averages updated.
+no layout changes them. Evaluation normalizes with running averages. These averages are updated with the statistics of
+the *global batch*, but a forward sees only a microbatch. So every forward only adds to a tally. Once per optimizer
+step, the tallies of all replicas are all-reduced and the averages updated.
 
 Shape suffixes
     B batch · C channels · Y rows of pixels, X columns

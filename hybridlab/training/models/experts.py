@@ -2,8 +2,8 @@
 
 A block then has many times more weights, with the same FLOPs per token. There are four steps:
 
-  route      scores of a token for every expert; the best few are chosen, and their scores are weights
-  dispatch   tokens in the order of their experts: each expert gets its own as one matrix
+  route      scores of a token for every expert; the best few experts are chosen, and their scores are weights
+  dispatch   tokens are sorted by expert: each expert gets its tokens as one matrix
   compute    each expert runs an MLP on its tokens, for any number of tokens, including none
   combine    for every token the weighted sum of its experts' outputs
 
@@ -74,7 +74,7 @@ class Router(Counting, Routes, DrawsByPlace):
     bias   added to scores only for the choice, (E,);  push  the gradient of the balance loss with respect to a token's
            scores, (E,)
 
-    The choice of a dropped token is E, the number of no expert.
+    The choice of a dropped token is E, which is not the number of any expert.
 
     raises  ValueError if there is a capacity and a sequence is sharded
     """

@@ -44,7 +44,7 @@ GALLERY: dict[str, tuple[str, Callable[[], Model]]] = {
         lambda: Transformer(Shape(parallel=True)),
     ),
     "multi_token": (
-        "the modern one, with a block more that predicts the token behind the next",
+        "the modern one, with one more block, which predicts the token after the next",
         lambda: multi_token(Shape(style="llama", kv_heads=2, inner=88)),
     ),
     "conv": (

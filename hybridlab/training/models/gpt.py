@@ -271,7 +271,7 @@ class GPT(ByPlace, Branches):
 def token_loss(scores_BTV, targets_BT):
     """The *sum* of the cross-entropy over all tokens, in nats; divide by the tokens of the global batch.
 
-    scores_BTV  of every token of the vocabulary at each position, (B, T, V)
+    scores_BTV  scores of every token of the vocabulary at each position, (B, T, V)
     targets_BT  the correct tokens, (B, T)
     """
     return functional.cross_entropy(scores_BTV.flatten(0, 1), targets_BT.flatten(), reduction="sum")

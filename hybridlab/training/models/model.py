@@ -3,7 +3,7 @@
 Any model can be a `Model`: a module, a summed loss, a source of batches. The layers need no code for parallelism, and
 the modes need no code for special layers. Names of dims are only needed if a mode shards inside a layer.
 
-Read next, in this room: `examination` (errors before the run), `transformer` (models for a `Shape`), `gallery` (all).
+Read next, in this folder: `examination` (errors before the run), `transformer` (models for a `Shape`), `gallery` (all).
 """
 
 import copy
@@ -46,7 +46,7 @@ class Model:
     terms   number of terms of the loss in one row: a training step divides by rows × terms
     enters, targets  the names of the dims of the first layer's input, and of targets; for images "B C Y X"
     layers  layers(module) -> its layers in sequence, for a module that does not list them
-    call    call(module, inputs) -> its output as the loss takes it, if its owner does more than module(inputs)
+    call    call(module, inputs) -> the output for the loss, if this is more than module(inputs)
     uncut   the reason why no dims are named, for the error about tensor parallelism
 
     raises  ValueError in one sentence for an invalid model
@@ -98,7 +98,7 @@ class Model:
         data    as for any `Model`, with tokens as inputs, or (tokens, attention mask); None: the bytes of the course's
                 text, mapped to other tokens if the vocabulary is small
         tokens  the number of tokens in a row of that text; None: 32, or fewer if the model has fewer positions
-        terms   the number of terms of the loss in one row; None: its tokens, for another loss 1
+        terms   the number of terms of the loss in one row; None: its tokens, or 1 for another loss
 
         Pipeline plans (`_pp_plan`) list its layers, tensor-parallel plans (`_tp_plan`) the matrices to shard.
 
@@ -182,7 +182,7 @@ class Model:
     def part(self, original: nn.Module, seed: int, dtype: torch.dtype, boxes=None, device="cpu") -> nn.Module:
         """A copy of the original that holds some boxes of its parameters and buffers.
 
-        original     from the method of this name
+        original     the result of the method `original`
         seed, dtype  of its numbers
         boxes        {name: a slice for each dim, or () for the full tensor}; all others are on the meta device, with a
                      shape and without memory. None: everything. {}: a module for inspection
@@ -286,7 +286,7 @@ class Model:
         return examined(self, rows, dtype)
 
     def notes(self, module: nn.Module) -> dict:
-        """The notes in a checkpoint about the model of a `module`, besides the shapes of its parameters."""
+        """The notes in a checkpoint about the model of a `module`, in addition to the shapes of its parameters."""
         return {"model": type(module).__name__}
 
 

@@ -234,7 +234,7 @@ def _difference(one, other, near: float) -> str:
     size, its = (max(map(_largest, each[1].values()), default=0.0) for each in (one, other))
     finite = [math.isfinite(each) for each in (one[0] + size, other[0] + its)]
     if not all(finite):
-        return "one of them has a loss or a gradient that is no number" if any(finite) else ""
+        return "one of them has a loss or a gradient that is not a number" if any(finite) else ""
     if abs(one[0] - other[0]) > near * (abs(one[0]) + SMALL * size):
         return f"they differ by {abs(one[0] - other[0]):.1e}"
     for name, x in one[1].items():

@@ -1,7 +1,7 @@
 """A transformer in slices: the same weights on the tokens of a row, slice after slice.
 
 Causal attention looks back only. So a layer can compute a slice of a row from this slice's stream, and from the keys
-and values of the slices before; they are kept after rotation. With latents it keeps the latents, and the rotated key
+and values of the slices before, which are saved after rotation. With latents it keeps the latents, and the rotated key
 that all heads share. Everything else treats each position separately.
 
     layer l, slices 0 and 1    stream of layer l-1 ──▶ layer l on slice 0 ──▶ stream

@@ -89,9 +89,9 @@ def _why_none(told, version, modes, cards) -> str:
         built = f"torch {told['torch']} is built with CUDA {told['cuda']}, which needs {needs} or newer"
         return f"the driver is {version}, and {built}: {NEW_BUILD}"
     if "Prohibited" in modes:
-        return "its compute mode is Prohibited: whoever runs the machine can say nvidia-smi -c DEFAULT"
+        return "its compute mode is Prohibited: an administrator can run nvidia-smi -c DEFAULT"
     if any(card["mig.mode.current"] == "Enabled" for card in cards):
-        return "it is cut up by MIG and has no instance for this process: ask for one, or set CUDA_VISIBLE_DEVICES"
+        return "it is divided by MIG and has no instance for this process: ask for one, or set CUDA_VISIBLE_DEVICES"
     if not told["counted"]:
         return "no GPU is visible to this process: look at CUDA_VISIBLE_DEVICES"
     return "CUDA does not open it: nvidia-smi may say why"

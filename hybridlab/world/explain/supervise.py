@@ -228,7 +228,7 @@ def silence(pids: dict[int, int], folder: str, unfinished: list[int], seconds: f
         doing, where = whereabouts(stacks.get(rank, ""))
         places.setdefault(f"{doing} at {where}" if where else doing, []).append(rank)
     story = "; ".join(f"{names(there)} {place}" for place, there in places.items())
-    message = f"no rank gave a sign for {seconds:g} s: {story}"
+    message = f"no rank reported anything for {seconds:g} s: {story}"
     where = next(iter(places)).partition(" at ")[2]
     return RankError(f"{message}; {FRESH}", rank=unfinished[0], kind="timeout", message=message, where=where)
 

@@ -112,7 +112,7 @@ class Gang:
         elif heard is None:
             self._events.unregister(self._line)
             if not self._all_ended:
-                message = "the parent process of the ranks has ended, and they with it"
+                message = "the parent process of the ranks has ended, and the ranks with it"
                 raise RankError(f"{message}; {FRESH}", rank=None, kind="zygote", message=message)
 
     def _hear(self) -> list | None:

@@ -216,7 +216,7 @@ def _value(rank: int, frame: frames.Frame):
     try:
         return frames.decode(frame.tree, frame.buffers)
     except frames.Garbled as error:
-        message = f"rank {rank} sent home what is no value: {error}"
+        message = f"rank {rank} returned something that is not a value: {error}"
         raise RankError(f"{message}; {FRESH}", rank=rank, kind="Garbled", message=message) from None
 
 

@@ -57,7 +57,7 @@ def own_network():
         sys.exit(f"{ASKED}={asked} is not known: say own or shared")
     if asked == "own":
         if not own(NETWORK):
-            sys.exit(f"{ASKED}=own: this system lets no user have a network of its own; leave it out, or ask its owner")
+            sys.exit(f"{ASKED}=own: this system allows no user a separate network; leave it out, or ask its owner")
         open_loopback()
 
 

@@ -167,7 +167,7 @@ class Ledger:
             if name not in self._warned:
                 self._warned.add(name)
                 print(
-                    f"the handle of {name} is gone, and nobody waited for it, so the message may never arrive: keep "
+                    f"the handle of {name} is gone, and no rank waited for it, so the message may never arrive: keep "
                     "what it returns, and call wait() on it",
                     file=sys.stderr,
                     flush=True,
@@ -184,7 +184,7 @@ class Ledger:
         """At the end of a run: warn on stderr about operations without a `wait`."""
         for row, ended in enumerate(self.end_ns):
             if not ended and self.purpose[row] != THEIRS:
-                print(f"nobody waited for {self._name(row)}: call wait() on what it returned", file=sys.stderr)
+                print(f"no rank waited for {self._name(row)}: call wait() on what it returned", file=sys.stderr)
 
     @contextlib.contextmanager
     def said_at(self, source: str):

@@ -43,7 +43,7 @@ def all_reduce(comm, x, axis=None):
 
     comm  the communicator of this rank
     x     this rank's partial sum; it holds the sum afterwards
-    axis  of the mesh, along which the ranks are; None: all ranks
+    axis  the mesh axis along which the ranks communicate; None: all ranks
 
     x may have any shape. If its length is not a multiple of the number of ranks, some chunks are longer by one; a rank
     then sends 2n bytes minus two of the chunks, and all ranks together exactly 2n(p-1).

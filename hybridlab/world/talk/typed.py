@@ -73,7 +73,7 @@ def all_reduce(comm, x, axis, *, to: str):
     """The sum of the ranks' partial sums: to="I" if all ranks then do the same work, "R" if they do not.
 
     comm  the communicator of this rank
-    axis  of the mesh, along which the ranks are
+    axis  the mesh axis along which the ranks communicate
     x     this rank's partial sum
     to    "I" or "R"
     """
@@ -84,9 +84,9 @@ def all_gather(comm, x, axis, dim: int, *, to: str, sizes=None):
     """The parts of all ranks, joined along `dim`: to="I" if all ranks then do the same work, "R" if they do not.
 
     comm   the communicator of this rank
-    axis   of the mesh, along which the ranks are
+    axis   the mesh axis along which the ranks communicate
     x      this rank's part
-    dim    along which parts are joined
+    dim    the dim along which parts are joined
     to     "I" or "R"
     sizes  the length along `dim` of each rank's part; None: even parts
     """
@@ -98,9 +98,9 @@ def split(comm, x, axis, dim: int, *, of: str, sizes=None):
     partial sum.
 
     comm   the communicator of this rank
-    axis   of the mesh, along which the ranks are
+    axis   the mesh axis along which the ranks communicate
     x      the same on every rank
-    dim    along which it is cut
+    dim    the dim along which it is cut
     of     "I" or "R"
     sizes  the length along `dim` of each rank's part; None: even parts
     """
@@ -111,9 +111,9 @@ def reduce_scatter(comm, x, axis, dim: int, *, sizes=None):
     """This rank's part along `dim` of the sum of the ranks' partial sums.
 
     comm   the communicator of this rank
-    axis   of the mesh, along which the ranks are
+    axis   the mesh axis along which the ranks communicate
     x      this rank's partial sum, of full size
-    dim    along which the sum is cut
+    dim    the dim along which the sum is cut
     sizes  the length along `dim` of each rank's part; None: even parts
     """
     return _typed(comm, x, axis, "P->V", Parts(dim, sizes))
@@ -124,7 +124,7 @@ def all_to_all(comm, x, axis, *, cut: int, join: int, sent=None, received=None):
     or the same.
 
     comm       the communicator of this rank
-    axis       of the mesh, along which the ranks are
+    axis       the mesh axis along which the ranks communicate
     x          this rank's tensor
     cut, join  the dims
     sent       the length along `cut` of the part for each rank;  received  the length along `join` of the part from
@@ -137,9 +137,9 @@ def window(comm, x, axis, dim: int, *, have, want):
     """The span of a dim that this rank needs, fetched from the spans that the ranks have; every span is (from, to).
 
     comm        the communicator of this rank
-    axis        of the mesh, along which the ranks are
+    axis        the mesh axis along which the ranks communicate
     x           this rank's part
-    dim         that is cut
+    dim         the dim that is cut
     have, want  the span, (from, to), that each rank has, and needs
     """
     return _typed(comm, x, axis, "V->W", Windows(dim, tuple(have), tuple(want)))
@@ -149,9 +149,9 @@ def fold(comm, x, axis, dim: int, *, have, want):
     """The sum of all partial sums for the span that this rank has; x is its partial sum for the span that it needed.
 
     comm        the communicator of this rank
-    axis        of the mesh, along which the ranks are
+    axis        the mesh axis along which the ranks communicate
     x           this rank's partial sum
-    dim         that is cut
+    dim         the dim that is cut
     have, want  the span, (from, to), that each rank has, and needs
     """
     return _typed(comm, x, axis, "S->V", Windows(dim, tuple(have), tuple(want)))

@@ -75,7 +75,7 @@ def fetch(comm, x, axis, windows: Windows) -> Flight:
     """Start to fetch the span that this rank needs from all ranks; x is its own span.
 
     comm     the communicator of this rank
-    axis     of the mesh, along which the ranks are
+    axis     the mesh axis along which the ranks communicate
     x        this rank's span
     windows  the spans that each rank has and needs
 
