@@ -1168,6 +1168,7 @@ def plan(
     stages: bool = False,
     slices: bool = False,
     schedule: str | None = None,
+    sums: str | None = None,
     *,
     p: int | None = None,
     t: int | None = None,
@@ -1198,6 +1199,7 @@ def plan(
     secondary: int | None = None,
     further: int | None = None,
     optimizer: str | None = None,
+    sync_every: int | None = None,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
@@ -1213,6 +1215,7 @@ def plan(
                n=2 or more
     schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: the one that the other
                fields imply
+    sums       "local", as for a job: copies step alone; without sync_every, they sum their moves every 2 steps
 
     Fields of a plan that you give are fixed; the others are searched:
 
@@ -1245,6 +1248,7 @@ def plan(
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
     further      further tokens predicted at each position: multi-token prediction, on the last stage
     optimizer    'adamw' or 'muon', which determines the state of each weight
+    sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
 
     raises  ValueError for an unknown name, or if no plan is legal or none fits; the error names what is missing
 
@@ -1292,6 +1296,7 @@ def memory(
     secondary: int | None = None,
     further: int | None = None,
     optimizer: str | None = None,
+    sync_every: int | None = None,
 ) -> Footprint:
     """Bytes on the device that needs the most memory while a model trains with one plan.
 
@@ -1328,6 +1333,7 @@ def memory(
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
     further      further tokens predicted at each position: multi-token prediction, on the last stage
     optimizer    'adamw' or 'muon', which determines the state of each weight
+    sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
 
     This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
     tensors need additional memory.

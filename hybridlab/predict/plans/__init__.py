@@ -5,8 +5,9 @@ has the terms), `footprint` its memory, `arithmetic` its FLOPs. `software` descr
 `rates` the speed of a machine, `usual` the assumptions about a machine, `measured` the speed of your machine.
 `kinds` counts the blocks of both kinds of each rank, if some have no experts, and `heaviest` the weights of the fullest
 rank. Parts of the time are in `time_of_gradients` (messages between ranks with the same weights),
-`time_of_context_and_experts` (waiting along cp and ep) and `hot_expert` (the cost of a popular expert). Parts of the
-memory and of the traffic are in `weights_of_rank` and `bytes_of_rank`.
+`time_of_context_and_experts` (waiting along cp and ep) and `hot_expert` (the cost of a popular expert); `link_needed`
+is the network that local steps need. Parts of the memory and of the traffic are in `weights_of_rank` and
+`bytes_of_rank`.
 
 `divisions` has the rules for plans and for ranks, `equal_parts` those for experts and slices of one plan, `ranges` the
 ranges of their numbers, `given` the wider search that given fields need. `space` lists all legal plans,
