@@ -75,8 +75,14 @@ def seconds_of_clipping(
 ) -> float:
     """The seconds that clipping adds to each of many steps in a row, since ranks wait for the norm of all gradients.
 
-    The arguments are those of `by_schedule`, and `validated` as for a job: ranks learn the norm "before" their
-    optimizer step, or "after" it. Messages take no time here.
+    shape      of the model
+    plan       the plan to simulate
+    batch      sequences in the global batch
+    machine    the machine on which it runs
+    fit        the three fitted numbers
+    schedule   as in `by_schedule`
+    validated  as for a job: ranks learn the norm "before" their optimizer step, or "after" it. Messages take no time
+               here
 
     Plans of `hl.plan` assume the norm before the step, which adds nothing with their schedules: no rank could begin its
     next step sooner. To ZB-H2 it adds the fill, (p - 1)F, if the slowest rank is idle in the fill only: with F = I = W,
