@@ -24,7 +24,7 @@ def _add_question(one):
     """The flags for the model and the machine."""
     from hybridlab.predict.plans.software import SOFTWARE
 
-    one.flag("--model", metavar="NAME", default="gpt3-175b", help="a model of the catalog (default gpt3-175b)")
+    one.flag("--model", metavar="NAME", default="gpt3-175b", help="a model from the catalog (default gpt3-175b)")
     one.flag("--config", metavar="FILE", help="a Hugging Face config.json, instead of --model")
     one.flag(
         "--machine",
@@ -42,7 +42,7 @@ def _add_question(one):
         "--pod",
         type=int,
         metavar="N",
-        help="devices per pod, which are connected without the spine network (default all)",
+        help="number of devices that are connected without the spine network (default all)",
     )
     one.flag(
         "--oversubscription",
@@ -66,7 +66,7 @@ def _add_question(one):
         "--took",
         type=fields,
         metavar="SIZES",
-        help="calibrate with one step of your logs, such as p=4,t=8,d=2,seconds=9.1",
+        help="calibrate with one step from your logs, such as p=4,t=8,d=2,seconds=9.1",
     )
 
 
@@ -104,9 +104,10 @@ def _add_fixed(one):
     one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
     one.flag("--spread-head", action="store_true", default=None, help="shard the head over the stages")
     one.flag("--two-levels", action="store_true", default=None, help="with --owners: all replicas shard Adam's state")
-    one.flag("--secondary", type=int, metavar="N", help="with ZeRO 3: number of neighbours that share a second copy")
-    one.flag("--further", type=int, metavar="N", help="include the prediction of N more tokens (default 0)")
-    one.flag("--optimizer", metavar="NAME", help="count the state of adamw (default) or muon")
+    told = "with ZeRO 3: number of neighbouring ranks that share a second copy of the weights"
+    one.flag("--secondary", type=int, metavar="N", help=told)
+    one.flag("--further", type=int, metavar="N", help="let the model predict N more tokens (default 0)")
+    one.flag("--optimizer", metavar="NAME", help="optimizer whose state is counted: adamw (default) or muon")
     one.flag("--unfused", action="store_false", dest="fused", help="assume attention that stores its scores")
 
 

@@ -153,7 +153,7 @@ def test_the_default_is_the_jobs():
 @pytest.mark.parametrize(
     "more, words",
     [
-        ({"sums": "each"}, "sums='each' is not planned for: give 'local'"),
+        ({"sums": "each"}, "sums='each' cannot be planned: give 'local'"),
         ({"sync_every": 0}, "sync_every=0 sums gradients in every step"),
         ({"zero": 1}, "sums=local keeps all weights in every copy: leave zero out"),
         ({"gpus": 8, "d": 1}, "sync_every=100 excludes every plan of 8 devices with d=1: leave sync_every out"),

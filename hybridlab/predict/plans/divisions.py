@@ -308,7 +308,7 @@ def holds(sizes: dict, division: Division, *asks: str) -> Amount:
 def refuse(sizes: dict, division: Division, *asks: str) -> None:
     """Check the rules of these axes and options; without names, check all rules.
 
-    raises  ValueError in one sentence that says what to change
+    raises  ValueError that says what to change
 
     >>> refuse({"T": 8}, Division(cp=4))
     >>> refuse({"T": 3}, Division(cp=4))

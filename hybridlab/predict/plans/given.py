@@ -53,7 +53,7 @@ def summed(sums: str | None, shape: Shape, given: dict) -> dict:
     ({'sync_every': 2, 'd': 2}, {'sync_every': 64})
     """
     if sums not in (None, "local"):
-        raise ValueError(f"sums={sums!r} is not planned for: give 'local', or software, which says what hides sums")
+        raise ValueError(f"sums={sums!r} cannot be planned: give 'local', or software, which determines the overlap")
     if sums and given.get("sync_every") == 0:
         raise ValueError("sync_every=0 sums gradients in every step: give 1 or more, or leave sums='local' out")
     found = ({"sync_every": EVERY} if sums else {}) | given
