@@ -132,6 +132,23 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
             ),
             (RING.but("coming.wait(), leaving.wait()", "coming.wait(), 0"), "wait"),
             (RING.but("return found[0]", "return found"), "without lse"),
+            (
+                RING.but("kv, _ = coming.wait(), leaving.wait()", "kv = coming.wait()"),
+                "began to send: keep each handle",
+            ),
+            (RING.but("kv, found =", "comm.all_gather(k)\n    kv, found ="), "sent 64 words in all_gather"),
+            (RING.but("kv, found =", "comm.all_reduce(q.clone())\n    kv, found ="), "words in all_reduce"),
+            (
+                RING.but(BEGIN, "")
+                .but(END, "")
+                .but(
+                    "kv, found = torch.stack((k, v)), None",
+                    "every, found = comm.all_gather(torch.stack((k, v))[None]), None",
+                )
+                .but("*kv,", "*every[source],"),
+                "a ring needs only messages",
+            ),
+            (RING.but("torch.stack((k, v))", "torch.stack((v, k))"), "values in place of keys"),
             (RING.but("empty_like(kv), before)", "empty_like(kv), after)"), "deadlock"),
             (
                 RING.but(

@@ -28,6 +28,7 @@ def moved(comm, x, held, needed, put):
     return found
 
 labs.answer("convolution.halo", (my_fetch, my_fold))""")
+WAITS = "    for message in going:\n        message.wait()\n"
 BACK = "want, have, lambda room, piece: room.add_(piece)"
 
 LAYER = Cell("""\
@@ -83,6 +84,19 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
                 "another rank's, wrong",
             ),
             (HALO.but("begin, end = needed[me]", "begin, end = held[me]"), "does not fit"),
+            (HALO.but(WAITS, ""), "never waited for all that it began to send: keep each handle"),
+            (HALO.but(WAITS, WAITS + "    comm.all_reduce(x.clone())\n"), "words in all_reduce"),
+            (
+                HALO.but(WAITS, WAITS + "    comm.all_gather(found[:, :, :1])\n"),
+                "words in all_gather",
+            ),
+            (
+                HALO.but(
+                    "def my_fold(comm, g, have, want):\n    return moved",
+                    "def my_fold(comm, g, have, want):\n    g = g + 9 * (comm.rank == 0)\n    return moved",
+                ),
+                "one rank has used it",
+            ),
             (
                 HALO.but(
                     "[rank for rank in range(comm.size) if rank != comm.rank]",

@@ -9,6 +9,7 @@ from functools import wraps
 from hybridlab.predict.bytes.collectives import cost
 
 SMALL, WORD = 1e-12, 8  # relative; bytes of a number: all are in double precision
+SENT, RECEIVED = ("send", "isend"), ("recv", "irecv")  # messages between two ranks
 
 
 class Off(Exception):
@@ -119,10 +120,16 @@ def gap(mine, right) -> float:
 
 def words_of(ledger, since: int = 0) -> int:
     """The words that this rank has sent from row `since` of its ledger on."""
-    total = 0.0
-    for op, group, size in list(zip(ledger.op, ledger.group, ledger.bytes))[since:]:
-        total += size if op in ("send", "isend") else 0 if op in ("recv", "irecv") else cost(op, group, size).bytes
-    return round(total / WORD)
+    rows = list(zip(ledger.op, ledger.group, ledger.bytes))[since:]
+    messages = sum(size for op, _, size in rows if op in SENT)
+    return round(messages / WORD) + words_beside(ledger, since)[0]
+
+
+def words_beside(ledger, since: int = 0) -> tuple[int, str]:
+    """The words that this rank has sent in collectives, and the first of these; a barrier sends none."""
+    rows = list(zip(ledger.op, ledger.group, ledger.bytes))[since:]
+    beside = [(op, group, size) for op, group, size in rows if size and op not in (*SENT, *RECEIVED)]
+    return round(sum(cost(*row).bytes for row in beside) / WORD), next((op for op, *_ in beside), "")
 
 
 def anywhere(comm, told: str) -> bool:

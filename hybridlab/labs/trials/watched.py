@@ -1,23 +1,26 @@
 """A rank's comm that records the operations that a student's program starts, and its waits."""
 
+from collections import Counter
+
 
 class Watched:
     """The `comm` itself, which also records in `seen` (event, the number of words, or the axis).
 
     An event is "send", "receive" or "all_reduce" at its start, and "waited send" and so on when it is waited for.
+    Messages are kept: one whose handle the program loses arrives too, so that other ranks do not wait for ever.
     """
 
     def __init__(self, comm, seen: list):
-        self._comm, self._seen = comm, seen
+        self._comm, self._seen, self._kept = comm, seen, []
 
     def __getattr__(self, name):
         return getattr(self._comm, name)
 
     def isend(self, x, to, tag=0):
-        return _Begun("send", self._comm.isend(x, to, tag), x.numel(), self._seen)
+        return self._begun("send", self._comm.isend(x, to, tag), x.numel())
 
     def irecv(self, x, source, tag=0):
-        return _Begun("receive", self._comm.irecv(x, source, tag), x.numel(), self._seen)
+        return self._begun("receive", self._comm.irecv(x, source, tag), x.numel())
 
     def send(self, x, to, tag=0):
         self._seen.append(("send", x.numel()))
@@ -31,10 +34,14 @@ class Watched:
         return came
 
     def iall_reduce(self, x, axis=None, *about):
-        return _Begun("all_reduce", self._comm.iall_reduce(x, axis, *about), axis, self._seen)
+        return self._begun("all_reduce", self._comm.iall_reduce(x, axis, *about), axis)
 
     def all_reduce(self, x, axis=None, *about):
         return self.iall_reduce(x, axis, *about).wait()
+
+    def _begun(self, what: str, message, detail) -> "_Begun":
+        self._kept.append(_Begun(what, message, detail, self._seen))
+        return self._kept[-1]
 
 
 class _Begun:
@@ -49,3 +56,13 @@ class _Begun:
             self._seen.append(self._row)
         self._row = None
         return self._message.wait()
+
+
+def unwaited(seen: list) -> str:
+    """The first kind of operation that was started more often than it was waited for; empty if there is none.
+
+    >>> unwaited([("receive", 4), ("send", 4), ("waited receive", 4)])
+    'send'
+    """
+    count = Counter(what for what, *_ in seen)
+    return next((what for what in ("send", "receive", "all_reduce") if count[what] > count[f"waited {what}"]), "")
