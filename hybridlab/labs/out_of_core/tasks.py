@@ -13,7 +13,7 @@ from hybridlab.labs.out_of_core.pictures import pipelines
 from hybridlab.labs.out_of_core.planned import CASES, judge
 from hybridlab.labs.out_of_core.trial import try_engine
 from hybridlab.labs.trials.cases import OnCases, first_found
-from hybridlab.labs.trials.trial import Function
+from hybridlab.labs.trials.trial import SECONDS, Function
 from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.out_of_core import swapped
 
@@ -217,8 +217,9 @@ TASKS: dict[str, Task] = {
         'Write my_plan(blocks, room, swap). It returns one word for each block, in order: "keep", "swap" or '
         '"recompute". A forward takes 1 and a backward 2. swap is the time of a copy, and room the number of blocks '
         "that fit into memory. lab.length(plan, room, swap) predicts the length of a step. The plan must fit. It must "
-        "take no longer, and swap no more blocks, than the best plan of the package, shown below. Your code is tried "
-        f"on {CASES[0]}, then on other copies, memory sizes and chains.",
+        "take no longer than the best plan of the package, and swap no more blocks than this length needs. Your code "
+        f"is tried on {CASES[0]}, then on other copies, memory sizes and chains. All {len(CASES)} calls together may "
+        f"take {SECONDS:g} s.",
         Function(tuple(CASES), judge, "Answer with your function itself: my_plan, without calling it."),
         (
             "Which blocks are needed first in the backward? There is no time to copy or recompute them.",

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pkgutil import resolve_name
 
+from hybridlab.labs.exercises.plain import plain
 from hybridlab.labs.exercises.source import Source
 from hybridlab.labs.exercises.task import Verdict
 from hybridlab.world.processes import frames
@@ -54,6 +55,8 @@ def run(ranks: int, trial: Callable | str, answer, *args, seconds: float = SECON
         with start(ranks, timeout=seconds + 2, hang_s=HANG_S) as pool:
             return pool.run(_guarded, trial, answer, args, seconds)
     except RankError as error:
+        if error.kind == TimeIsUp.__name__:
+            raise Failed(f"{error.message}.") from error
         raise Failed(f"{str(error).removesuffix(FRESH).rstrip('; ')}.") from error
     except TypeError as error:
         raise Failed(f"{error}.") from error
@@ -63,7 +66,7 @@ def _guarded(comm, trial, answer, args, seconds):
     """On the rank: the answer made from its source if need be, an alarm set, and its printing kept short."""
 
     def ring(*_):
-        raise TimeIsUp(f"no result after {seconds:g} s")
+        raise TimeIsUp(f"Too slow: no result after {seconds:g} s")
 
     signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -154,7 +157,7 @@ class OnRanks:
 
 @dataclass(frozen=True)
 class Function:
-    """A check of a plain function.
+    """A check of a plain function; all its calls together may take `SECONDS`.
 
     cases  the arguments of each call
     judge  the verdict on the results of the calls: one `Gave` for each, up to the first that raised
@@ -169,9 +172,12 @@ class Function:
         if not is_code(answer) or isinstance(answer, list | tuple):
             return False, self.ask
         try:
-            (found,) = run(1, _calls, answer, self.cases)
+            ((found, late),) = run(1, _calls, answer, self.cases)
         except Failed as failed:
             return False, str(failed)
+        if late:
+            number, case = len(found) + 1, self.cases[len(found)]
+            return False, f"{late}, in call {number} of {len(self.cases)}: {_short(case)}."
         return self.judge([Gave(*one) for one in found])
 
 
@@ -183,23 +189,28 @@ class Gave:
     raised: str = ""
 
 
-def _calls(comm, function, cases):
+def _calls(comm, function, cases) -> tuple[list, str]:
+    """The results of the calls, up to the first that raised; and the sentence about a call that took too long."""
     found = []
     for case in cases:
         try:
-            found.append((_plain(function(*case)), ""))
+            found.append((_sendable(plain(function(*case))), ""))
         except Exception as error:
             first = str(error).split("\n")[0][:80]
-            return [*found, (None, f"{type(error).__name__}: {first}")]
-    return found
+            return [*found, (None, f"{type(error).__name__}: {first}")], ""
+        except TimeIsUp as late:
+            return found, str(late)
+    return found, ""
 
 
-def _plain(value):
+def _sendable(value):
     """The value in a form that can be sent: sets as lists, and the text of a value that cannot be sent."""
     if isinstance(value, set | frozenset):
-        return sorted(map(_plain, value), key=repr)
+        return sorted((_sendable(plain(one)) for one in value), key=repr)
+    if type(value) in (list, tuple):
+        return type(value)(map(_sendable, value))
     if isinstance(value, list | tuple):
-        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else list(map(_plain, value))
+        return _sendable(plain(list(value)))
     try:
         frames.encode(value)
         return value
@@ -208,5 +219,5 @@ def _plain(value):
 
 
 def _short(value) -> str:
-    text = repr(value)
+    text = str(value)
     return text if len(text) <= 60 else text[:57] + "…"
