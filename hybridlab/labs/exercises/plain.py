@@ -19,3 +19,12 @@ def plain(value):
     if type(value) is dict:
         return {plain(key): plain(one) for key, one in value.items()}
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < EXACT else value
+
+
+def single(value):
+    """The item of a list or tuple that has only one; all other values stay as they are.
+
+    >>> single(["B"]), single((1, 2)), single("B")
+    ('B', (1, 2), 'B')
+    """
+    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value

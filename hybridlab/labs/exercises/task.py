@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, cached_property
 
+from hybridlab.labs.exercises.plain import single
+
 Verdict = tuple[bool, str]
 ROUNDED = 0.001  # a relative tolerance below this asks for an exact number
 
@@ -85,7 +87,7 @@ class Number:
 
     def __call__(self, answer) -> Verdict:
         unit = f" {self.unit}" if self.unit else ""
-        answer = answer[0] if isinstance(answer, list | tuple) and len(answer) == 1 else answer
+        answer = single(answer)
         try:
             given = math.nan if isinstance(answer, bool) else float(answer)  # True is no 1 here: it answers nothing
         except (TypeError, ValueError, OverflowError):

@@ -105,12 +105,12 @@ labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))"
         "S is T under another name. Each rank computes keys and values for its own positions, and they are gathered.",
         (
             ({"keys": "S"}, "still does"),
-            ({"keys": "T"}, "Keys has no dimension T"),
-            ({"attention": "S"}, "Attention needs all of S"),
+            ({"keys": "T"}, "Not possible: keys has no dimension T"),
+            ({"attention": "S"}, "Not possible: attention needs all of S"),
             ({"key": "S"}, "a dict from operators"),
             ({}, "still does"),
             ("S", "a dict from operators"),
         ),
-        also=({"keys": "H", "values": "H"}, {"keys": "B", "values": "S"}),
+        also=({"keys": "H", "values": "H"}, {"keys": "B", "values": "S"}, {"keys": ("S",), "values": ["S"]}),
     ),
 }  # fmt: skip
