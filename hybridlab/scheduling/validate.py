@@ -188,7 +188,9 @@ def _check_goals(flow):
         stage, microbatch = divmod(int(missing[0]), len(schedule.replica_of))
         rank = schedule.place[stage, schedule.replica_of[microbatch]]
         last = int(schedule.starts[rank + 1]) - 1  # of an empty first rank -1: no row is marked
-        why = f"rank {rank} never makes the {flow.describe(goals.start + int(missing[0]))}: add {stage}B{microbatch}"
+        halved = ((flow.kind == CODE["I"]) & (flow.stage == stage) & (flow.microbatch == microbatch)).any()
+        lost = f"{stage}{'W' if halved else 'B'}{microbatch}"
+        why = f"rank {rank} never makes the {flow.describe(goals.start + int(missing[0]))}: add {lost}"
         raise Invalid(schedule, last, why)
     if "OPT" in flow.parts_of_kind:
         _check_every_place_steps(flow)

@@ -35,6 +35,7 @@ class MyDDP:
         self.ready, self.sent = set(), []
 
 labs.answer("data_parallel.ddp", MyDDP)""")
+AS_LONG = "while len(self.sent) < len(self.buckets) and"
 AS_FULL = DDP.but(
     """\
         while len(self.sent) < len(self.buckets) and self.ready.issuperset(self.buckets[len(self.sent)]):
@@ -97,6 +98,11 @@ SOLUTIONS: dict[str, Solution] = {
             (DDP.but(" / self.comm.size", " / 2"), "On 3 ranks, bucket_bytes = 2048: on rank"),
             (DDP.but("reversed(", "list("), "rank 0 all-reduced 1088 + 1088 + 1088 + 1088 bytes; buckets"),
             (DDP.but("room -= weight.nbytes", "room -= weight.numel()"), "buckets of at most 2048 are"),
+            (
+                DDP.but("not self.buckets or weight.nbytes > room", "weight.nbytes >= room"),
+                "rank 0 all-reduced 64 + 1024 + 64 + 1024 + 64 + 1024 + 64 + 1024 bytes; buckets of at most 1088 are",
+            ),
+            (DDP.but(AS_LONG, AS_LONG.replace("while", "if")), "waited for finish()"),
             (DDP.but("(self.made)", "(lambda one: None)"), "nothing is hidden"),
             (
                 DDP.but("self.comm.iall_reduce(flat)", "self.comm.all_reduce(flat)").but("message.wait()", "message"),

@@ -25,14 +25,15 @@ class Net(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
+        self.order = [LAYERS - 1, *range(LAYERS - 1)] if twist == "turned" else range(LAYERS)
         if twist == "tied":
             self.layers[3].weight = self.layers[0].weight
         if twist == "frozen":
             self.layers[2].weight.requires_grad_(False)
 
     def forward(self, x, without=()):
-        for number, layer in enumerate(self.layers):
-            x = x if number in without else torch.tanh(layer(x))
+        for number in self.order:
+            x = x if number in without else torch.tanh(self.layers[number](x))
         return x
 
 
@@ -61,20 +62,29 @@ class _Watch:
         self.first, self.early, self.open = len(self.comm.ledger), 0, 0
 
     def note(self, gradient):
-        rows = [row for row in self.comm.ledger.rows()[self.first :] if row["op"] == "all_reduce"]
+        rows = self._rows()
         self.early, self.open = len(rows), sum(not row["end_ns"] for row in rows)
+
+    def begun(self) -> int:
+        """The all-reduces of this step that have begun."""
+        return len(self._rows())
+
+    def _rows(self) -> list[dict]:
+        return [row for row in self.comm.ledger.rows()[self.first :] if row["op"] == "all_reduce"]
 
 
 def _step(comm, net, ddp, watch, case, number) -> Did:
     net.zero_grad(set_to_none=True)
     watch.begin()
     _loss(net, case, number, comm.rank).backward()
+    begun, full = watch.begun(), _full(net, case.bucket_bytes)
     ddp.finish()
     rows = comm.ledger.rows()[watch.first :]
     sums = [row["bytes"] for row in rows if row["op"] == "all_reduce"]
     others = sorted({row["op"] for row in rows} - {"all_reduce"})
     about = _compared(net, case, number, comm.rank)
-    return Did(*about, sums, _wanted(net, case.bucket_bytes), others, watch.early, watch.open)
+    wanted = [sum(weight.nbytes for weight in bucket) for bucket in _buckets(net, case.bucket_bytes)]
+    return Did(*about, sums, wanted, others, watch.early, watch.open, begun, full)
 
 
 def _loss(net, case, number, rank):
@@ -110,12 +120,19 @@ def _summed(net) -> list:
     return [weight for weight in net.parameters() if weight.requires_grad]
 
 
-def _wanted(net, most) -> list[int]:
-    """Bytes of each bucket, filled from the last weight to the first."""
-    sizes = []
+def _buckets(net, most) -> list[list]:
+    """The weights of each bucket, filled from the last weight to the first."""
+    buckets, room = [], 0
     for weight in reversed(_summed(net)):
-        if sizes and sizes[-1] + weight.nbytes <= most:
-            sizes[-1] += weight.nbytes
-        else:
-            sizes.append(weight.nbytes)
-    return sizes
+        if not buckets or weight.nbytes > room:
+            buckets.append([])
+            room = most
+        buckets[-1].append(weight)
+        room -= weight.nbytes
+    return buckets
+
+
+def _full(net, most) -> int:
+    """The number of buckets that have all their gradients, up to the first that has not."""
+    full = [all(weight.grad is not None for weight in bucket) for bucket in _buckets(net, most)]
+    return [*full, False].index(False)

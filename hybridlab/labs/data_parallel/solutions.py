@@ -56,6 +56,15 @@ SOLUTIONS: dict[str, Solution] = {
             (_gradient("squares.mean()", "(first.grad + last.grad) / 2"), "mean of means"),
             (_gradient("squares.sum()", "first.grad + last.grad"), "gradient of the sum"),
             (_gradient("(squares.sum() / 4)", "first.grad"), "that of first"),
+            (_gradient("(squares.sum() / 4)", "first.grad + last.grad", "pass"), "nothing was summed"),
+            (
+                _gradient("(squares.sum() / comm.size)", "first.grad + last.grad"),
+                "divided the sum by the number of ranks",
+            ),
+            (
+                _gradient("(squares.sum() / 4)", "first.grad + last.grad", "g = comm.all_reduce(g) / comm.size"),
+                "also by",
+            ),
             (_homes(*OWN), "nothing was summed"),
             (_homes((LAST_0 + LAST_1) / 4), "that of last"),
             (_homes(FIRST_0, FIRST_1 / 3), "And nothing was summed"),

@@ -74,10 +74,14 @@ def _slips():
     """(the gradients on the two ranks, the mistake that gives them)."""
     one, two = (_uses(rank) for rank in (0, 1))
     means = [one.sum(axis=0) / ROWS[0], two.sum(axis=0) / ROWS[1]]
-    yield means, "Each rank has its own gradient: nothing was summed over the ranks."
+    total = (one + two).sum(axis=0)
+    for own in (means, [one.sum(axis=0) / 4, two.sum(axis=0) / 4]):
+        yield own, "Each rank has its own gradient: nothing was summed over the ranks."
     yield [sum(means)] * 2, "That is a sum of means. Divide the local sums by the number of all rows, 4."
     yield [sum(means) / 2] * 2, "That is a mean of means: the one row of rank 0 counts as much as three of rank 1."
-    yield [(one + two).sum(axis=0)] * 2, "That is the gradient of the sum. Divide by the number of all rows, 4."
+    yield [total] * 2, "That is the gradient of the sum. Divide by the number of all rows, 4."
+    yield [total / 2] * 2, "You divided the sum by the number of ranks. Divide it by the number of all rows, 4."
+    yield [total / 8] * 2, "You divided by the number of all rows and also by that of ranks. The first is enough."
     for use, name in enumerate(("first", "last")):
         only = "Only one use of the weight has contributed; the other one belongs to the gradient too."
         yield [(one + two)[use] / 4] * 2, f"{only} This is that of {name}."

@@ -3,6 +3,8 @@
 from itertools import starmap
 from typing import NamedTuple
 
+from hybridlab.labs.exercises.words import so_many
+
 ALL_AT_ONCE = 1 << 20  # bytes: more than the net has
 
 
@@ -22,6 +24,7 @@ TWISTS = {
     "tied": ", one weight in two layers",
     "frozen": ", a frozen weight (requires_grad=False)",
     "unused": ", a layer that no rank uses",
+    "turned": ", the last layer used first",
     "unused on rank 1": ", a layer that rank 1 does not use",  # its bucket is full on rank 0 alone
 }
 CASES = tuple(
@@ -34,6 +37,7 @@ CASES = tuple(
             (2, ALL_AT_ONCE),
             (2, 2048, "tied"),
             (2, 2048, "frozen"),
+            (2, 1088, "turned"),  # a layer fills a bucket exactly
             (2, 1100, "unused"),
             (2, 1100, "unused on rank 1"),
         ),
@@ -49,6 +53,7 @@ class Did(NamedTuple):
     ratio    the norm of all gradients over that of one device
     sums     bytes of each all-reduce;  wanted  the same for the right buckets;  others  other operations
     early    all-reduces started when the last gradient was made;  open  those of them that had not been waited for
+    begun    all-reduces started when the backward ended;  full  buckets that were full then, with all before them
     """
 
     missing: list[str]
@@ -60,6 +65,8 @@ class Did(NamedTuple):
     others: list[str]
     early: int
     open: int
+    begun: int
+    full: int
 
 
 ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
@@ -77,6 +84,8 @@ ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
     "when the next weight would make it larger than bucket_bytes. A tied weight is one weight.",
     "no all-reduce began": "Your all-reduces begin in finish(). The hook of a weight, "
     "register_post_accumulate_grad_hook, is called during the backward: start the all-reduce of a full bucket there.",
+    "waited for finish()": "A bucket may be full while one before it is not. As soon as that one is full, both can "
+    "start: while the next bucket is full, start its all-reduce.",
     "waits during the backward": "comm.iall_reduce returns at once with a message. Keep it, and call its wait() in "
     "finish().",
 }
@@ -130,10 +139,18 @@ def _sizes(sizes) -> str:
 
 def _overlap(case, rank, did) -> str:
     if len(did.wanted) < 2 or case.twist.startswith("unused"):
-        return ""
-    if not did.early:
+        return _late(rank, did)
+    if not did.early and case.twist != "turned":
         return f"right gradients, but on rank {rank} no all-reduce began before the last gradient: nothing is hidden."
-    if not did.open:
+    if did.early and not did.open:
         told = f"right gradients, but rank {rank} waits during the backward"
         return f"{told}: start each all-reduce there, and wait in finish()."
-    return ""
+    return _late(rank, did)
+
+
+def _late(rank, did) -> str:
+    late = did.full - did.begun
+    if late <= 0:
+        return ""
+    told = f"right gradients, but on rank {rank} {so_many(late, 'full bucket')} waited for finish()"
+    return f"{told}: one hook may have to start several all-reduces."

@@ -82,6 +82,10 @@ def _shorter_warm_up(answer) -> Verdict:
         return False, f"Rank 0 warms up with {warm} forwards before its first pair; make it {needed - 1}."
     if not _alternates(mine.program[0], warm):
         return False, f"After {warm} forwards rank 0 must do one forward, one backward, one forward, … while it can."
+    for kind, what in (("F", "forwards"), ("B", "backwards")):
+        found, wanted = ([one for one in its if one.kind == kind] for its in (mine.program[0], usual.program[0]))
+        if told := next((f"{a} in the place of {b}" for a, b in zip(found, wanted) if a != b), ""):
+            return False, f"Rank 0 now does {told}: keep the order of its {what}."
     told = []
     for words, cost in (("with free messages", 0), ("with messages of 1 unit", 1)):
         costs = hl.Costs(F=1, B=2, latency=cost)
@@ -127,7 +131,7 @@ def _like_for_like(answer) -> Verdict:
 def _designed(chunks):
     """(length, peak in rank shares) of the step that is to be designed."""
     costs = hl.Costs(F=FORWARD / chunks, B=BACKWARD / chunks, latency=MESSAGE)
-    t = hl.simulate(thinned(chunks), costs)
+    t = hl.simulate(hl.schedule("interleaved", ranks=RANKS, microbatches=8, chunks=chunks), costs)
     return t.length, max(_shares(t, rank) for rank in range(RANKS))
 
 

@@ -126,6 +126,10 @@ GATHERED = COLUMNS.but("def my_columns(comm, x):\n", "def my_columns(comm, x):\n
 GATHERED = (
     GATHERED.but(NORM, "x.norm()").but(GRAM, "x @ x.mT").but("return x\n", "return x.chunk(comm.size, 1)[comm.rank]\n")
 )
+IN_PARTS = GATHERED.but(
+    "comm.all_gather(x, dim=1)",
+    "torch.cat([comm.all_reduce(x * (comm.rank == rank)) for rank in range(comm.size)], 1)",
+)
 PADDED = "torch.cat([x if rank == comm.rank else 0 * x for rank in range(comm.size)], 1)"
 ONE_SUM = Cell("""\
 def my_columns(comm, x):
@@ -296,7 +300,9 @@ SOLUTIONS: dict[str, Solution] = {
             (COLUMNS.but(SQUARE, "comm.all_reduce(gram @ gram)) @ x"), "2 times too large"),
             (COLUMNS.but("4.7750", "4.75"), "other columns than one device"),
             (GATHERED, "called all_gather"),
-            (GATHERED.but("comm.all_gather(x, dim=1)", f"comm.all_reduce({PADDED})"), "that gathers it"),
+            (GATHERED.but("comm.all_gather(x, dim=1)", f"comm.all_reduce({PADDED})"), "that gathers the matrix"),
+            (IN_PARTS, "that gathers the matrix"),
+            (IN_PARTS.but("    x = torch", f"    x = x / {NORM}\n    x = torch"), "that gathers the matrix"),
             (COLUMNS.but("    return x\n", "    return comm.all_gather(x, dim=1)\n"), "return its columns"),
             (3, "your function itself"),
         ),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hybridlab.labs.trials.against import SMALL, WORD, against_one_device, dense, gap
+from hybridlab.labs.trials.against import SMALL, against_one_device, dense, gap
 from hybridlab.modes.parts.newton_schulz import COEFFICIENTS, STEPS, newton_schulz
 
 
@@ -34,23 +34,56 @@ def try_columns(run, answer, case):
     matrix = dense((case.rows, case.columns), 0)
     blocks, right = matrix.chunk(case.ranks, 1), newton_schulz(matrix).chunk(case.ranks, 1)[rank]
     run.begin()
-    y = answer(run.comm, blocks[rank].clone())
-    gathered = _gathered(run, case)
+    comm = _Recorded(run.comm)
+    y = answer(comm, blocks[rank].clone())
+    gathered = _gathered(run, comm.sums, blocks)
     if not isinstance(y, torch.Tensor) or y.shape != right.shape:
         shape = tuple(y.shape) if isinstance(y, torch.Tensor) else repr(y)[:40]
         run.settle(f"returned {shape}; return its columns of the new matrix, a tensor of shape {tuple(right.shape)}.")
     run.settle(gathered if gap(y, right) < SMALL else _mistake(y, right, blocks, rank))
 
 
-def _gathered(run, case) -> str:
+class _Recorded:
+    """The `comm` itself, which also keeps the sums that came in `sums`."""
+
+    def __init__(self, comm):
+        self._comm, self.sums = comm, []
+
+    def __getattr__(self, name):
+        return getattr(self._comm, name)
+
+    def all_reduce(self, x, *about, **more):
+        came = self._comm.all_reduce(x, *about, **more)
+        self.sums.append(came.detach().clone())
+        return came
+
+    def iall_reduce(self, x, *about, **more):
+        self.sums.append(x)  # in place: the sum is here after wait()
+        return self._comm.iall_reduce(x, *about, **more)
+
+
+def _gathered(run, sums, blocks) -> str:
     """The operation that brought the full matrix to this rank, in words; empty if there is none."""
-    ledger = run.comm.ledger
-    for op, size in list(zip(ledger.op, ledger.bytes))[run.since :]:
+    for op in run.comm.ledger.op[run.since :]:
         if op != "all_reduce":
             return f"has the right columns, but called {op}: use only all_reduce, and do not gather the matrix."
-        if size >= WORD * case.rows * case.columns:
-            return "has the right columns, but all-reduced a tensor as large as the full matrix: that gathers it."
+    others = [block for rank, block in enumerate(blocks) if rank != run.comm.rank]
+    if any(all(_contain(sums, scale * block) for block in others) for scale in _scales(blocks)):
+        return "has the right columns, but its sums contain the columns of all other ranks: that gathers the matrix."
     return ""
+
+
+def _contain(sums, block) -> bool:
+    """Whether every number of a block is in one of the sums: there it has met only zeros."""
+    import torch
+
+    came = torch.cat([one.flatten() for one in sums]) if sums else block.new_zeros(1)
+    return bool(((came[:, None] - block.flatten()).abs().min(0).values < SMALL * block.abs().max()).all())
+
+
+def _scales(blocks) -> list[float]:
+    """The matrix may be gathered as it is, or after the division by its norm."""
+    return [1.0, float(1 / sum(block.square().sum() for block in blocks).sqrt())]
 
 
 # --- known mistakes: each is Newton–Schulz with another norm of a block, or another polynomial of the Gram matrices ---
