@@ -154,6 +154,14 @@ def _grid(answer) -> Verdict:
     return True, f"No other grid is faster; all {len(every)} that fit were tried. {planned().best}."
 
 
+def _uneven(case, failed: str) -> str:
+    """The report of a run that failed; with the probable cause if the ranks have parts of W of other lengths."""
+    unlike = "do not call the same" in failed and "all_gather" in failed
+    return (
+        f"{failed} Ranks along z may have other numbers of rows: give all_gather sizes=lengths." if unlike else failed
+    )
+
+
 TASKS: dict[str, Task] = {
     "axonn.words": varying(_words, rows=(8192, 4096, 16384)),
     "axonn.forward": task(
@@ -162,7 +170,9 @@ TASKS: dict[str, Task] = {
         "z; inner and outer are axes. Return this rank's part of Y = X·Wᵀ, with three typed moves. dX and dW must be "
         f"right, and no more words than necessary may be sent. Your code is tried on {FORWARD[0]}, then on other "
         "grids.",
-        OnMeshes(try_layer, first_found, FORWARD, "Y, dX, dW and every word are right, on uneven grids too."),
+        OnMeshes(
+            try_layer, first_found, FORWARD, "Y, dX, dW and every word are right, on uneven grids too.", explain=_uneven
+        ),
         (
             "Go through the three axes. z: which tensor is missing before the matmul? inner: which step is missing "
             "after it? outer: nothing is missing in the forward, but which ranks use this x?",

@@ -124,6 +124,7 @@ SOLUTIONS: dict[str, Solution] = {
             (MENDED.but('("b", mended)', '("b", 2)'), "Now fix it"),
             (MENDED.but(DIVIDE, 'comm.mesh["dp"]'), "that is 2.00 times"),
             (MENDED.but(DIVIDE, 'comm.mesh["ep"]'), "Right on dp=1, ep=2"),
+            (MENDED.but("gradient /= ", "gradient = gradient / "), "gradient /= … divides in place"),
             (MENDED.but(DIVIDE, "1"), "router.weight that is 2.00 times"),
             (MENDED.but('("dp",) if name.startswith("experts") else ("dp", "ep")', '("dp", "ep")'), "not a multiple"),
             (

@@ -74,6 +74,11 @@ labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))"
         "Ranks along j use x, and ranks along i use the weights, for different work: so they enter. Z is partial along "
         "j.",
         (
+            (LAYERS.but("gelu(x @ A.T)", "gelu(typed.all_reduce(comm, x @ A.T, 'j', to='R'))"), "it is no partial sum"),
+            (LAYERS.but("torch.nn.functional.gelu(x @ A.T)", "x @ A.T").but(SUM, f"torch.nn.functional.gelu({SUM})"),
+             "it comes between the two"),
+            (LAYERS.but('enter(comm, x, "j")', 'enter(comm, typed.enter(comm, x, "j"), "i")'),
+             "a gradient of x that is added along i, where each rank has another part"),
             (LAYERS.but(SUM, "h @ W.T"), "along j every rank has used only its own hidden units"),
             (LAYERS.but('    x = typed.enter(comm, x, "j")\n', ""), "another gradient of x than one device"),
             (LAYERS.but('typed.enter(comm, A, "i"), ', "A, "), "another gradient of A than one device"),

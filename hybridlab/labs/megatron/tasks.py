@@ -80,7 +80,7 @@ def _two_backwards(answer) -> Verdict:
         )
     if different != "reduce_scatter":
         return False, "In (a), the ranks have different gradients: every rank must end with its part in a sum of them."
-    if same.startswith(("reduce", "all_reduce")):
+    if same in ("reduce_scatter", "all_reduce"):
         return False, "If all ranks do the same work, each has the full gradient already: their sum is too large."
     if same != "split":
         return (

@@ -61,14 +61,12 @@ class Run:
     def backward(self, y, gradient, name: str, leaves: dict, words: int | None = None):
         """Go on if each leaf has its gradient: {its name: (leaf, right, near, otherwise)}."""
         y.backward(gradient)
-        sent = words_of(self.comm.ledger, self.since)
+        sent, self.until = words_of(self.comm.ledger, self.since), len(self.comm.ledger)
         for its, (leaf, right, near, otherwise) in leaves.items():
-            told = f"has the right {name}, but {its} got no gradient: use typed collectives, which autograd follows."
-            if leaf.grad is not None:
-                told = _near(leaf.grad, right, near, f"another gradient of {its} than one device: {otherwise}")
-                told = told and f"has the right {name}, but {told}"
-            if told:
-                raise Off(told)
+            told = _of_gradient(leaf.grad, right, its, otherwise)
+            if anywhere(self.comm, told):
+                known = [*near, *_added(self.comm, right, its)]
+                raise Off(told and f"has the right {name}, but {_near(leaf.grad, right, known, told)}")
         if words is not None and sent != words:
             raise Off(f"has the right gradients, but sent {sent:,} words in the backward instead of {words:,}.")
 
@@ -96,6 +94,27 @@ def _many(name: str) -> bool:
 
 def _other(name: str) -> str:
     return f"other {name}" if _many(name) else f"another {name}"
+
+
+def _of_gradient(found, right, its, otherwise) -> str:
+    if found is None:
+        return f"{its} got no gradient: use typed collectives, which autograd follows."
+    return "" if gap(found, right) < SMALL else f"another gradient of {its} than one device: {otherwise}"
+
+
+def _added(comm, right, its: str):
+    """(a gradient that was summed once too often, the reply to it); all ranks call it together."""
+    import torch
+
+    axes = {axis: length for axis, length in comm.mesh.axes.items() if length > 1}
+    for length in set(axes.values()):
+        told = f"a gradient of {its} that is {length} times too large"
+        yield length * right, f"{told}: along an axis of {length} ranks it is added once too often."
+    for axis in axes:
+        shapes = comm.all_gather(torch.tensor([right.shape]), axis)
+        if (shapes == shapes[0]).all():
+            told = f"a gradient of {its} that is added along {axis}, where each rank has another part."
+            yield comm.all_reduce(right.clone(), axis), told
 
 
 def _near(found, right, near, otherwise) -> str:
