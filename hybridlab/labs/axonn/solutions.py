@@ -145,6 +145,6 @@ labs.answer("axonn.grid", (best.x, best.t, best.d))""",
             ((4, 4), "three whole numbers"),
             ("x=4", "three whole numbers"),
         ),
-        also=((4, 4, 4),),
+        also=((4, 4, 4), (4.0, 4.0, 4.0)),
     ),
 }

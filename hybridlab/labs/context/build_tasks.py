@@ -60,17 +60,19 @@ def _only(case, home: list[str]) -> str:
 # --- chunks and positions -----------------------------------------------------------------------------------------
 
 
+def _are_lists(value) -> bool:
+    """Whether these are lists or tuples of integers."""
+    every = [value, *value] if isinstance(value, list | tuple) else [None]
+    return all(isinstance(its, list | tuple) for its in every) and all(type(one) is int for its in value for one in its)
+
+
 def _shared_out(gave) -> Verdict:
     """Which chunks of 2p each rank gets: every chunk once, and as many pairs for all."""
     for ranks, one in zip(RANKS, gave):
         if one.raised:
             return False, f"my_chunks({ranks}) raised {one.raised}."
         its = one.value
-        if (
-            not isinstance(its, list)
-            or len(its) != ranks
-            or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in its)
-        ):
+        if not _are_lists(its) or len(its) != ranks or any(len(pair) != 2 for pair in its):
             return False, f"my_chunks({ranks}) gave {str(its)[:50]}; give a list with two chunks for each rank."
         if sorted(chunk for pair in its for chunk in pair) != list(range(2 * ranks)):
             return False, f"my_chunks({ranks}) gave {its}: each of the {2 * ranks} chunks belongs to one rank."
@@ -92,8 +94,9 @@ def _dealt(gave) -> Verdict:
         if one.raised:
             return False, f"{call} raised {one.raised}."
         its = one.value
-        if not isinstance(its, list) or len(its) != ranks or not all(isinstance(mine, list) for mine in its):
+        if not _are_lists(its) or len(its) != ranks:
             return False, f"{call} gave {str(its)[:50]}; give a list with a list of positions for each rank."
+        its = list(map(list, its))
         every = sorted(place for mine in its for place in mine)
         if len(documents) > 1 and every == sorted(place for length in documents for place in range(length)):
             return False, f"{call} gave {str(its)[:60]}: every document begins at position 0; where does each begin?"

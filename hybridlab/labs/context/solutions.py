@@ -194,8 +194,10 @@ labs.answer("context.waste", average / last)""",
             (CHUNKS.but("2 * ranks - 1 - rank", "2 * ranks - rank"), "belongs to one rank"),
             (CHUNKS.but("(rank, 2 * ranks - 1 - rank)", "rank"), "two chunks for each rank"),
             (CHUNKS.but("2 * ranks", "2 * rank / 0"), "raised"),
+            (CHUNKS.but("2 * ranks - 1 - rank", "rank + 0.5"), "two chunks for each rank"),
             ([(0, 3), (1, 2)], "Answer with your function itself"),
         ),
+        also=(CHUNKS.but("return [", "return torch.tensor([").but("in range(ranks)]", "in range(ranks)])"),),
     ),
     "context.ways": Solution(
         """\
@@ -251,6 +253,10 @@ labs.answer("context.tokens", math.ceil(2 * flops * keys / (2 * width * link)))"
             (DEALT.but("return every", "return every[0]"), "a list of positions for each rank"),
             (DEALT.but("length // (2", "lengths // (2"), "raised"),
             ([[0, 1], [2, 3]], "Answer with your function itself"),
+        ),
+        also=(
+            DEALT.but("return every", "return tuple(map(tuple, every))"),
+            DEALT.but("every\n\n", "torch.tensor(every)\n\n"),
         ),
     ),
     "context.clinic": Solution(

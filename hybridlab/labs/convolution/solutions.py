@@ -66,6 +66,8 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
             (((1, 1), (2, 1)), "which rows does it see"),
             (((2, 2), (4, 2)), "Which i are strip 1's"),
             ((2, 1), "two pairs"),
+            (((2, 2), (2, 1.5)), "two pairs"),
+            (((float("inf"), 2), (2, 1)), "two pairs"),
             (5, "two pairs"),
         ),
         also=([[2, 2], [2, 1]],),

@@ -28,3 +28,20 @@ def single(value):
     ('B', (1, 2), 'B')
     """
     return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+
+
+def integer(value) -> int:
+    """A whole number as an int; its digits as text count too.
+
+    raises  ValueError or TypeError for anything else
+
+    >>> integer("3"), integer(2.0)
+    (3, 2)
+    """
+    try:
+        found = int(value)
+    except OverflowError:  # of infinity
+        raise ValueError(f"{value} is no whole number") from None
+    if not isinstance(value, str) and found != value:
+        raise ValueError(f"{value} is no whole number")
+    return found

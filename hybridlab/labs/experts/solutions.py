@@ -45,9 +45,16 @@ SOLUTIONS: dict[str, Solution] = {
             ([(1, 2, 0.625), (3, 0, 0.6), (1, 3, 0.78), (1, 2, 0.56)], "the weight is not"),
             ([(1, 2), (3, 0), (1, 3), (1, 2)], "must be (first expert"),
             ([(1, 2, "0.6"), (3, 0, 0.69), (1, 3, 0.78), (1, 2, 0.56)], "must be (first expert"),
+            ([(1, 2, float("nan")), (3, 0, 0.69), (1, 3, 0.78), (1, 2, 0.56)], "the weight is not"),
+            ([(1, 2, [0.6]), (3, 0, 0.69), (1, 3, 0.78), (1, 2, 0.56)], "must be (first expert"),
             ((1, 2), "4 rows"),
         ),
-        also=(((1, 2, 0.63), (3, 0, 0.69), (1, 3, 0.78), (1, 2, 0.56)),),
+        also=(
+            ((1, 2, 0.63), (3, 0, 0.69), (1, 3, 0.78), (1, 2, 0.56)),
+            Cell(
+                'labs.answer("experts.route", torch.tensor([[1, 2, 0.63], [3, 0, 0.69], [1, 3, 0.78], [1, 2, 0.56]]))'
+            ),
+        ),
     ),
     "experts.dispatch": Solution(
         DISPATCH,
@@ -174,7 +181,11 @@ SOLUTIONS: dict[str, Solution] = {
             ((63, 7, 1), "four whole numbers"),
             ("63", "four whole numbers"),
         ),
-        also=([63, 7, 1, 1024],),
+        also=(
+            [63, 7, 1, 1024],
+            (63.0, 7.0, 1.0, 1024.0),
+            Cell('labs.answer("experts.fine", torch.tensor([63, 7, 1, 1024]))'),
+        ),
     ),
     "experts.further": Solution(
         'labs.answer("experts.further", math.floor(129_280 / (($stages - 1) * $tokens)) + 1)',

@@ -3,6 +3,7 @@
 from collections import Counter
 from functools import partial
 
+from hybridlab.labs.exercises.plain import integer
 from hybridlab.labs.exercises.task import Task, Verdict
 from hybridlab.labs.trials.trial import Function, Gave
 
@@ -36,9 +37,9 @@ def judged_moves(gave: list[Gave]) -> Verdict:
 def _wrong(have, want, value) -> str:
     """The mistake in one answer, in a sentence; empty if there is none."""
     try:
-        messages = [tuple(int(number) for number in one) for one in value]
+        messages = [tuple(map(integer, one)) for one in value]
         shaped = all(len(one) == 4 for one in messages)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         shaped = False
     if not shaped:
         return "return a list of messages (sender, receiver, from, to)."

@@ -5,6 +5,7 @@ from itertools import product
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.labs.exercises.plain import integer
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words, so_many
 from hybridlab.labs.hybrid import build_tasks, moving
@@ -39,8 +40,8 @@ def factorisations(ranks: int) -> int:
 def _groups(answer) -> set | None:
     """Groups as a set of sets of ranks, or None."""
     try:
-        return {frozenset(int(rank) for rank in group) for group in answer}
-    except (TypeError, ValueError, OverflowError):
+        return {frozenset(map(integer, group)) for group in answer}
+    except (TypeError, ValueError):
         return None
 
 
@@ -128,8 +129,8 @@ def _design(answer) -> Verdict:
 def _worst(answer) -> Verdict:
     """Two ranks with whose loss a step takes more than LONG units."""
     try:
-        one, other = sorted({int(rank) for rank in answer})
-    except (TypeError, ValueError, OverflowError):
+        one, other = sorted(set(map(integer, answer)))
+    except (TypeError, ValueError):
         return False, "Answer with a list of two ranks, such as [0, 1]."
     ranks = range(PIPELINES * STAGES)
     if one not in ranks or other not in ranks:
