@@ -144,11 +144,11 @@ def _mended(gave) -> Verdict:
         if one.raised:
             return False, f"{call} raised {one.raised}."
         right = Chunks.zigzag(context, ranks).positions(rank)
-        if not isinstance(one.value, list | tuple) or list(one.value) != right:
-            if isinstance(one.value, list | tuple) and sorted(one.value) == right:
+        if not _are_lists([one.value]):
+            return False, f"{call} gave {str(one.value)[:60]}; return a list of integers."
+        if list(one.value) != right:
+            if sorted(one.value) == right:
                 return False, f"{call} gave the right positions in another order than the rank's tokens have."
-            if not isinstance(one.value, list | tuple):
-                return False, f"{call} gave {str(one.value)[:60]}; return a list of integers."
             chunks = f"two chunks of {so_many(context // (2 * ranks), 'position')}"
             return False, f"{call} gave {str(one.value)[:60]}; it should have {chunks}: which ones?"
     return True, "Every token gets its position in the sequence."

@@ -274,12 +274,13 @@ labs.answer("context.tokens", math.ceil(2 * flops * keys / (2 * width * link)))"
             ),
             (MENDED.but("(2 * ranks)", "ranks"), "which ones"),
             (
-                MENDED.but("return [i", "return torch.tensor([i").but("range(length)]", "range(length)])"),
+                MENDED.but("return [i * length", "return [str(i)").but(" + place for", " for"),
                 "return a list of integers",
             ),
             (MENDED.but("length = context", "length = contexts"), "raised"),
             ("b", "Answer with the letter of the cause"),
             (("b", 3), "Now fix it"),
         ),
+        also=(MENDED.but("return [i", "return torch.tensor([i").but("range(length)]", "range(length)])"),),
     ),
 }
