@@ -15,8 +15,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from hybridlab.labs.engine import toy
 from hybridlab.labs.engine.case import Case, lists
+from hybridlab.labs.engine.rank import UNMARKED, messages
 
 RATE = 0.5  # the learning rate; a power of two, so that w - rate · g has the same last bit however it is written
+
+UNMARKED_WEIGHTS = "the weights of this version keep no gradient: autograd fills .grad only after requires_grad_()"
 
 Weights = list[Tensor]
 
@@ -98,6 +101,7 @@ class Did(NamedTuple):
     most: int  # versions that were there at once
     sent: int
     bytes: int
+    left: int
 
 
 def play(comm, answer, case: Case) -> Did:
@@ -105,13 +109,17 @@ def play(comm, answer, case: Case) -> Did:
     program = lists(*case)
     stage, data = _Stage(comm.rank, case.stages), toy.microbatches(case.microbatches)
     before = len(comm.ledger)
-    found = answer(comm, stage, weights(comm.rank, case.stages), program, data, RATE)  # nobody else holds version 0
-    sent = [row["bytes"] for row in comm.ledger.rows()[before:] if row["op"] in ("send", "isend")]
+    try:
+        found = answer(comm, stage, weights(comm.rank, case.stages), program, data, RATE)  # nobody else holds version 0
+    except (TypeError, RuntimeError) as error:
+        if stage.unmarked and ("None" in str(error) or "does not require grad" in str(error)):
+            error.args = (stage.unmarked,)
+        raise
     rights = {rule: replay(case, rule)[comm.rank] for rule in RULES}
     forwards = [k for kind, k in program[comm.rank] if kind == "F"]
     order = [(kind, forwards[which] if which < len(forwards) else which) for kind, which in stage.did]
     changed = forwards[stage.changed[0]] if stage.changed else -1
-    return Did(*_compared(found, rights), order, changed, stage.most, len(sent), sum(sent))
+    return Did(*_compared(found, rights), order, changed, stage.most, *messages(comm, before))
 
 
 def _compared(found, rights) -> tuple[str, float, str]:
@@ -133,13 +141,18 @@ class _Stage:
     def __init__(self, number: int, stages: int):
         self.inner = toy.stage(number, stages)
         self.names = [name for name, _ in self.inner.named_parameters()]
-        self.did, self.changed, self.most = [], [], 0
+        self.did, self.changed, self.most, self.unmarked = [], [], 0, ""
+        self._number = number
         self._met, self._forwards = [], 0
 
     def __call__(self, weights: Weights, x: Tensor) -> Tensor:
         which, self._forwards = self._forwards, self._forwards + 1
         self.did.append(("F", which))
         self._meet(weights)
+        if not all(w.requires_grad for w in weights):
+            self.unmarked = UNMARKED_WEIGHTS
+        elif self._number and not x.requires_grad:
+            self.unmarked = UNMARKED
         y = functional_call(self.inner, dict(zip(self.names, weights)), (x,))
         if y.requires_grad:
             before, its = [w.detach().clone() for w in weights], [weakref.ref(w) for w in weights]

@@ -74,7 +74,7 @@ def _version(gave: list[Gave]) -> Verdict:
                 if call.raised:
                     return False, f"For {where} it raised {call.raised}."
                 if isinstance(call.value, bool) or call.value != versions[m]:
-                    return False, f"For {where} it returns {str(call.value)[:20]}; the schedule says {versions[m]}."
+                    return False, f"For {where} it returns {call.value!r:.20}; the schedule says {versions[m]}."
     return True, f"The same as the schedule for all {len(SIZES)} sizes tested."
 
 

@@ -1,9 +1,11 @@
 """The verdict on a student's pipeline without flush: the weights of the replay, to the last bit; the versions held."""
 
 from hybridlab.labs.engine.case import Case, counted, lists
-from hybridlab.labs.engine.trial import BOUNDARY, _short
+from hybridlab.labs.engine.trial import ABOUT as ENGINE
+from hybridlab.labs.engine.trial import _short, miscounted
 
 LINGERS = 1  # a version that is over may still hang on a variable, until the next one takes its place
+MARKED = "was not marked with requires_grad_()"
 ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
     "its list says": "The lists are those of 1F1B; do not reorder them. Take kind and microbatch from each "
     "entry, and find versions[k] and kept[k] by that number.",
@@ -15,7 +17,10 @@ ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
     "have for itself?",
     "in between are lost": "Two lists of tensors meet in an update: the version of the microbatch, which has the "
     "gradient, and the newest one, which must change. Which of them is on the left of the minus sign?",
-    "versions at once": "A version is needed until the backward of its microbatch, and not longer: versions.pop(k).",
+    "versions at once": "A version is needed until the backward of its microbatch, and not longer: versions.pop(k). "
+    "The saved y of the microbatch holds it too, by its history: remove both.",
+    MARKED: ENGINE[MARKED],
+    "keep no gradient": "A version needs its own .grad: versions[k] = [w.clone().requires_grad_() for w in weights].",
     "times too small": "Every microbatch makes its own update here, so its loss is not divided by m. Where do you "
     "divide?",
 }
@@ -64,11 +69,9 @@ def _kept(case, rank, problem, gap, like, order, changed, most, *_) -> str:
     enough, _ = counted(case, rank)
     if most <= enough + LINGERS:
         return ""
-    return f"kept {most} versions at once; {enough} are enough for its list. Free a version after its backward."
+    told = f"kept {most} versions at once; {enough} are enough for its list"
+    return f"{told}. Free a version after its backward, and y, whose history holds it."
 
 
-def _messages(case, rank, problem, gap, like, order, changed, most, sent, moved) -> str:
-    _, needed = counted(case, rank)
-    if (sent, moved) == (needed, needed * BOUNDARY):
-        return ""
-    return f"sent {sent} messages, {moved:,} bytes; its list needs {needed}, {needed * BOUNDARY:,} bytes."
+def _messages(case, rank, problem, gap, like, order, changed, most, *sent) -> str:
+    return miscounted(case, rank, *sent)

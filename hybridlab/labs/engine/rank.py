@@ -14,6 +14,10 @@ UNMARKED = (
     "what it sends is None: autograd kept no x.grad, since the x that arrived was not marked with requires_grad_() "
     "before its forward"
 )
+KEYED = (
+    "a rank has a microbatch on several stages, and the backward of one has used what another one had saved under the "
+    "same number: save by (k, s)"
+)
 MIXED = "stage {}'s backward got the tensors of another stage of the same microbatch: save by (k, s)"
 
 
@@ -28,6 +32,7 @@ class Did(NamedTuple):
     most: int  # forwards held at once
     sent: int  # messages
     bytes: int
+    left: int  # sends without a wait()
 
 
 def play(comm, answer: Callable, call: str, case: Case) -> Did:
@@ -42,16 +47,25 @@ def play(comm, answer: Callable, call: str, case: Case) -> Did:
         if watch.unmarked and "this is None" in str(error):
             error.args = (UNMARKED,)
         raise
+    except KeyError as error:
+        if len(mine) > 1 and isinstance(error.args[0], int):
+            raise RuntimeError(KEYED).with_traceback(error.__traceback__) from None
+        raise
     except RuntimeError as error:
         backwards = [entry for entry in program[comm.rank] if entry[0] == "B"]
         done = sum(kind == "B" for kind, *_ in watch.did)
         if len(mine) > 1 and str(error).startswith("Mismatch in shape: grad_output"):
             error.args = (MIXED.format(backwards[done][2]),)
         raise
-    sent = [row["bytes"] for row in comm.ledger.rows()[before:] if row["op"] in ("send", "isend")]
     of = _microbatch_of(program[comm.rank])
     order, overwrote = _order(watch, of), [of(*one)[0] for one in watch.overwrote]
-    return Did(*_compared(stages, case), order, overwrote, watch.most, len(sent), sum(sent))
+    return Did(*_compared(stages, case), order, overwrote, watch.most, *messages(comm, before))
+
+
+def messages(comm, since: int) -> tuple[int, int, int]:
+    """(messages that this rank has sent from row `since` of its ledger on, their bytes, sends without a wait())."""
+    rows = [row for row in comm.ledger.rows()[since:] if row["op"] in ("send", "isend")]
+    return len(rows), sum(row["bytes"] for row in rows), sum(not row["end_ns"] for row in rows)
 
 
 def _compared(stages, case) -> tuple[list[str], float, float]:

@@ -102,10 +102,15 @@ def _held(case, rank, did) -> str:
 
 
 def _messages(case, rank, did) -> str:
-    _, sent = counted(case, rank)
-    if (did.sent, did.bytes) == (sent, sent * BOUNDARY):
-        return ""
-    return f"sent {did.sent} messages, {did.bytes:,} bytes; its list needs {sent}, {sent * BOUNDARY:,} bytes."
+    return miscounted(case, rank, did.sent, did.bytes, did.left)
+
+
+def miscounted(case, rank, sent: int, size: int, left: int) -> str:
+    """The mistake in the messages that a rank has sent, in a sentence; empty if there is none."""
+    _, needed = counted(case, rank)
+    if (sent, size) != (needed, needed * BOUNDARY):
+        return f"sent {sent} messages, {size:,} bytes; its list needs {needed}, {needed * BOUNDARY:,} bytes."
+    return f"has ended without a wait() for {left} of its sends: such a message may never arrive." if left else ""
 
 
 def _short(entries) -> str:

@@ -5,6 +5,8 @@ from typing import NamedTuple
 from hybridlab.core.where.layout import even
 from hybridlab.labs.trials.against import SMALL, against_one_device, dense, gap
 
+UNTRACKED = "without its history: autograd must follow it back to the scores, so use neither no_grad() nor detach()."
+
 
 class Vocabulary(NamedTuple):
     """So many ranks, each with a piece of a vocabulary, and so many positions; scores are multiplied by a factor."""
@@ -88,6 +90,9 @@ def _wrong_piece(both, scores_NW, targets_N, first: int) -> str:
         if gap(target, some_N) < SMALL:
             return "returned a score also for targets that belong to other pieces: return 0 for these."
         return "returned another target score: its vocabulary entries are numbered from first on."
+    for name, one, used in (("lse", both[0], True), ("target", both[1], bool(here_N.any()))):
+        if used and not one.requires_grad:
+            return f"returned {name} {UNTRACKED}"
     return ""
 
 
@@ -104,7 +109,7 @@ def _wrong_loss(loss_N, pieces_P2N, scores_NV, targets_N) -> str:
     if not bool(mine.isfinite().all()):
         return "has a sum that is too large for its numbers: join logarithms as a piece joins scores."
     if spread <= SMALL * max(1.0, float(scores_NV.abs().max())):
-        return ""
+        return "" if loss_N.requires_grad else f"returned the right loss, but {UNTRACKED}"
     if gap(mine, lse_PN.sum(0) - target_PN.sum(0)) < SMALL:
         return "added the logarithms, which multiplies the sums: what is log(e^a + e^b)?"
     if gap(mine, lse_PN.logsumexp(0)) < SMALL:

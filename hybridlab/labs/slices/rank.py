@@ -14,6 +14,10 @@ from hybridlab.labs.slices.case import Rows
 from hybridlab.labs.trials.against import SMALL, anywhere, dense, gap
 
 WIDTH = 6
+NO_GRADIENT = (
+    "own has no gradient here: no later slice has read the keys of a row's last slice, so its leaf.grad is None. Go "
+    "back from y alone there"
+)
 
 
 class Attending(nn.Module):
@@ -79,7 +83,12 @@ def one_device(case: Rows, rule: str = "") -> list[list[Tensor]]:
 def play(comm, answer, case: Rows) -> str:
     """On each rank: the student's forward and backward of a slice, called in the order of the schedule."""
     layer = Attending(comm.rank)
-    told = _played(comm, *answer, layer, case)
+    try:
+        told = _played(comm, *answer, layer, case)
+    except RuntimeError as error:
+        if "implicitly created only for scalar" in str(error):
+            error.args = (NO_GRADIENT,)
+        raise
     if anywhere(comm, told):
         return told
     found = [torch.zeros_like(w) if w.grad is None else w.grad for w in layer.parameters()]
@@ -94,14 +103,14 @@ def _played(comm, forward, backward, layer, case: Rows) -> str:
     before, after = comm.rank - 1, comm.rank + 1
     last, n = after == comm.size, len(case.lengths)
     inputs, targets = rows_of(case)
-    caches, gradients, sent, told = [[] for _ in inputs], {}, [], ""
+    caches, read, gradients, sent, told = [[] for _ in inputs], [_Read(layer) for _ in inputs], {}, [], ""
     for kind, row, i in case.actions(comm.rank):
         span, tag = case.spans[i], row * n + i
         x = inputs[row][span].clone()
         if kind == "F":
             x = x if before < 0 else comm.recv(torch.empty_like(x), before, tag=tag)
-            y = forward(layer, x, caches[row])
-            told = told or _like("my_forward", "y, the output of the slice", y, x)
+            y = forward(read[row], x, caches[row])
+            told = told or read[row].wrong(i) or _like("my_forward", "y, the output of the slice", y, x)
             y = (torch.zeros_like(x) if told else y).detach().requires_grad_()
             if last:
                 gradients[row, i] = torch.autograd.grad(loss_of(y, targets[row][span], case), y)[0]
@@ -117,6 +126,41 @@ def _played(comm, forward, backward, layer, case: Rows) -> str:
     for message in sent:
         message.wait()
     return told
+
+
+class _Read:
+    """The layer, as the forwards of one row call it: it notes the keys and values that each slice reads and makes."""
+
+    def __init__(self, layer: Attending):
+        self._layer, self._calls, self._made = layer, [], []
+
+    def __call__(self, x: Tensor, past: list[Tensor]) -> tuple[Tensor, Tensor]:
+        y, own = self._layer(x, past)
+        self._calls.append((_joined(past, own), own.detach().clone()))
+        return y, own
+
+    def wrong(self, i: int) -> str:
+        """The mistake in the list that the forward of slice i gave to the layer, in words; empty if there is none."""
+        if not self._calls:
+            return f"has not called stage in the forward of slice {i}."
+        (found, own), made = self._calls[-1], [*self._made]  # the calls before are of a backward that computes anew
+        self._calls.clear()
+        self._made.append(own)
+        same = lambda parts: torch.equal(found, _joined(parts, own))
+        if same(made):
+            return ""
+        if same(made[::-1]):
+            return f"gave slice {i} the earlier slices in reverse order: past begins with slice 0."
+        if same(made[-1:]):
+            return f"gave slice {i} only the keys of slice {i - 1}: past is the list of all earlier slices."
+        read, wanted = found.shape[1], _joined(made, own).shape[1]
+        if read != wanted:
+            return f"gave slice {i} the keys of {read} earlier positions; there are {wanted}."
+        return f"gave slice {i} other keys and values than those that stage has returned, in order, for earlier slices."
+
+
+def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
+    return torch.cat([one.detach() for one in (*parts, like[:, :0])], 1)
 
 
 def _like(name: str, what: str, found, x: Tensor) -> str:

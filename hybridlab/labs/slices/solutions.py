@@ -10,6 +10,7 @@ def my_lengths(alpha, beta, tokens, slices):
     return [high - low for low, high in zip(ends, ends[1:])]
 
 labs.answer("slices.cut", my_lengths)""")
+DIFFERENCES = "return [high - low for low, high in zip(ends, ends[1:])]"
 BACKWARD = Cell("""\
 def my_forward(stage, x, cache):
     x = x.detach().requires_grad_()
@@ -28,9 +29,13 @@ def my_backward(gradient, cache):
 
 labs.answer("slices.backward", (my_forward, my_backward))""")
 BOTH = "torch.autograd.backward((y, own), (gradient, leaf.grad))"
-NEXT_ALONE = BACKWARD.but(
-    "[leaf for _, _, _, leaf in cache]", "[*(one[3].detach() for one in cache[:-1]), *(one[3] for one in cache[-1:])]"
+PAST = "[leaf for _, _, _, leaf in cache]"
+AGAIN = (  # the backward computes the slice again, as with recomputation
+    BACKWARD.but("cache.append((x, y, own, leaf))", f"cache.append((x, stage, {PAST}, leaf))").but(
+        "leaf = cache.pop()\n", "leaf = cache.pop()\n    y, own = y(x, own)\n"
+    )
 )
+NEXT_ALONE = BACKWARD.but(PAST, "[*(one[3].detach() for one in cache[:-1]), *(one[3] for one in cache[-1:])]")
 BEST = Cell("""\
 def my_best(ranks, rows, latency, choices):
     def length(n):
@@ -85,8 +90,16 @@ SOLUTIONS: dict[str, Solution] = {
                 "every token also costs α",
             ),
             (CUT.but("return [high - low", "return [low - high"), "add up to -32,768"),
-            (CUT.but("return [high - low for low, high in zip(ends, ends[1:])]", "return ends[1:]"), "the differences"),
+            (CUT.but(DIFFERENCES, "return ends[1:]"), "the differences"),
             (CUT.but("ends[1:])]", "ends[1:])][::-1]"), "the order is reversed"),
+            (
+                CUT.but(DIFFERENCES, "return [ends[1]] * (slices - 1) + [tokens - ends[1] * (slices - 1)]"),
+                "slice 1, counted",
+            ),
+            (
+                CUT.but(DIFFERENCES, "return [ends[1] - 2, *[0] * (slices - 2), tokens - ends[1] + 2]"),
+                "slice 0, counted",
+            ),
             (CUT.but("[round(", "[("), "not all integers"),
             (CUT.but("range(slices + 1)", "range(slices)"), "return a list of 4 lengths"),
             (CUT.but("beta * i / slices * whole", "beta * i * whole"), "add up to"),
@@ -106,10 +119,18 @@ SOLUTIONS: dict[str, Solution] = {
             (BACKWARD.but("x.detach().requires_grad_()", "x.detach()"), "got NoneType from my_backward"),
             (BACKWARD.but("    return x.grad\n", ""), "got NoneType from my_backward"),
             (BACKWARD.but("    return y\n", ""), "got NoneType from my_forward"),
-            (BACKWARD.but("[leaf for _, _, _, leaf in cache]", "[]"), "other gradients than one device"),
+            (BACKWARD.but(PAST, "[]"), "gave slice 1 the keys of 0 earlier positions; there are 5"),
+            (BACKWARD.but(PAST, f"{PAST}[::-1]"), "gave slice 2 the earlier slices in reverse order"),
+            (BACKWARD.but(PAST, f"{PAST}[-1:]"), "gave slice 2 only the keys of slice 1"),
+            (BACKWARD.but(PAST, "[x[0] for x in cache]"), "failed"),
+            (BACKWARD.but(PAST, "[2 * leaf for _, _, _, leaf in cache]"), "other keys and values"),
+            (BACKWARD.but("leaf.grad is None", "False"), "own has no gradient here: no later slice has read"),
+            (BACKWARD.but("(y, own), (gradient, leaf.grad)", "y, 2 * gradient"), "other gradients than one device"),
             (3, "the functions themselves"),
         ),
         also=(
+            AGAIN,
+            BACKWARD.but(PAST, f"[torch.cat({PAST}, 1)] if cache else []"),
             BACKWARD.but(BOTH, "y.backward(gradient, retain_graph=True); own.backward(leaf.grad)"),
             BACKWARD.but("    return y\n", "    return y.detach()\n"),
         ),

@@ -115,7 +115,9 @@ def _judged_cut(call: Gave, alpha, beta, tokens, slices) -> str:
     if _near(found[::-1], ends):
         return "the order is reversed: early tokens are cheap, so the first slice is the longest."
     slip = next((told for cut, told in SLIPS if _near(found, cut(alpha, beta, tokens, slices))), "")
-    return slip or f"the first slice has {found[0]:,} tokens; {round(ends[1]):,} have {1 / slices:.1%} of the cost."
+    i = next(i for i, (mine, end) in enumerate(zip(accumulate(found), ends[1:])) if abs(mine - end) > 1)
+    right = f"{round(ends[i + 1]) - sum(found[:i]):,} have {1 / slices:.1%} of the cost"
+    return slip or f"slice {i}, counted from 0, has {found[i]:,} tokens; {right}."
 
 
 def _cut(gave: list[Gave]) -> Verdict:
@@ -188,6 +190,10 @@ ABOUT_THE_CACHE = {
     "no gradient from later slices": "leaf = own.detach().requires_grad_() collects the gradients of all slices that "
     "read it in leaf.grad. Which tensor must this gradient go back through?",
     "from the next slice alone": "Each slice must read the same leaf: autograd adds to its .grad each time.",
+    "gave slice": "Append the leaf of each slice to the cache in its forward. past is the list of all these leaves, "
+    "from slice 0 on; the newest is the last one.",
+    "own has no gradient": "Backwards come in reverse order, so the last slice of a row is first, and no slice has "
+    "read its keys. Which of y and own has a gradient there?",
     "got NoneType from my_backward": "x.grad is None unless x asks for it before the stage reads it: "
     "x = x.detach().requires_grad_(). And does my_backward return it?",
 }

@@ -141,6 +141,7 @@ def my_columns(comm, x):
     return x
 
 labs.answer("zero_fsdp.muon", my_columns)""")
+APART = "self.joined(self.weights).chunk(comm.size)[comm.rank]"
 NO_PAD = "(0, -len(whole) % self.comm.size)", "(0, 0)"
 
 SOLUTIONS: dict[str, Solution] = {
@@ -173,6 +174,9 @@ SOLUTIONS: dict[str, Solution] = {
                 ),
                 "differ from those of one device",
             ),
+            (ONE.but("self.adam.step", "torch.optim.Adam([self.shard], lr=0.01).step"), "lost between steps"),
+            (ONE.but("[comm.rank].clone()", "[0].clone()"), "all shards of the weights are near the first one"),
+            (ONE.but("grad = self.comm", "grad = self.all = getattr(self, 'all', 0) + self.comm"), "not after three"),
             (ONE.but(" / self.comm.size", ""), "On 2 ranks, 544 weights, gradients as small as Adam's eps: "),
             (ONE.but("        gradient = ", "        self.gradient = gradient = "), "keeps 1,089 numbers"),
             (ONE.but("[comm.rank].clone()", "[comm.rank]"), "A view keeps the full buffer"),
@@ -202,6 +206,8 @@ SOLUTIONS: dict[str, Solution] = {
                 UNIT.but("one.grad = None\n            self.free()", "one.grad = None"),
                 "after the backward rank 0 holds 1088",
             ),
+            (UNIT.but("[comm.rank].clone()", "[comm.rank]"), "is a view of a larger buffer"),
+            (UNIT.but("self.flat.chunk(comm.size)[comm.rank].clone()", APART), "is a view of a larger buffer"),
             (UNIT.but("one.grad = None", "pass"), "after the backward rank 0 holds 1088"),
             (UNIT.but(" / self.comm.size\n            for", "\n            for"), "times too large: the mean"),
             (

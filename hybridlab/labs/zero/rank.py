@@ -57,32 +57,43 @@ def play_one(comm, answer, case) -> One:
     """On each rank: three steps with the student's optimizer."""
     module = net(case.widths)
     weights, before = list(module.parameters()), len(comm.ledger)
-    optimizer, own = answer(comm, list(weights), RATE), False
+    optimizer, first = answer(comm, list(weights), RATE), ""
     for step in range(STEPS):
         module.zero_grad(set_to_none=True)
         loss(case, module, step, comm.rank).backward()
         optimizer.step()
-        own = own or (step == 0 and _own_is_right(comm, case, weights))
+        first = first if step else _after_one(comm, case, flat(weights))
     module.zero_grad(set_to_none=True)
     ops, sent = _sent(comm, before)
     kept = numbers(tensors(optimizer), beside=weights)
     found = flat(weights)
-    gap = (found - flat(_one_device(case, STEPS).parameters())).abs().max().item()
+    gap, anew = (_farthest(found, flat(_one_device(case, STEPS, keep).parameters())) for keep in (True, False))
     moved = not torch.equal(found, flat(net(case.widths).parameters()))
-    return One(gap, moved, own, ops, sent / STEPS, kept)
+    return One(gap, moved, first, anew < NEAR, ops, sent / STEPS, kept)
 
 
-def _own_is_right(comm, case, weights) -> bool:
-    """Whether a rank's shard of the weights is right after the first step: later gradients depend on all shards."""
-    mine = slice(comm.rank * case.share, (comm.rank + 1) * case.share)
-    return torch.allclose(flat(weights)[mine], flat(_one_device(case, 1).parameters())[mine], atol=NEAR)
+def _after_one(comm, case, found) -> str:
+    """The state of the weights after the first step, see `One`: later gradients depend on all shards."""
+    before, right = flat(net(case.widths).parameters()), flat(_one_device(case, 1).parameters())
+    start, end = comm.rank * case.share, (comm.rank + 1) * case.share
+    if _farthest(found, right) < NEAR:
+        return "right"
+    if _farthest(found, torch.cat([before[:start], right[start:end], before[end:]])) < NEAR:
+        return "own"
+    copied = before[: case.share].repeat(case.ranks)[: len(found)]
+    return "copied" if _farthest(found, copied) < 1.5 * RATE else ""
 
 
-def _one_device(case, steps):
-    """The net after `steps` steps of torch's Adam over the rows of all ranks."""
+def _farthest(found, right) -> float:
+    return (found - right).abs().max().item()
+
+
+def _one_device(case, steps, keep=True):
+    """The net after `steps` steps of torch's Adam over the rows of all ranks; it may `keep` its averages."""
     module = net(case.widths)
     adam = torch.optim.Adam(module.parameters(), lr=RATE)
     for step in range(steps):
+        adam = adam if keep else torch.optim.Adam(module.parameters(), lr=RATE)
         adam.zero_grad()
         _whole_batch(case, module, step)
         adam.step()
@@ -102,6 +113,9 @@ def play_unit(comm, answer, case) -> list[Unit]:
     module = net(case.widths)
     whole = copy.deepcopy(module)
     unit = answer(comm, module)
+    stored = numbers([unit.shard])
+    if unit.shard.numel() == case.share != stored:
+        return [Unit(stored, *[0.0] * 5, *[0] * 3, [], 0.0)]
     return [_unit_step(comm, unit, whole, case, step) for step in (0, 1)]
 
 
@@ -122,7 +136,14 @@ def _unit_step(comm, unit, whole, case, step) -> Unit:
     right = whole(alone)
     ((right - target) ** 2).mean().backward()
     return Unit(
-        _far(y, right), _far(x.grad, alone.grad), *_updated(comm, unit, whole, case, step), *between, after, ops, sent
+        case.share,
+        _far(y, right),
+        _far(x.grad, alone.grad),
+        *_updated(comm, unit, whole, case, step),
+        *between,
+        after,
+        ops,
+        sent,
     )
 
 

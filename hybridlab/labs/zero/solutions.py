@@ -19,6 +19,8 @@ SOLUTIONS: dict[str, Solution] = {
         "Each stage divides one more part by 64: the optimizer's 12 bytes, then the gradient's 2, then the weight's 2.",
         (
             ([120, 1.875, 1.875, 1.875], "Stage 1 shards only some"),
+            ([1.88, 16.6, 31.4, 120], "The order is reversed"),
+            ([1.88, 31.4, 16.6, 1.88], "Stage 0 shards nothing"),
             ([120, 31.4, 16.6, 1.64], "Stage 3 is too small"),
             ([120, 60, 16.6, 1.9], "Stage 1 is too large"),
             (

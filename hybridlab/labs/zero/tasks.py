@@ -40,6 +40,8 @@ def _stages(answer) -> Verdict:
         ours = sum(kept(PAPER._replace(policy="mixed")).values())
         told = ", ".join(f"{one:.3g}" for one in right)
         return True, f"{told} GB. In stage 3 our ranks keep {size(ours)}: only the master copy of the weights' shard."
+    if all(abs(a - b) <= CLOSE for a, b in zip(given, right[::-1])):
+        return False, "The order is reversed: stage 0, which shards nothing, comes first."
     stage = next(stage for stage, (a, b) in enumerate(zip(given, right)) if abs(a - b) > CLOSE)
     whole = {1: 4, 2: 2}.get(stage, 0)  # bytes of a parameter that a stage does not divide
     if whole and abs(given[stage] - (whole + 16 / 64) * 7.5) <= CLOSE:
@@ -47,6 +49,8 @@ def _stages(answer) -> Verdict:
             False,
             f"Stage {stage} divides {16 - whole} of the 16 bytes by 64; you added all 16 bytes / 64 to {whole}.",
         )
+    if not stage:
+        return False, "Stage 0 shards nothing: a rank keeps all 16 bytes of each parameter."
     if abs(given[stage] - right[0] / 64) <= CLOSE:
         return False, f"Stage {stage} shards only some of the three parts; the others stay unsharded."
     return False, f"Stage {stage} is too {'large' if given[stage] > right[stage] else 'small'}."

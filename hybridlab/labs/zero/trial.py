@@ -52,13 +52,16 @@ class One(NamedTuple):
     """The result of three steps with a student's ZeRO 1 on one rank.
 
     gap      the largest difference of its weights from one device's;  moved  whether any weight has changed
-    own      whether its own shard was right after the first step
+    first    the weights after the first step: "right", "own" (right in its own shard, and old in others), "copied"
+             (every shard near the old first one), or ""
+    anew     whether the weights are those of an Adam that is made anew in every step
     ops      the operations called;  sent  bytes in a step;  kept  numbers of the optimizer at the end
     """
 
     gap: float
     moved: bool
-    own: bool
+    first: str
+    anew: bool
     ops: list[str]
     sent: float
     kept: int
@@ -67,6 +70,7 @@ class One(NamedTuple):
 class Unit(NamedTuple):
     """The result of one step with a student's FSDP unit on one rank.
 
+    stored                      numbers in the storage of unit.shard, before the forward
     output, x, shard, gradient  differences from the module on one device: of the output, of the gradient of x, of the
                                 shard, and of its gradient (nan: there is none, or it has another shape)
     times                       the norm of the shard's gradient over the right one
@@ -74,6 +78,7 @@ class Unit(NamedTuple):
                                 numbers held after the backward
     """
 
+    stored: int
     output: float
     x: float
     shard: float
@@ -91,6 +96,9 @@ ABOUT_ONE = {  # {words of a reply: the hint about the mistake that it reports}
     "no weight has changed": "The optimizer has changed the shard, which is a separate tensor. Which call copies all "
     "shards into the weights of the model, and when?",
     "in its own shard only": "Each rank has updated a different piece. Which collective gives every rank all pieces?",
+    "lost between steps": "Adam's averages are in the optimizer. Make it once, in __init__, for one shard that stays, "
+    "and change the numbers of this shard in each step.",
+    "near the first one": "chunk(comm.size) makes a list of pieces, one for each rank. Which of them is comm.rank's?",
     "bytes in a step; ": "Two collectives are enough: a reduce-scatter gives each rank one piece of the gradient, and "
     "after the update an all-gather joins the pieces of the weights.",
     "numbers in addition to the weights": "The optimizer keeps Adam's state, and the memory that your shard refers to: "
@@ -101,6 +109,8 @@ ABOUT_ONE = {  # {words of a reply: the hint about the mistake that it reports}
     "comm.size nevertheless.",
 }
 ABOUT_UNIT = {
+    "is a view of": "chunk() copies nothing: its pieces are views of the flat buffer, and have its storage. What "
+    "happens to the shard when you free that storage, and how large is the storage if you do not?",
     "whose storage was freed": "Some operation uses the weights while they are freed. Gather them before the module is "
     "called, and again in the hook of its output (register_hook), which is called when the backward arrives there.",
     "between forward and backward": "The weights gathered for the forward are still there. After the module has been "
@@ -112,6 +122,12 @@ ABOUT_UNIT = {
     "its own piece.",
     "is not a tensor of": "A hook on every weight counts down, and the last one makes shard.grad. From which number "
     "does it count down in the second step?",
+}
+FIRST = {  # what the weights after the first step say about the mistake
+    "own": "rank {} has the right weights in its own shard only: how does it get the shards of the others?",
+    "copied": "on rank {} all shards of the weights are near the first one: which piece does each rank take?",
+    "right": "rank {} has the right weights after the first step, but not after three: what must a step keep for the "
+    "next one, and what must it make anew?",
 }
 RIGHT_AFTER = "the outputs and gradients are right. But "
 
@@ -135,9 +151,14 @@ def _weights(case, rank, did) -> str:
             "the weights are off. The gradient is the mean over the ranks, not the sum: Adam divides by the gradient's "
             "own size and hides a constant factor, unless gradients are as small as its eps."
         )
-    if did.own:
-        return f"rank {rank} has the right weights in its own shard only: how does it get the shards of the others?"
-    return f"on rank {rank} the weights differ from those of one device by up to {did.gap:.2g} after three steps."
+    if did.anew:
+        return (
+            f"Adam's averages are lost between steps: rank {rank} has the weights of an Adam made anew in every step."
+        )
+    return (
+        FIRST.get(did.first, "").format(rank)
+        or f"on rank {rank} the weights differ from those of one device by up to {did.gap:.2g} after three steps."
+    )
 
 
 def _traffic_of_one(case, rank, did) -> str:
@@ -170,6 +191,9 @@ def judge_unit(case, homes) -> str:
 
 
 def _values(case, rank, did) -> str:
+    if did.stored != case.share:
+        told = f"unit.shard of rank {rank} has {case.share} numbers, but is a view of a larger buffer"
+        return f"{told}, which it keeps in memory or loses with it: clone() the shard."
     if not did.output <= NEAR:
         return f"the output of rank {rank} is not that of the module on its rows."
     if not did.shard <= NEAR:

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import torch
 
 from hybridlab.labs.engine import toy
-from hybridlab.labs.engine.case import Case, lists
+from hybridlab.labs.engine.case import WIDTH, Case, lists
+from hybridlab.labs.engine.rank import messages
 from hybridlab.labs.zero_bubble.trial import NEAR
-from hybridlab.labs.zero_bubble.without_autograd import Products, one_device, products, weights
+from hybridlab.labs.zero_bubble.without_autograd import Product, Products, one_device, products, weights
 
 
 class Did(NamedTuple):
@@ -20,21 +21,33 @@ class Did(NamedTuple):
     most: int  # microbatches held at once
     sent: int  # messages
     bytes: int
+    left: int  # sends without a wait()
 
 
 def play(comm, answer, case: Case) -> Did:
     """On each rank: the student's interpreter, watched while it multiplies."""
     stage, data = weights(comm.rank, case.stages), toy.microbatches(case.microbatches)
     before = len(comm.ledger)
-    sent = lambda: [row["bytes"] for row in comm.ledger.rows()[before:] if row["op"] in ("send", "isend")]
-    known = [*stage, *(x for x, _ in data)]
-    with Products(products(comm.rank, case.stages, case.microbatches), known, lambda: len(sent())) as watch:
+    known, wanted = [*stage, *(x for x, _ in data)], products(comm.rank, case.stages, case.microbatches)
+    with Products(wanted, known, lambda: messages(comm, before)[0]) as watch:
         found = answer(comm, stage, lists(*case), data)
     right = one_device(case.stages, case.microbatches)[comm.rank]
     problem, gap, ratio = compared(found, right)
-    if not problem and gap > NEAR and compared(found, right[::-1])[1] <= NEAR:
-        problem = "returned the gradients of its layers in the wrong order: weights has the first layer first"
-    return Did(problem, gap, ratio, watch.did, watch.most, len(sent()), sum(sent()))
+    if not problem and gap > NEAR:
+        problem = next((told for other, told in _slips(right, wanted) if compared(found, other)[1] <= NEAR), "")
+    return Did(problem, gap, ratio, watch.did, watch.most, *messages(comm, before))
+
+
+def _slips(right: list, wanted: list[Product]):
+    """(the gradients that a mistake gives, the mistake)."""
+    yield right[::-1], "returned the gradients of its layers in the wrong order: weights has the first layer first"
+    times = lambda factor: [factor * one for one in right]
+    yield times(0.5), "has gradients half as large as autograd's: the derivative of (y - target)**2 is 2 * (y - target)"
+    told = "times too large: the loss of a microbatch is the mean over all y.numel() entries, not over the rows"
+    yield times(WIDTH), f"has gradients {WIDTH} {told}"
+    for k in {one.microbatch for one in wanted}:
+        alone = [one.result for one in wanted if (one.kind, one.microbatch) == ("W", k)]
+        yield alone[::-1], f"has the gradients of microbatch {k} alone: each W adds to those before it"
 
 
 def compared(found, wanted) -> tuple[str, float, float]:

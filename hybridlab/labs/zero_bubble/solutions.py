@@ -137,7 +137,10 @@ SOLUTIONS: dict[str, Solution] = {
             (ENGINE.but("later.pop(k)", "later[k]"), "held tensors of 6 microbatches at once; 3 are enough"),
             (ENGINE.but("later.pop(k)", "later.popitem()[1]"), "multiplied in the order"),
             (ENGINE.but(" / m\n", "\n"), "6 times too large"),
-            (ENGINE.but("gradient += gz.T @ x", "gradient.copy_(gz.T @ x)"), "other gradients than autograd"),
+            (ENGINE.but("gradient += gz.T @ x", "gradient.copy_(gz.T @ x)"), "the gradients of microbatch 5 alone"),
+            (ENGINE.but("g = 2 * (xs", "g = (xs"), "half as large as autograd's"),
+            (ENGINE.but("target.numel()", "len(target)"), "16 times too large: the loss of a microbatch is the mean"),
+            (ENGINE.but("        message.wait()", "        pass"), "without a wait() for"),
             (ENGINE.but("g * (1 - y**2)", "g"), "other gradients than autograd"),
             (ENGINE.but("    return gradients\n", ""), "returned NoneType"),
             (

@@ -4,7 +4,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from hybridlab.labs.engine.case import Case, counted, lists, sends
-from hybridlab.labs.engine.trial import BOUNDARY, _short
+from hybridlab.labs.engine.trial import _short, miscounted
 
 ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
     "multiplied in the order": "The list gives the place of each GEMM, including those of W: I must leave W's "
@@ -101,8 +101,5 @@ def _held(case, rank, problem, gap, ratio, did, most, *_) -> str:
     return f"held tensors of {most} microbatches at once; {enough} are enough for its list. Free them after their W."
 
 
-def _messages(case, rank, problem, gap, ratio, did, most, sent, moved) -> str:
-    _, needed = counted(case, rank)
-    if (sent, moved) == (needed, needed * BOUNDARY):
-        return ""
-    return f"sent {sent} messages, {moved:,} bytes; its list needs {needed}, {needed * BOUNDARY:,} bytes."
+def _messages(case, rank, problem, gap, ratio, did, most, *sent) -> str:
+    return miscounted(case, rank, *sent)
