@@ -148,7 +148,7 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
                 .but("*kv,", "*every[source],"),
                 "a ring needs only messages",
             ),
-            (RING.but("torch.stack((k, v))", "torch.stack((v, k))"), "values in place of keys"),
+            (RING.but("torch.stack((k, v))", "torch.stack((v, k))"), "values instead of keys"),
             (RING.but("empty_like(kv), before)", "empty_like(kv), after)"), "deadlock"),
             (
                 RING.but(

@@ -132,15 +132,15 @@ def _of_direction(targets: set[int], comm) -> str:
     return ""
 
 
-NOBODY, VALUES = -1, -2  # instead of a rank
+NO_RANK, VALUES = -1, -2  # instead of a rank
 
 
 def _source(k, keys, values) -> int:
-    """The rank to which these keys belong; NOBODY if there is none, VALUES if they are a rank's values."""
+    """The rank to which these keys belong; NO_RANK if there is none, VALUES if they are a rank's values."""
     import torch
 
     of = lambda every: (rank for rank, its in enumerate(every) if k.shape == its.shape and torch.equal(k, its))
-    return next(of(keys), NOBODY if next(of(values), None) is None else VALUES)
+    return next(of(keys), NO_RANK if next(of(values), None) is None else VALUES)
 
 
 def _of_meetings(seen, comm) -> str:
@@ -148,8 +148,8 @@ def _of_meetings(seen, comm) -> str:
     met = [one[1:] for one in seen if one[0] == "meet"]
     sources = [source for source, _ in met]
     if VALUES in sources:
-        return "gave meet values in place of keys: meet(q, k, v, same)."
-    if NOBODY in sources:
+        return "gave meet values instead of keys: meet(q, k, v, same)."
+    if NO_RANK in sources:
         return "met keys that no rank has: was a part used before it had arrived, or changed while it was sent?"
     for source, same in met:
         if same != (source == comm.rank):

@@ -74,7 +74,7 @@ labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))"
         "Ranks along j use x, and ranks along i use the weights, for different work: so they enter. Z is partial along "
         "j.",
         (
-            (LAYERS.but("gelu(x @ A.T)", "gelu(typed.all_reduce(comm, x @ A.T, 'j', to='R'))"), "it is no partial sum"),
+            (LAYERS.but("gelu(x @ A.T)", "gelu(typed.all_reduce(comm, x @ A.T, 'j', to='R'))"), "has no partial sums"),
             (LAYERS.but("torch.nn.functional.gelu(x @ A.T)", "x @ A.T").but(SUM, f"torch.nn.functional.gelu({SUM})"),
              "it comes between the two"),
             (LAYERS.but('enter(comm, x, "j")', 'enter(comm, typed.enter(comm, x, "j"), "i")'),

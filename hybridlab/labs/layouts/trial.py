@@ -42,17 +42,18 @@ def try_layers(run, answer, case):
 
 def _otherwise(mine, wholes, comm):
     """(Z with a known mistake, the reply to it)."""
+    import torch
     from torch.nn.functional import gelu
 
     x, ways = mine["x"].detach(), comm.mesh["j"]
     A, W = wholes["A"].detach(), wholes["W"].detach()
     own = gelu(x @ mine["A"].detach().T) @ mine["W"].detach().T
-    early = gelu(sum(x @ part.T for part in A.chunk(ways)))
+    early = gelu(torch.stack([x @ part.T for part in A.chunk(ways)]).sum(0))
     yield own, f"returned another Z than one device: {OWN}"
     late = "has applied GELU after the second matmul: it comes between the two."
     yield gelu(x @ A.T @ W.T), late
     yield sum(gelu(x @ a.T @ w.T) for a, w in zip(A.chunk(ways), W.chunk(ways, 1))), late
-    told = "has summed x·Aᵀ along j, where each rank has other hidden units: it is no partial sum."
+    told = "has summed x·Aᵀ along j, but each rank has other hidden units: x·Aᵀ has no partial sums there."
     yield sum(early @ part.T for part in W.chunk(ways, 1)), told
 
 

@@ -61,22 +61,26 @@ def judged_chain(gave: list[Gave]) -> Verdict:
         name = "the example" if number == 0 else f"a chain of {len(own)} operators"
         if one.raised:
             return False, f"On {name} it raised {one.raised}"
-        if told := _malformed(own, one.value):
+        if told := _malformed(own, one.value) or _too_dear(own, between, one.value, gave):
             return False, f"On {name}: {told}"
-        found, right = total(own, between, one.value), least(own, between)
-        if found != right:
-            slip = MISREAD if _misread(gave) else _greedy(own, between, one.value)
-            return False, f"On {name}: your choices {one.value[:6]} cost {found:g}, but {right:g} is possible.{slip}"
     return True, f"Right on {len(CHAINS)} chains, also on one with {4**24:,} strategies."
 
 
 def _malformed(own, value) -> str:
-    """What is no list of choices, in a sentence."""
+    """Why a value cannot be a list of choices, in a sentence; empty if it can."""
     if not isinstance(value, list | tuple) or len(value) != len(own):
         return f"return one number for each of its {len(own)} operators: the number of its choice."
     if not all(isinstance(one, int) and 0 <= one < len(costs) for one, costs in zip(value, own)):
         return f"you returned {list(value)}; choices are counted from 0."
     return ""
+
+
+def _too_dear(own, between, value, gave) -> str:
+    found, right = total(own, between, value), least(own, between)
+    if found == right:
+        return ""
+    slip = MISREAD if _misread(gave) else _greedy(own, between, value)
+    return f"your choices {list(value)[:6]} cost {found:g}, but {right:g} is possible.{slip}"
 
 
 MISREAD = " In between[n][a][b], a is the choice of operator n, b that of operator n + 1."
