@@ -29,8 +29,8 @@ ROOT   := $(shell [ `id -u` = 0 ] && echo --allow-root)
 export PYTHONDONTWRITEBYTECODE :=
 # Of no use where no notebook runs, and a second to import.
 QUICK  := -p no:nbval
-# Modules with an example that starts ranks: a process test.
-EXAMPLES := $(shell grep -rl --include='*.py' '\# starts ranks' hybridlab)
+# Modules with an example that starts ranks, a process test, or with one that waits (tests/later.txt).
+EXAMPLES := $(sort $(shell grep -rl --include='*.py' '\# starts ranks' hybridlab) $(shell grep -v ' tests/' tests/later.txt | grep -o '[^ ]*/[^:]*\.py'))
 # Two processes share the files, those with most tests first; the tests of a file stay in order, in one of them.
 SHARED := -n 2 --dist loadfile
 
@@ -113,10 +113,11 @@ test-fast: $(READY)  ## only the tests that start no process and run no notebook
 test-long: $(READY)  ## the other tests: mutants of every mode, pairs of modes, all cases of each test; some fifty minutes more
 	$(PYTEST) $(SHARED) --slow --long -m long tests $(EXAMPLES) $(ARGS)
 
-later: $(READY)  ## choose the cases that make test leaves to test-long, from seconds measured now: tests/later.txt
+later: $(READY)  ## choose the tests that make test-fast and make test leave out, from seconds measured now: tests/later.txt
 	: > tests/later.txt
+	$(PYTEST) $(QUICK) $(SHARED) -m "$(FAST)" --junitxml build/fast.xml -o junit_family=xunit1
 	$(PYTEST) $(SHARED) --slow -m "slow or not ($(FAST))" --junitxml build/tests.xml -o junit_family=xunit1 tests $(EXAMPLES)
-	$(PY) -m tools.later build/tests.xml
+	$(PY) -m tools.later build/fast.xml build/tests.xml
 
 test-notebooks: $(READY)  ## every cell of every notebook, against its stored output
 	$(PY) -m tools.against_stored

@@ -288,7 +288,7 @@ def run(
     Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (all
     measured, after one step that is not), ahead and driven; the others are for a model.
 
-    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
+    raises  ValueError for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> real = hl.run(hl.schedule("1f1b", ranks=2, microbatches=2), steps=1)  # starts ranks
@@ -459,7 +459,7 @@ def check(
                      'gram' matrices
     sabotage       a function called on every rank before the first step, to show that the check can fail
 
-    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
+    raises  ValueError for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> report = hl.check(hl.Mesh(dp=2, pp=2), "1f1b", zero=1)  # starts ranks
@@ -646,7 +646,7 @@ def train(
              "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done,
              "model": the module with the trained weights, made when it is first used: above 64 MiB it is read
              from the checkpoint}
-    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
+    raises  ValueError for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks
@@ -822,7 +822,7 @@ def reshard(
                    unless they are given here
 
     returns a `Resharding`: `moves`, `bytes` and `there` (both by weights and state), `total`, `pairs`
-    raises  ValueError in one sentence for invalid arguments, or if the second job cannot continue the first
+    raises  ValueError for invalid arguments, or if the second job cannot continue the first
 
     >>> import hybridlab as hl
     >>> plan = hl.reshard(hl.Mesh(pp=2), to=hl.Mesh(tp=2), shape=hl.Shape(layers=2, width=8, heads=2))
@@ -999,7 +999,7 @@ def dry_run(
     machine        a name in the catalog, or a TOML file, to predict times and to compare the memory with its device
     memory         bytes of a device, instead of the machine's
 
-    raises  ValueError in one sentence for invalid arguments, and for a job that would hang
+    raises  ValueError for invalid arguments, and for a job that would hang
 
     >>> import hybridlab as hl
     >>> one = hl.dry_run(hl.Mesh(dp=24, pp=2), model=hl.Shape(layers=2), rank=17, zero=1)
@@ -1168,6 +1168,7 @@ def plan(
     stages: bool = False,
     slices: bool = False,
     schedule: str | None = None,
+    sums: str | None = None,
     *,
     p: int | None = None,
     t: int | None = None,
@@ -1198,6 +1199,7 @@ def plan(
     secondary: int | None = None,
     further: int | None = None,
     optimizer: str | None = None,
+    sync_every: int | None = None,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
@@ -1213,6 +1215,7 @@ def plan(
                n=2 or more
     schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: the one that the other
                fields imply
+    sums       "local", as for a job: copies step alone; without sync_every, they sum their moves every 2 steps
 
     Fields of a plan that you give are fixed; the others are searched:
 
@@ -1245,6 +1248,7 @@ def plan(
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
     further      further tokens predicted at each position: multi-token prediction, on the last stage
     optimizer    'adamw' or 'muon', which determines the state of each weight
+    sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
 
     raises  ValueError for an unknown name, or if no plan is legal or none fits; the error names what is missing
 
@@ -1292,6 +1296,7 @@ def memory(
     secondary: int | None = None,
     further: int | None = None,
     optimizer: str | None = None,
+    sync_every: int | None = None,
 ) -> Footprint:
     """Bytes on the device that needs the most memory while a model trains with one plan.
 
@@ -1328,6 +1333,7 @@ def memory(
     secondary    neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none
     further      further tokens predicted at each position: multi-token prediction, on the last stage
     optimizer    'adamw' or 'muon', which determines the state of each weight
+    sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
 
     This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
     tensors need additional memory.

@@ -14,10 +14,12 @@ import time
 import pytest
 from hypothesis import settings
 
+from tools.later import function_of, listed
+
 ASKED_FOR = ("slow", "long", "soak")
 NAMED = ("browser", "peers")
 os.environ.setdefault("HYBRIDLAB_DEVICES", "cpu")  # the same tests on every machine; `make test-gpu` says otherwise
-LATER = frozenset(pathlib.Path(__file__).with_name("later.txt").read_text(encoding="utf-8").splitlines())
+LATER = listed(pathlib.Path(__file__).with_name("later.txt").read_text(encoding="utf-8"))
 sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema would compile its forty grammars of web addresses, a second
 for library in ("OMP", "OPENBLAS", "MKL"):  # for tensors this small, threads only wait for each other
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
@@ -32,8 +34,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:  # an example says itself that it starts ranks
         if isinstance(item, pytest.DoctestItem) and any("# starts ranks" in one.source for one in item.dtest.examples):
             item.add_marker("ranks")
-        if item.nodeid in LATER:  # too long for make test, see tools/later.py
-            item.add_marker("long")
+        for mark in {LATER.get(item.nodeid), LATER.get(function_of(item.nodeid))} - {None}:
+            item.add_marker(mark)
+            item.add_marker("later")
     marks = [mark for mark in ASKED_FOR if not config.getoption(f"--{mark}")]
     left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in marks)]
     items[:] = [item for item in items if item not in left_out]

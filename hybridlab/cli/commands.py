@@ -5,7 +5,7 @@ They print text for people, and return the object that --json prints.
 
 import pathlib
 
-from hybridlab.cli import exports, flags, grading, output, plan, reshard
+from hybridlab.cli import exports, flags, grading, output, plan, plan_flags, reshard
 
 
 def schedule(chosen) -> dict:
@@ -303,7 +303,7 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
     "plan": (
         plan.plan,
         "Sort all legal plans for a model on a cluster by predicted time, and explain the best one.",
-        plan.add_flags,
+        plan_flags.add_flags,
     ),
     "measure": (measure, "Measure this machine, and save a record with machine, date and command.", _measure_flags),
     "demo": (demo, "Train one model in three ways, run three schedules, and write build/report.html.", _demo_flags),

@@ -14,18 +14,18 @@ EXAMPLES = {  # by command: what is typed after its name
     ),
     "simulate": (
         ("--schedule zb_h1 --I 1 --W 1", "a backward in two halves, of one unit each"),
-        ("--schedule gpipe --latency 0.5 --svg gpipe.svg", "with messages of half a unit, as a picture"),
-        ("mine.txt --html mine.html", "your own schedule, as a web page"),
+        ("--schedule gpipe --latency 0.5 --svg gpipe.svg", "draw it, with messages of half a unit"),
+        ("mine.txt --html mine.html", "draw your own schedule on a web page"),
     ),
     "run": (
-        ("--schedule gpipe", "four processes, with timed waiting as work"),
+        ("--schedule gpipe", "four processes that wait instead of computing"),
         ("--schedule 1f1b --F 0.05 --B 0.1 --save run.json", "a forward takes 50 ms"),
-        ("--work model --ranks 2 --width 64", "a small transformer as the work"),
+        ("--work model --ranks 2 --width 64", "two processes that compute a small transformer"),
     ),
     "check": (
         ("--dp 2 --pp 2", "two replicas of a pipeline with two stages"),
         ("--dp 2 --tp 2 --zero 3 --sequence", "FSDP together with tensor parallelism"),
-        ("--pp 4 --schedule zb_h1 --model resnet", "a zero-bubble schedule of another model"),
+        ("--pp 4 --schedule zb_h1 --model resnet", "a zero-bubble schedule for another model"),
     ),
     "train": (
         ("--pp 2 --steps 50", "a small GPT on two pipeline ranks"),
@@ -54,24 +54,24 @@ EXAMPLES = {  # by command: what is typed after its name
         ("--gpus 1024 --batch 1536 --why t=16", "why not 16 tensor-parallel ranks?"),
     ),
     "measure": (
-        ("", "the CPU suite, into results/"),
-        ("--suite course --only 01_tour", "one notebook"),
-        ("--suite machine --out here", "for plan --machine here/….toml"),
+        ("", "run the CPU suite, and save its record in results/"),
+        ("--suite course --only 01_tour", "run one notebook"),
+        ("--suite machine --out here", "write a file for plan --machine here/….toml"),
     ),
     "demo": (
         ("", "write build/report.html"),
-        ("--steps 20", "a shorter training"),
-        ("--data mine.txt --out mine.html", "your own text"),
+        ("--steps 20", "train for fewer steps"),
+        ("--data mine.txt --out mine.html", "train on your own text"),
     ),
     "notebooks": (
-        ("", "your own copies, into mine/"),
-        ("course", "into the folder course/"),
+        ("", "copy the notebooks into mine/"),
+        ("course", "copy them into course/"),
         ("course --json", "what was copied and what was kept, as JSON"),
     ),
     "grade": (
-        ("submissions", "all files of a folder"),
-        ("submissions --seconds 60", "at most a minute for each"),
-        ("submissions --jobs 4 --assignment 11_gpipe --csv grades.csv", "a class, one notebook"),
+        ("submissions", "grade all files in a folder"),
+        ("submissions --seconds 60", "at most a minute for each submission"),
+        ("submissions --jobs 4 --assignment 11_gpipe --csv grades.csv", "grade one notebook for a class"),
     ),
 }
 

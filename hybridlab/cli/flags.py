@@ -220,7 +220,7 @@ def add_training(one, **usual):
         how = {"default": usual[name]} if name in usual else {}
         add(one, name, asked.OWN[name], **how, **named.get(name, {}))
     add_modes(one)
-    told = f"{', '.join(GALLERY)}, a model of the catalog such as gpt3-175b, FILE.py:name, or config.json (default gpt)"
+    told = f"{', '.join(GALLERY)}, one from the catalog such as gpt3-175b, FILE.py:name, or config.json (default gpt)"
     one.flag("--model", metavar="NAME", help=told)
     one.flag("--dropout", type=float, default=0.0, metavar="X", help="dropout probability (default 0)")
     one.flag("--tied", action="store_true", help="share the weights of the embedding with the output head")

@@ -1,32 +1,33 @@
-"""The command that plans a training run: its flags, its output, and the start of the best plan."""
+"""The command that plans a training run: its output, and the start of the best plan. `plan_flags` has its flags."""
 
 import math
 from dataclasses import replace
 
-from hybridlab.cli.settings import fields
-from hybridlab.cli.sizes import OF_A_PLAN
+from hybridlab.cli.plan_flags import FIXED, MOST_RANKS
 
-FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
-FIXED |= {"cp": "cp", "ep": "ep"}  # flags, and the sizes of a plan that they fix
+PLAIN = ("zero", "ulysses", "zigzag", "fold", "skew", "fused", "spread_head", "two_levels", "secondary", "further",
+         "sync_every")  # of the same name  # fmt: skip
 BY_NAME = ("recompute", "attend", "dispatch", "optimizer")  # flags of the same name, whose values are names
 WIDER = ("grids", "contexts", "experts", "stages")  # axes that the search includes only on request
-STARTS = ("megatron", "torchtitan")  # programs for which a plan has lines
-MOST_RANKS = 8  # that --run starts on this machine
+ASSUMED = ("software", "precision", "schedule", "sums")
 
 
 def plan(chosen) -> dict:
     """Plan a training run for machines that you do not have."""
+    from hybridlab.predict.plans.link_needed import link_needed
     from hybridlab.predict.plans.planner import plan as search
 
     _refuse_early(chosen)
     traces = _read(chosen.trace or ())
-    more = {name: getattr(chosen, name) for name in (*WIDER, "software", "precision", "schedule")} | _fixed(chosen)
+    more = {name: getattr(chosen, name) for name in (*WIDER, *ASSUMED)} | _fixed(chosen)
     shape = _shape(chosen)
     machine = _machine(chosen)
     more |= {"fit": _calibrated(chosen, shape, machine, more)} if chosen.took else {}
     planned = search(shape, machine, chosen.gpus, chosen.batch, **more)
     print(planned)
     answer = {"best": planned.best.facts, "front": [one.facts for one in planned.front], "rejected": planned.rejected}
+    if planned.best.plan.sync_every:
+        answer["best"]["link_needed_gb"] = link_needed(planned) / 1e9 if link_needed(planned) < math.inf else None
     if chosen.tokens is not None:
         answer["best"] |= _training(chosen, planned)
     if chosen.run:
@@ -123,11 +124,12 @@ def _network(chosen, node) -> dict:
 
 def _calibrated(chosen, shape, machine, fixed):
     """The speed of a machine from a row of the user's logs, which ran under the conditions that are fixed."""
+    from hybridlab.predict.plans.given import summed
     from hybridlab.predict.plans.measured import by_step
     from hybridlab.predict.plans.plan import CONDITIONS, named
     from hybridlab.predict.plans.usual import usual
 
-    conditions = {name: fixed[name] for name in CONDITIONS if name in fixed}
+    conditions = summed(chosen.sums, shape, {name: fixed[name] for name in CONDITIONS if name in fixed})
     sizes = {"fused": usual(machine).fused} | conditions | dict(chosen.took)
     try:
         seconds, batch = float(sizes.pop("seconds")), int(sizes.pop("batch", chosen.batch))
@@ -141,8 +143,7 @@ def _calibrated(chosen, shape, machine, fixed):
 
 def _fixed(chosen) -> dict:
     given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
-    names = ("zero", "ulysses", "zigzag", "fold", "skew", "fused", "spread_head", "two_levels", "secondary", "further")
-    given |= {name: getattr(chosen, name) for name in (*names, *BY_NAME)}
+    given |= {name: getattr(chosen, name) for name in (*PLAIN, *BY_NAME)}
     given |= {"n": None if chosen.slices is True else chosen.slices}
     return {field: value for field, value in given.items() if value is not None} | {"slices": chosen.slices is not None}
 
@@ -191,134 +192,3 @@ def _lines(chosen, planned) -> str:
         return lines.slurm(best, planned.machine.node, "pretrain_gpt.py", words)
     words = lines.torchtitan(best, shape, chosen.batch)
     return lines.slurm(best, planned.machine.node, "-m torchtitan.train", words)
-
-
-# --- its flags --------------------------------------------------------------------------------------------------
-
-
-def add_flags(one):
-    for title, adds in (
-        ("model and machine", _add_question),
-        ("what to search", _add_search),
-        ("fields of the plan", _add_fixed),
-        ("what to do with the best plan", _add_answer),
-    ):
-        one.begin(title)
-        adds(one)
-
-
-def _add_question(one):
-    """The flags for the model and the machine."""
-    from hybridlab.predict.plans.software import SOFTWARE
-
-    one.flag("--model", metavar="NAME", default="gpt3-175b", help="a model of the catalog (default gpt3-175b)")
-    one.flag("--config", metavar="FILE", help="a Hugging Face config.json, instead of --model")
-    one.flag(
-        "--machine",
-        metavar="NAME",
-        default="a100",
-        help="a machine from the catalog: a100 (default), h100, gb200, tpu-v5p, …; or a TOML file that describes one",
-    )
-    one.flag(
-        "--memory",
-        type=float,
-        metavar="X",
-        help="usable memory of one device in bytes, such as 72e9 (default 95%% of its total)",
-    )
-    one.flag(
-        "--pod",
-        type=int,
-        metavar="N",
-        help="devices per pod, which are connected without the spine network (default all)",
-    )
-    one.flag(
-        "--oversubscription",
-        type=float,
-        metavar="X",
-        help="the pod's aggregate bandwidth divided by its uplink bandwidth (default 1)",
-    )
-    one.flag("--gpus", type=int, metavar="N", required=True, help="number of GPUs; the plan uses all of them")
-    one.flag("--batch", type=int, metavar="N", required=True, help="sequences in the global batch")
-    one.flag("--context", type=int, metavar="N", help="tokens in a sequence, instead of the model's own context")
-    one.flag("--tokens", type=float, metavar="X", help="total training tokens; also prints days and GPU-hours")
-    one.flag("--price", type=float, metavar="X", help="price of one GPU-hour; with --tokens, also prints the cost")
-    one.flag(
-        "--software",
-        metavar="NAME",
-        help=f"the framework whose overlap is assumed (default: the machine's usual one): {', '.join(SOFTWARE)}",
-    )
-    told = "precision of matmuls with weights: bf16 (default), fp8 or fp4"
-    one.flag("--precision", metavar="NAME", default="bf16", help=told)
-    one.flag(
-        "--took",
-        type=fields,
-        metavar="SIZES",
-        help="calibrate with one step of your logs, such as p=4,t=8,d=2,seconds=9.1",
-    )
-
-
-def _add_search(one):
-    """The flags that extend the search."""
-    one.flag(
-        "--grids",
-        action="store_true",
-        help="also consider AxoNN grids: the width sharded along x, weights sharded over owners",
-    )
-    one.flag("--with-cp", action="store_true", dest="contexts", help="also consider context parallelism")
-    one.flag("--with-ep", action="store_true", dest="experts", help="also consider expert parallelism")
-    one.flag("--slices", type=int, nargs="?", const=True, metavar="N", help="token slices of a row; without N, search")
-    one.flag("--uneven", action="store_true", dest="stages", help="also consider stages of unequal length")
-
-
-def _add_fixed(one):
-    """The flags that set fields of the plan; the others are searched."""
-    for flag, field in FIXED.items():
-        one.flag(f"--{flag}", type=int, metavar="N", help=f"set the number of {OF_A_PLAN[field]}")
-    told = "only plans with this schedule: 1f1b, interleaved, seq1f1b or vocabulary_1f1b"
-    one.flag("--schedule", metavar="NAME", help=told)
-    one.flag("--zero", type=int, metavar="N", help="set the ZeRO stage, 0 to 3")
-    one.flag("--recompute", metavar="NAME", help="set what is recomputed: none, selective or full")
-    told = "set how keys and values reach the queries along cp: gather, ring, ulysses or usp"
-    one.flag("--attend", metavar="NAME", help=told)
-    told = "set the number of ranks that exchange heads with usp (inside a node)"
-    one.flag("--ulysses", type=int, metavar="N", help=told)
-    one.flag("--zigzag", action="store_true", default=None, help="balance causal attention along cp (zigzag order)")
-    one.flag("--dispatch", metavar="NAME", help="set how tokens are sent to experts along ep: all_to_all or all_gather")
-    one.flag("--fold", action="store_true", default=None, help="distribute whole experts over the tp and cp ranks too")
-    one.flag("--skew", type=float, metavar="X", help="Zipf exponent of the load of experts (default 0: equal load)")
-    one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
-    one.flag("--spread-head", action="store_true", default=None, help="shard the head over the stages")
-    one.flag("--two-levels", action="store_true", default=None, help="with --owners: all replicas shard Adam's state")
-    one.flag("--secondary", type=int, metavar="N", help="with ZeRO 3: number of neighbours that share a second copy")
-    one.flag("--further", type=int, metavar="N", help="include the prediction of N more tokens (default 0)")
-    one.flag("--optimizer", metavar="NAME", help="count the state of adamw (default) or muon")
-    one.flag("--unfused", action="store_false", dest="fused", help="assume attention that stores its scores")
-
-
-def _add_answer(one):
-    """The flags for using the best plan."""
-    one.flag(
-        "--run",
-        action="store_true",
-        help="check a small version of the best plan on this machine: two ranks along each axis, and a small model; "
-        f"with more than {MOST_RANKS} ranks, dry-run its first rank",
-    )
-    one.flag(
-        "--trace",
-        nargs="+",
-        metavar="FILE",
-        help="compare the best plan with traces of torch.profiler, from ranks that ran it",
-    )
-    one.flag("--start", choices=STARTS, help="print the command lines that start the best plan with this framework")
-    one.flag(
-        "--why",
-        type=fields,
-        metavar="SIZES",
-        help="explain why a plan with these sizes, such as t=16,p=4, is not the best",
-    )
-    one.flag(
-        "--what-if",
-        type=fields,
-        metavar="SIZES",
-        help="change these sizes of the best plan, for example t=4, and as few other fields as possible",
-    )

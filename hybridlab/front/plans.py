@@ -6,7 +6,7 @@ from hybridlab.predict.launch import lines
 from hybridlab.predict.launch.imported import imported
 from hybridlab.predict.plans import slicing
 from hybridlab.predict.plans.arithmetic import DAY, flops, training_seconds, training_seconds_exact
-from hybridlab.predict.plans.by_schedule import by_schedule
+from hybridlab.predict.plans.by_schedule import by_schedule, seconds_of_clipping
 from hybridlab.predict.plans.measured import by_step
 from hybridlab.predict.plans.on_submeshes import Submesh, on_submeshes, pipeline_length, submeshes
 from hybridlab.predict.plans.partition import partition
@@ -30,6 +30,7 @@ __all__ = [
     "partition",
     "pipeline_length",
     "replicated",
+    "seconds_of_clipping",
     "slicing",
     "step",
     "submeshes",

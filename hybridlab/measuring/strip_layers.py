@@ -138,7 +138,7 @@ class StripLayer:
 
 
 class _Takes(torch.autograd.Function):
-    """A convolution that only takes time: so many seconds for each pixel, in the backward twice as many."""
+    """A convolution that only takes time: some seconds for each pixel, and twice as many in the backward."""
 
     @staticmethod
     def forward(ctx, x, weight, padding, seconds):

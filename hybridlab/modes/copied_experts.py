@@ -11,9 +11,9 @@ record, and works with every mode that allows an all-to-all of tokens.
 Ranks are counted along ep, or along all axes over which experts are distributed (`fold`), in the order of the mesh. The
 copies are the same in all layers and steps; a good choice follows from the loads (`predict.bytes.copied_experts.lent`).
 
-  one layer and microbatch, per rank in the mean, for L loans on p ranks    numbers, w weights in an expert
-  forward                                                                   L·w/p: weights to the copies
-  backward                                                                  L·w/p: gradients to the owners
+  one layer and microbatch, average of a rank, for L loans on p ranks    numbers, w weights in an expert
+  forward                                                                L·w/p: weights to the copies
+  backward                                                               L·w/p: gradients to the owners
 
 Tokens cost the same as without copies, but each rank gathers counts of E + L slots.
 
@@ -117,7 +117,7 @@ class CopiedExperts(Mode):
     # its messages
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
-        """The bytes that a rank sends in the mean: owners send in a forward, and borrowers in a backward."""
+        """The bytes that a rank sends on average: owners send in a forward, and borrowers in a backward."""
         weights = [weight for one in _lending(job, layer) for weight in one.experts.parameters()]
         if when == "again" or not weights or (when == "backward" and not any(one.requires_grad for one in weights)):
             return

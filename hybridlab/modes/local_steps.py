@@ -27,8 +27,9 @@ from hybridlab.core.where.layout import Layout
 from hybridlab.modes.data_parallel import LOCAL, DataParallel
 from hybridlab.modes.mode import Option
 from hybridlab.modes.parts.apart import Apart, OuterStep
-from hybridlab.predict.bytes.local_steps import Rounds
+from hybridlab.predict.bytes.local_steps import BESIDES, EVERY, Rounds
 from hybridlab.predict.bytes.transfer import Transfer, transfer
+from hybridlab.predict.plans import divisions
 
 WITH = f"sums={LOCAL}"
 
@@ -38,7 +39,9 @@ class LocalSteps(DataParallel):
 
     name, purpose = "local steps", "moves"
     options = {
-        "sync_every": Option(2, "with sums=local: steps between two exchanges of a weight", int, least=1, beside=WITH),
+        "sync_every": Option(
+            EVERY, "with sums=local: steps between two exchanges of a weight", int, least=1, beside=WITH
+        ),
         "fragments": Option(
             1, "with sums=local: groups of layers that are exchanged at different steps", int, least=1, beside=WITH
         ),
@@ -58,7 +61,7 @@ class LocalSteps(DataParallel):
         ),
     }
     factors = {}
-    besides = 2  # the weight after the last outer step, and its momentum
+    besides = BESIDES
 
     def takes_part(self, mesh, chosen):
         return chosen["sums"] == LOCAL
@@ -74,8 +77,7 @@ class LocalSteps(DataParallel):
         return f"local steps, sums every {job['sync_every']}{streaming}"
 
     def refuse(self, job):
-        if job["zero"]:
-            raise ValueError(f"{WITH} keeps all weights in every copy: leave zero out, or choose other sums")
+        divisions.refuse(job.sizes, job.division, "sums")
         if job["offload"]:
             raise ValueError(f"{WITH} exchanges the optimizer's weights: leave offload out")
         if not job.flushes:

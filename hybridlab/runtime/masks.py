@@ -1,7 +1,7 @@
 """Attention masks on the device, each created once.
 
-A mask is made on the host. Copying it blocks the device's stream, and without this cache would do so in every layer of
-every forward.
+A mask is made on the host. Copying it blocks the device's stream, and without this cache, that would happen in every
+layer of every forward.
 
 Shape suffixes   Q, S positions of queries and of keys; T both
 """

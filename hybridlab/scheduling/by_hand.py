@@ -39,7 +39,7 @@ class ByHand:
 
     Each choice makes a new value; the one before stays as it is.
 
-    raises  ValueError in one sentence for numbers that are not possible
+    raises  ValueError for numbers that are not possible
 
     >>> hand = ByHand(ranks=2, microbatches=1).choose(0, "F")
     >>> [choice.why_not for choice in hand.choices(1)]

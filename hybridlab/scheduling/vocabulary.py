@@ -109,6 +109,6 @@ def _refuse(ranks: int, microbatches: int, halves: bool, chunks: int) -> None:
         raise ValueError(f"chunks={chunks} is invalid: halves=True has one chunk on each rank. Leave one of them out")
     if chunks > 1 and microbatches % ranks:
         raise ValueError(
-            f"chunks={chunks} is invalid: {microbatches} microbatches are not a multiple of {ranks} ranks. Give a "
+            f"microbatches={microbatches} is not a multiple of the {ranks} ranks, which chunks={chunks} needs: give a "
             f"multiple of {ranks}"
         )

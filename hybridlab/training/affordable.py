@@ -28,7 +28,7 @@ def affordable(longest: float = LONGEST, **given) -> Job:
 
     longest  maximum estimated seconds
 
-    raises  ValueError in one sentence as `job_of` does, and for a job that this machine cannot run
+    raises  ValueError as `job_of` does, and for a job that this machine cannot run
     """
     if torchrun.present():
         return job_of(**given)

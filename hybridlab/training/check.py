@@ -51,7 +51,7 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
     {arguments}
     sabotage       a function called on every rank before the first step, to show that the check can fail
 
-    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
+    raises  ValueError for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> report = hl.check(hl.Mesh(dp=2, pp=2), "1f1b", zero=1)  # starts ranks

@@ -41,7 +41,7 @@ def refuse_other_weights(where, module: nn.Module):
     """Raise an error unless the stored weights have exactly a module's names and shapes, and a tied weight equal
     numbers under all its names; other numbers are not read.
 
-    raises  ValueError in one sentence
+    raises  ValueError that names the weight
     """
     found, own, names = stored(where, whole=True), tensors_of(module), _names(module)
     for name, others in names.items():

@@ -5,8 +5,8 @@ weight, the divisor is the distance that it has moved, not its size: an optimize
 
 The tolerance depends on the dtype; or it is `FACTOR` times the rounding noise that the reference has measured for this
 tensor. Noise may be as large as the tensor itself, as in the bias of attention keys, whose true gradient is zero. Then
-a tensor of zeros would pass: it is *not proved*, unless its gap happens to be small. If one device has only zeros, as
-for a weight that never moves, a layout that does nothing would pass too: it is not proved either.
+a tensor of zeros would also pass, so the tensor counts as *not proved*, unless its gap is small. If one device has only
+zeros, as for a weight that never moves, a layout that does nothing would pass too: the tensor is not proved either.
 """
 
 import math
@@ -59,8 +59,8 @@ class Gaps:
 
     @property
     def unproved(self) -> dict[str, float]:
-        """{name: tolerance} of tensors that are within tolerance but prove nothing, because zeros would be too. For all
-        zeros, `STILL`."""
+        """{name: tolerance} of tensors that are within tolerance but prove nothing, because zeros would also be within
+        tolerance. For a tensor of zeros, `STILL`."""
         hidden = lambda name, allowed: allowed >= 1 and self.tolerance < self.found[name] and self.fits(name)
         noisy = {name: allowed for name, allowed in self.allowed.items() if hidden(name, allowed)}
         return noisy | {name: STILL for name in self.still if self.fits(name)}

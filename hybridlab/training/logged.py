@@ -18,7 +18,7 @@ def logged(log: str | Path | None, job: Job, tell: Callable | None) -> Iterator[
 
     Each event has its step number, so a resumed run continues its curves. Under torchrun, rank 0 writes.
 
-    raises  ValueError in one sentence if TensorBoard is not installed, or the folder cannot be written
+    raises  ValueError if TensorBoard is not installed, or the folder cannot be written
     """
     if log is None or (torchrun.present() and os.environ["RANK"] != "0"):
         yield tell

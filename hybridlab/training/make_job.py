@@ -50,7 +50,7 @@ def job_of(**given) -> Job:
 
     {arguments}
 
-    raises  ValueError in one sentence if numbers do not fit together, or the schedule would hang
+    raises  ValueError if numbers do not fit together, or the schedule would hang
     """
     given = {name: value for name, value in given.items() if value is not None}
     of = {name: one.usual for name, one in asked.OWN.items()} | given

@@ -30,7 +30,7 @@ from hybridlab.world.talk.dry import DryComm
 def within(job: Job) -> Job:
     """The job with a schedule that fits into the given capacity.
 
-    raises  ValueError in one sentence with the minimum capacity
+    raises  ValueError with the minimum capacity
     """
     room, schedule, means = weighed(job), job.schedule, job["make_room"]
     asked, in_core = job["device_memory"], most_held(schedule, room)
@@ -48,7 +48,7 @@ def moving(job: Job) -> Job:
     real
     ranks an action waits for the move before it that frees its memory.
 
-    raises  ValueError in one sentence if another option manages them too
+    raises  ValueError if another option manages them too
     """
     if not job.schedule.moves:
         return job

@@ -15,6 +15,7 @@ from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import PLAYED
 from hybridlab.core.where.packs import packed
 from hybridlab.core.where.rules import placed
+from hybridlab.modes.data_parallel import LOCAL
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.plans.divisions import Division
@@ -122,4 +123,5 @@ def division_of(job) -> Division:
         job["two_levels"],
         job["secondary"],
         job.schedule.slices,
+        job["sums"] == LOCAL,
     )

@@ -51,7 +51,7 @@ def set_rate(job, optimizers: Iterable, step: int):
 def refuse_rate(steps: int, rate: float | Callable):
     """Raise an error unless a rate is a valid number, or a function that returns the same number for the same step.
 
-    raises  ValueError in one sentence
+    raises  ValueError if it is not
     """
     if not callable(rate):
         if not 0 <= rate < LARGEST:

@@ -95,7 +95,7 @@ class Resharding(Passage):
 
         returns {"losses": one per step, "bytes": {(sender, receiver): bytes counted}, "validation": the two losses, if
                  asked, "end": the number of steps, "model": the module with the trained weights}
-        raises  ValueError in one sentence for an impossible step; RankError if a rank fails
+        raises  ValueError for an impossible step; RankError if a rank fails
 
         >>> import hybridlab as hl
         >>> plan = hl.reshard(hl.Mesh(pp=2), to=hl.Mesh(tp=2), steps=2)
@@ -166,7 +166,7 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
                    unless they are given here
 
     returns a `Resharding`: `moves`, `bytes` and `there` (both by weights and state), `total`, `pairs`
-    raises  ValueError in one sentence for invalid arguments, or if the second job cannot continue the first
+    raises  ValueError for invalid arguments, or if the second job cannot continue the first
 
     >>> import hybridlab as hl
     >>> plan = hl.reshard(hl.Mesh(pp=2), to=hl.Mesh(tp=2), shape=hl.Shape(layers=2, width=8, heads=2))
@@ -179,7 +179,7 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
     every = asked.LAYOUT.keys() | asked.of_modes().keys() | {"rows", "accumulate", "validated"} | OF_VERSIONS.keys()
     for name in more:
         if name not in every:
-            raise ValueError(f"to={{{name!r}: …}} is not about the layout: {nearest(name, sorted(every))}")
+            raise ValueError(f"to={{{name!r}: …}} does not change the layout: {nearest(name, sorted(every))}")
     more = checked(reshard, more)
     before = affordable(DAY, **given)
     batch = {} if {"rows", "batch"} & more.keys() else {"rows": None, "batch": before.microbatches * before.rows}
@@ -200,7 +200,7 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
 def _refuse_step(at: int, most: int):
     """Raise ValueError unless ranks can go over to the second layout after this number of steps."""
     if not 1 <= at <= most:
-        raise ValueError(f"at={at} is not a step after which the layout can change: give 1 to {most}, or more steps")
+        raise ValueError(f"at={at} is not a step after which the layout can change: give 1 to {most}, or a longer run")
 
 
 def _train_on_rank(comm, plan: Resharding, at: int, evaluate: bool, bring: bool) -> dict:

@@ -72,7 +72,7 @@ class Saving:
     def refuse(self, job):
         """Raise an error unless a job can resume from here.
 
-        raises  ValueError in one sentence if the checkpoint has another model, seed, optimizer, dtype, batch or other
+        raises  ValueError if the checkpoint has another model, seed, optimizer, dtype, batch or other
                 data, and for a complex buffer
         """
         for name, buffer in buffers_of(job.whole).items():

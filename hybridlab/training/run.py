@@ -76,7 +76,7 @@ def run(
     Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (all
     measured, after one step that is not), ahead and driven; the others are for a model.
 
-    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
+    raises  ValueError for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> real = hl.run(hl.schedule("1f1b", ranks=2, microbatches=2), steps=1)  # starts ranks
@@ -240,7 +240,7 @@ def train(
              "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done,
              "model": the module with the trained weights, made when it is first used: above 64 MiB it is read
              from the checkpoint}
-    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
+    raises  ValueError for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks

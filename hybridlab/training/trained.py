@@ -21,7 +21,7 @@ class Trained(dict):
     """The results of training by name, and under "model" the module with the trained weights, made at the first
     request, in the process that requests it.
 
-    raises  ValueError in one sentence, if "model" is requested and its weights are stored nowhere
+    raises  ValueError if "model" is requested and its weights are stored nowhere
     """
 
     def __init__(self, facts: dict, job, shares: list[dict], checkpoint: str | Path | None):

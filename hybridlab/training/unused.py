@@ -29,7 +29,7 @@ its name
                 "give the schedule by its name"
             )
     if given.get("copies") is not None:
-        raise ValueError("copies has no effect on a schedule that is made: leave it out, or give the schedule's name")
+        raise ValueError("copies has no effect on a finished schedule: leave it out, or give the schedule's name")
 
 
 def refuse_other_rows(batch: int, rows: int | None, microbatches: int):

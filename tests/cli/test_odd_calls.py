@@ -59,7 +59,7 @@ NOT_DONE = {
     "simulate 1f1bb": "there is no schedule and no file '1f1bb': give another name; did you mean '1f1b'?",
     "simulate 1f1b --schedule gpipe": "1f1b already contains the schedule: leave --schedule out",
     "check 1f1b": "'1f1b' is one word too many: leave it out, or write its flag before it",
-    "simulate --F 1e308": "F=1e+308 is too large to be added up: give at most 1e+300",
+    "simulate --F 1e308": "F=1e+308 is too large to be added up: give at most 1e+301",
     "dry-run --layers 100000": "100000 layers of 2 parts take",
     "dry-run --dp 1000000": "1,000,000 ranks take",
     "dry-run --layers 1000 --microbatches 10000": "passes of layers take",

@@ -135,7 +135,7 @@ def test_a_models_own_weights_are_taken():
 def test_what_draws_or_is_no_language_model_is_refused():
     with pytest.raises(ValueError, match=r"draws dropout .* give the config attention_dropout=0\.0"):
         hl.Model.from_hf(transformers.LlamaConfig(**SMALL, attention_dropout=0.1))
-    with pytest.raises(ValueError, match="ViTConfig is not for a language model: give the model"):
+    with pytest.raises(ValueError, match="ViTConfig describes no language model: give the model itself"):
         hl.Model.from_hf(transformers.ViTConfig(hidden_size=8, num_attention_heads=2))
     with pytest.raises(ValueError, match="int is not a Hugging Face model"):
         hl.Model.from_hf(3)

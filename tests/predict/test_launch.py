@@ -301,6 +301,8 @@ def test_latents_have_their_flags():
         (megatron, Plan(d=4, zero=3, secondary=2), "keeps no second copy of the weights near"),
         (torchtitan, Plan(d=4, zero=3, secondary=2), "keeps no second copy of the weights near"),
         (torchtitan, Plan(d=4, zero=3, z=2, two_levels=True), "replicates the optimizer's state between groups"),
+        (megatron, Plan(d=2, sync_every=64), "has no local steps: leave sums and sync_every out"),
+        (torchtitan, Plan(d=2, sync_every=64), "takes local steps through torchft, with a command for each copy"),
         (megatron, Plan(p=2, spread_head=True), "has no pieces of the head on all stages"),
         (torchtitan, Plan(p=2, spread_head=True), "has no pieces of the head on all stages"),
         (torchtitan, Plan(cp=4, attend=USP, ulysses=2), "has no flag to exchange heads inside a ring"),

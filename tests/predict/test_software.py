@@ -258,7 +258,7 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (rates, "fit.multiply * software.library", "fit.multiply", libraries_get_faster),
     (rates, "software.narrow[place] * peak", "peak", narrow_products_keep_part_of_their_promise),
     (exchanging, "else half(software.gradient, sharers)", "else gather", gradients_are_as_wide_as_they_are_kept),
-    (footprint, "MIXED._replace(gradient=software.gradient)", "MIXED", gradients_are_as_wide_as_they_are_kept),
+    (footprint, "gradient=software.gradient, **numbers", "**numbers", gradients_are_as_wide_as_they_are_kept),
     (exchanging, "hidden(2 * reduce, backward)", "2 * reduce", sums_hide_behind_a_backward),
     (exchanging, "again = later + shown(repeated + reduce, backward", "again = later + shown(repeated, backward",
      gradients_that_are_shared_out_may_be_summed_every_time),

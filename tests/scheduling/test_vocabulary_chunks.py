@@ -40,7 +40,7 @@ def test_idle_time_falls_with_chunks(p, m, head):
     "more, words",
     [
         ({"chunks": 2, "halves": True}, "halves=True has one chunk on each rank"),
-        ({"chunks": 2, "microbatches": 3}, "3 microbatches are not a multiple of 2 ranks"),
+        ({"chunks": 2, "microbatches": 3}, "microbatches=3 is not a multiple of the 2 ranks"),
     ],
 )
 def test_what_cannot_be_is_refused(more, words):

@@ -96,7 +96,7 @@ INTERLEAVED = hl.schedule("interleaved", ranks=2, microbatches=4, chunks=2)
     [
         ({"schedule": INTERLEAVED, "microbatches": 8}, "microbatches=8 was given, but interleaved was made with"),
         ({"schedule": INTERLEAVED, "chunks": 3}, "chunks=3 was given, but interleaved was made with chunks=2"),
-        ({"schedule": INTERLEAVED, "copies": (1, 1)}, "copies has no effect on a schedule that is made"),
+        ({"schedule": INTERLEAVED, "copies": (1, 1)}, "copies has no effect on a finished schedule"),
         ({"rows": 3, "batch": 16}, "rows=3 and batch=16 disagree: 4 microbatches have 4 rows each"),
         ({"active": 5}, "active=5 has no effect without zero=3"),
         ({"stash": False}, "stash=False has no effect on 1f1b"),

@@ -232,7 +232,7 @@ def test_a_mutant_is_seen(sabotage):
     "to, says",
     [
         (M(tp=2), "has 4 ranks, Mesh\\(tp=2\\) has 2: give two meshes"),
-        ({"mesh": M(tp=4), "seed": 3}, "is not about the layout"),
+        ({"mesh": M(tp=4), "seed": 3}, "does not change the layout"),
         ({"mesh": {"tp": 4}}, "reshard takes mesh as Mesh | None, not {'tp': 4}, a dict: give hl.Mesh"),
         ({"mesh": M(tp=4), "zero": 1.5}, "reshard takes zero as int, not 1.5, a float"),
         ({"mesh": M(tp=4), "batch": 32}, "the first layout has batch=16, but this run has batch=32: make them equal"),

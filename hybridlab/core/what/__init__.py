@@ -2,6 +2,7 @@
 
 `shape` has the sizes of a transformer, and `valid_sizes` refuses others; `routing` says how tokens find their experts.
 `catalog` has the sizes of published models and machines, `machines` reads a machine from a file, and `frameworks` has
-the lecture's table. `operators` are operators with named dims and their strategies, `programs` small graphs of them,
-and `wiring` checks that a graph fits together. `seams` are what a mode may ask of a layer, and how layers declare it.
+the lecture's table. `operators` are operators with named dims and their strategies, `programs` are small graphs of
+them, and `wiring` checks that a graph fits together. `seams` are what a mode may ask of a layer, and how layers declare
+it.
 """

@@ -1,6 +1,6 @@
 """A machine, named in the catalog or described in a file.
 
-    like = "h200"        # a machine of the catalog; fields that the file leaves out are as there
+    like = "h200"        # a machine of the catalog; fields that the file leaves out have its values
     share = 0.63         # of the peak, measured
     inside = 380e9       # bytes/s
 

@@ -141,7 +141,7 @@ class Graph(NamedTuple):
 def shared(graph: Graph, rules: Rules, mesh: Mesh) -> Strategy:
     """The strategy that one table of rules gives.
 
-    raises  ValueError in one sentence if the table is illegal, with the names of the rule and the tensor
+    raises  ValueError if the table is illegal, with the names of the rule and the tensor
 
     >>> mlp = Graph((Operator("up", "BD,FD->BF", ("x", "A")),), dict(B=4, D=4, F=8), dict(x="BD", A="FD"))
     >>> shared(mlp, {"B": "rows", "F": "columns"}, Mesh(rows=2, columns=2))
@@ -248,7 +248,7 @@ def drawn(graph: Graph, mesh: Mesh, count: int, seed: int = 0) -> list[Strategy]
 def refuse(graph: Graph, strategy: Strategy, mesh: Mesh) -> None:
     """Check that a strategy is legal.
 
-    raises  ValueError in one sentence that names the operator
+    raises  ValueError that names the operator
 
     >>> alone = Graph((Operator("norm", "BD->BD", ("x",), "norm", whole="D"),), dict(B=4, D=8), dict(x="BD"))
     >>> refuse(alone, {"norm": ("D",)}, Mesh(x=2))

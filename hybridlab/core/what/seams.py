@@ -201,7 +201,7 @@ def draws_of(module: Any) -> Draws:
 def refuse(module: Any) -> None:
     """Check that each layer of an nn.Module has what it declares.
 
-    raises  ValueError in one sentence that names the layer, the seam, and what to add
+    raises  ValueError that names the layer, the seam, and what to add
     """
     for name, layer in module.named_modules():
         for seam in declared(layer):

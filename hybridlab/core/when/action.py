@@ -107,7 +107,7 @@ class Action(NamedTuple):
     def parse(cls, text: str) -> "Action":
         """The action spelled by `text`.
 
-        raises  ValueError in one sentence that shows the text and the valid forms
+        raises  ValueError that shows the text and the valid forms
 
         >>> Action.parse("1SEND_F0>5").peer
         5

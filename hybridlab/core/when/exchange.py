@@ -167,7 +167,7 @@ def read(source: str | PathLike[str] | BinaryIO) -> str:
 def from_text(text: str, name: str = "typed order") -> dict:
     """The facts in a text, in any of these forms; the schedule need not be valid.
 
-    raises  ValueError in one sentence that names line and cell, and the valid entries
+    raises  ValueError that names line and cell, and the valid entries
 
     >>> facts = from_text("0F0 0F1 0B0 0B1  # first stage\\n1F0 1B0 1F1 1B1")
     >>> facts["place"], facts["microbatches"]
@@ -264,7 +264,7 @@ def refuse_version(what: str, version: object, read: int) -> None:
 def from_dict(saved: dict) -> dict:
     """The facts stored by `to_dict`.
 
-    raises  ValueError in one sentence if the input is something else, of a later version, or damaged
+    raises  ValueError if the input is something else, of a later version, or damaged
     """
     kept = saved.get("format") if isinstance(saved, dict) else None
     if kept != FORMAT:

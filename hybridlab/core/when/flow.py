@@ -29,9 +29,9 @@ def _flow_of(schedule, room):
 
 
 class Flow(Values):
-    """The law applied to one schedule: which values every action takes and makes.
+    """The law applied to one schedule: the values that every action consumes and produces.
 
-    takes, makes    `Lists` of value numbers, one list per action (a fused pair is one action)
+    takes, makes    the values consumed and produced: `Lists` of value numbers, one per action (a fused pair is one)
     rank            the rank of each action;  program: each rank's first action (ranks + 1)
     given           flags: values that need no maker (the initial weights)
     meeting         the meeting that each action must attend, or -1;  attendance  how many actions each one waits for

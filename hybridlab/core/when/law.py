@@ -1,12 +1,12 @@
-"""The law: the values that each kind of action takes and makes. Everything else about order follows from it.
+"""The law: the values that each kind of action consumes and produces. Everything else about order follows from it.
 
-An action may run when every value that it takes has been made. That one sentence decides whether a schedule is valid,
-when an action is ready, how much memory is held, which messages are sent and where the arrows are drawn. It is stated
-nowhere else in this project.
+An action may run when every value that it consumes has been produced. That one sentence decides whether a schedule is
+valid, when an action is ready, how much memory is held, which messages are sent and where the arrows are drawn. It is
+stated nowhere else in this project.
 
-Read a row of `KIND` aloud: *F takes the incoming activations and the full weights; it makes the outgoing activations,
-and the saved activations for the input half and for the weight half.* The other fields of a row are the remaining facts
-about its kind. Every list of kinds in this project is read from this table.
+Read a row of `KIND` aloud: *F consumes the incoming activations and the full weights; it produces the outgoing
+activations, and the saved activations for the input half and for the weight half.* The other fields of a row are the
+remaining facts about its kind. Every list of kinds in this project is read from this table.
 
 Values
     activation        the output of a stage; it lives on an edge of the stage graph

@@ -1,4 +1,4 @@
-"""Lifetimes: the number of values of one kind that are made, freed and held, action by action."""
+"""Lifetimes: the number of values of one kind that are produced, freed and held, action by action."""
 
 import numpy as np
 

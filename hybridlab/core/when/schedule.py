@@ -279,7 +279,7 @@ class Schedule:
         source  the text, or the path of a file that holds it
         name    of the schedule
 
-        raises  ValueError in one sentence that names line and cell, and the valid entries
+        raises  ValueError that names line and cell, and the valid entries
 
         >>> Schedule.from_csv("0F0,0B0\\n1F0,1B0").place
         {(0, 0): 0, (1, 0): 1}
@@ -294,7 +294,7 @@ class Schedule:
     def load(cls, path: str | PathLike[str]) -> "Schedule":
         """The schedule in the file at `path`: JSON as `save` writes it, or any text form.
 
-        raises  ValueError in one sentence if it is neither
+        raises  ValueError if it is neither
         """
         return cls.of(**exchange.load(path))
 
@@ -306,6 +306,6 @@ class Schedule:
     def from_dict(cls, saved: dict) -> "Schedule":
         """The schedule `saved` by `to_dict`.
 
-        raises  ValueError in one sentence if it is something else, of a later version, or damaged
+        raises  ValueError if it is something else, of a later version, or damaged
         """
         return cls.of(**exchange.from_dict(saved))

@@ -75,7 +75,7 @@ class Timeline:
 
     @cached_property
     def flow(self) -> Flow:
-        """The values that each action of the schedule takes and makes, within `room`."""
+        """The values that each action of the schedule consumes and produces, within `room`."""
         return flow_of(self.schedule, self.room)
 
     @cached_property
@@ -120,13 +120,14 @@ class Timeline:
 
     @property
     def bubble_fraction(self) -> float:
-        """Idle over total: the fraction of all rank-time without a compute action; (p-1)/(m+p-1) for GPipe and 1F1B."""
+        """Idle time over total time: the fraction of all rank-time without a compute action; (p-1)/(m+p-1) for GPipe
+        and 1F1B."""
         total = self.schedule.ranks * int(self.end[self.typical].max(initial=0))
         return 1 - int(self._busy_ticks.sum()) / total if total else 0.0
 
     @property
     def bubble_overhead(self) -> float:
-        """Idle over ideal: idle rank-time over compute time; (p-1)/m for GPipe and 1F1B, *the* bubble of lectures."""
+        """Idle time over ideal time, the ranks' compute time; (p-1)/m for GPipe and 1F1B, *the* bubble of lectures."""
         total = self.schedule.ranks * int(self.end[self.typical].max(initial=0))
         busy = int(self._busy_ticks.sum())
         return (total - busy) / busy if busy else 0.0
@@ -253,7 +254,7 @@ class Timeline:
     def from_dict(cls, saved: dict) -> "Timeline":
         """The timeline `saved` by `to_dict`.
 
-        raises  ValueError in one sentence if it is something else, of another version, or damaged
+        raises  ValueError if it is something else, of another version, or damaged
         """
         return cls(**timeline_file.facts(saved))
 

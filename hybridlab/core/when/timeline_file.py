@@ -47,7 +47,7 @@ def read(path: str | PathLike[str]) -> dict:
 def facts(saved: dict) -> dict:
     """The facts of a timeline, from its plain values.
 
-    raises  ValueError in one sentence if they are something else, of another version, or damaged
+    raises  ValueError if they are something else, of another version, or damaged
     """
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise ValueError("this is not a saved hybridlab timeline: save one with timeline.save(path)")

@@ -8,7 +8,7 @@ Source: Graham 1969, "Bounds on multiprocessing timing anomalies". Relatives: `c
 
 
 def deal(sizes: dict[str, int], owners: int) -> dict[str, int]:
-    """{name: its owner, from 0}: the largest first, each to the owner that has the least so far.
+    """{name: its owner, from 0}. The largest tensor is first, and each goes to the owner that has the least so far.
 
     sizes  {name: size} of the tensors;  owners  the number of owners
 

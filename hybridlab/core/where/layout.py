@@ -305,7 +305,7 @@ class Layout:
     def validate(self) -> "Layout":
         """The layout itself, if every element of every parameter is on some rank, and the records agree.
 
-        raises  ValueError in one sentence
+        raises  ValueError that names the parameter
         """
         for param in self.params:
             legal.refuse(param, self.mesh)

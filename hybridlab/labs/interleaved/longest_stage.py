@@ -36,7 +36,7 @@ def head_in_pieces(ranks: int, blocks: float, head: float) -> hl.Costs:
 
 
 def overheads(head: float) -> list[float]:
-    """Idle over ideal time for each of `WAYS`; the blocks are divided so that the step is shortest.
+    """Idle time over ideal time for each of `WAYS`; the blocks are divided so that the step is shortest.
 
     >>> [f"{one:.0%}" for one in overheads(2.6)]
     ['73%', '33%', '22%']

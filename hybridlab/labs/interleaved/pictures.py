@@ -18,7 +18,7 @@ FINE = 30  # pieces of a predicted line
 
 
 def valleys(lengths: dict[float, list[float]], chunks) -> Figure:
-    """Predicted lengths of a step over the number of chunks: one curve for each message time."""
+    """Predicted lengths of a step, by the number of chunks: one curve for each message time."""
     rows = zip(lengths.items(), PENS)
     curves = [Curve(f"message {latency} units", range(len(row)), row, *pen) for (latency, row), pen in rows]
     every = [length for row in lengths.values() for length in row]

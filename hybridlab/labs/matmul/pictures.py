@@ -76,12 +76,12 @@ LOOKS = {"1D": (1, "solid", "square"), "2D": (5, "dash", "circle"), "3D": (2, "d
 
 
 def falling(every_ranks: Sequence[int] = (4, 8, 16, 64, 256, 512, 1024, 4096)) -> Figure:
-    """Words that a rank sends for a square matmul over the number of ranks, for each algorithm with such a grid."""
+    """Words that a rank sends for a square matmul, by the number of ranks, for each algorithm that has such a grid."""
     return _curves(every_ranks, "sent", "words a rank sends, in matrices", "Words a rank sends for a square matmul")
 
 
 def room(every_ranks: Sequence[int] = (4, 8, 16, 64, 256, 512, 1024, 4096)) -> Figure:
-    """The numbers that a rank holds while it multiplies, over the number of ranks."""
+    """The numbers that a rank holds while it multiplies, by the number of ranks."""
     return _curves(every_ranks, "held", "numbers a rank holds, in matrices", "Numbers a rank holds for a square matmul")
 
 

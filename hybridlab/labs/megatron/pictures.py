@@ -129,7 +129,7 @@ def attention_still(shape: Shape, ranks: int, kv_heads: int, flow: str = "forwar
 
 
 def times(measured: dict, foreseen: dict, cores: int) -> Figure:
-    """Milliseconds of a step over the number of ranks, computing and in collectives; {ranks: `megatron.Shares`}.
+    """Milliseconds of a step, by the number of ranks, spent computing and in collectives; {ranks: `megatron.Shares`}.
 
     foreseen  the same by rule
     cores     the number of cores of this machine: with more ranks than that no step becomes shorter

@@ -26,7 +26,7 @@ def memory(microbatches=MICROBATCHES) -> dict[str, dict[int, list[int]]]:
 
 
 def growth(held: dict[str, dict[int, list[int]]]) -> Figure:
-    """Activations on rank 0 over the number of microbatches: lines predicted, marks counted by `memory`."""
+    """Activations on rank 0, by the number of microbatches: lines are predicted, marks are counted by `memory`."""
     curves, told = [], []
     for name, peaks in held.items():
         colour, dash, marker = PENS[name]

@@ -1,4 +1,4 @@
-"""Tensor parallelism overlapped with its messages: each matmul is computed in pieces while other pieces travel.
+"""Tensor parallelism overlapped with its messages: each matmul is computed in pieces while other pieces are sent.
 
 The stream is sharded along the sequence, so t ranks have t parts of the positions. A matmul before which the parts are
 all-gathered needs no full input to begin: a rank multiplies its own part while the next one arrives. A matmul whose

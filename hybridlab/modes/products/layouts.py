@@ -120,7 +120,7 @@ def seen(comm, x, dim: int, window: Window):
 
 
 def _group(comm, axes: tuple[str, ...]):
-    """The ranks that meet along some axes, in the form that typed moves take."""
+    """The ranks that meet along some axes, in the form that typed collectives take."""
     return axes[0] if len(axes) == 1 else comm.mesh.group(comm.rank, axes)
 
 

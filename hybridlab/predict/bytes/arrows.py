@@ -1,10 +1,10 @@
 """Derive from a strategy the collectives that give each operator its operands in the layout that it needs.
 
 A tensor has one state where it is computed, and needs another state where it is used (`core.where.states`). The *way*
-from one to the other is the cheapest path of typed moves, each along one axis; gradients take it back by the conjugate
-moves. Nothing here knows a parallelism by name. Data parallelism: a weight is stored as the same everywhere, and is
-used for different work; the conjugate of I->R is the gradient's all-reduce. Megatron's f and g, the gathers of sequence
-parallelism and two-dimensional matmuls result in the same way.
+from one to the other is the cheapest path of typed collectives, each along one axis; gradients take it back by the
+conjugate ones. Nothing here mentions a kind of parallelism. Data parallelism: a weight is stored as the same
+everywhere, and is used for different work; the conjugate of I->R is the gradient's all-reduce. Megatron's f and g, the
+gathers of sequence parallelism and two-dimensional matmuls result in the same way.
 
 A convolution also needs elements of neighbours, so its reshard ends with a halo: one window for each sharded dim.
 Messages go between neighbours, and gradients go back to the owners (`predict.bytes.halos`).
@@ -34,7 +34,7 @@ from hybridlab.predict.bytes.halos import Window, halo
 
 
 class Move(NamedTuple):
-    """One typed move of a tensor with these dims; `elements` are those of the full tensor in the group.
+    """One typed collective on a tensor with these dims; `elements` are those of the full tensor in the group.
 
     axis  the axis of the move, or several axes as one, "x+y", whose ranks form one group
     """

@@ -157,8 +157,8 @@ def _uneven(loads, slots: Slots) -> list[float]:
 
 
 def loaned(shape: Shape, copies: Mapping[int, Sequence[int]], ways: Amount, ways_of_one: Amount = 1) -> Amount:
-    """Elements that a rank sends in one layer and microbatch for loans, in the mean: weights to copies in the forward,
-    and as many gradients back in the backward.
+    """Elements that a rank sends, on average, for loans in one layer and microbatch: weights to copies in the forward,
+    and the same number of gradients back in the backward.
 
     copies  {expert: ranks};  ways  ranks over which experts are distributed;  ways_of_one  ranks that shard one expert
 

@@ -4,5 +4,5 @@
 tables. `calibrated` fits one number for a machine and its programs on other sources. `scores` summarizes the errors,
 `bars` gives the error of a new prediction, and `explained` gives the reasons of the largest errors. `peaks` compares
 measured memory with its prediction. `on_gpus` lists the published measurements for each notebook,
-`points` has their predictions, and `blocks` those of a block that we measured.
+`points` has their predictions, and `blocks` has those of a block that we measured.
 """

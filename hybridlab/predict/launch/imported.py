@@ -181,7 +181,7 @@ def _modern(said: dict, family: Family, context: int | None) -> Imported:
 
 
 def _mlp(said: dict, family: Family) -> tuple[dict[str, Any], list[str]]:
-    """The width of the MLP. Two matrices count as three of two thirds of the width, which have as many weights."""
+    """The width of the MLP. Two matrices count as three of two thirds of the width: both have equally many weights."""
     wide = said.get("ffn_hidden_size") or said.get("intermediate_size") or 4 * _size(said, "hidden_size")
     if family.gated:
         return {"inner": _size(said, "intermediate_size")}, []

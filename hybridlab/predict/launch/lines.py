@@ -44,6 +44,12 @@ SPREAD = Rule(
 SECOND = Rule(lambda plan, shape: plan.secondary > 0, "keeps no second copy of the weights near: leave secondary out")
 # thunlp/Seq1F1B, a version of Megatron-LM of its authors, has them (--pipe-sp-splits).
 SLICED = Rule(lambda plan, shape: plan.n > 1, "has no token slices: leave n out, or choose Seq1F1B's own Megatron-LM")
+LOCAL = Rule(lambda plan, shape: plan.sync_every > 0, "has no local steps: leave sums and sync_every out")
+# torchtitan's docs/torchft.md: one instance for each copy
+APART = Rule(
+    lambda plan, shape: plan.sync_every > 0,
+    "takes local steps through torchft, with a command for each copy: leave sums and sync_every out",
+)
 # Megatron-Core 0.16, megatron/training/arguments.py and core/transformer; up to 0.15 t may not exceed the key heads.
 OF_MEGATRON = (
     TRANSFORMERS,
@@ -55,6 +61,7 @@ OF_MEGATRON = (
     ),
     SECOND,
     SLICED,
+    LOCAL,
     Rule(
         lambda plan, shape: bool(plan.offload) or plan.redone not in (0.0, 1.0),
         "has no flag for offloaded activations, or for recomputing only some layers: leave them out",
@@ -78,6 +85,7 @@ OF_TORCHTITAN = (
     TRANSFORMERS,
     SPREAD,
     SLICED,
+    APART,
     Rule(
         lambda plan, shape: plan.cp > 1 and plan.attend == USP,
         "has no flag to exchange heads inside a ring: choose another method of attention than 'usp'",

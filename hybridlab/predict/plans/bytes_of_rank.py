@@ -34,7 +34,7 @@ def sent(shape: Shape, plan: Plan, batch: int, place: int = 0) -> dict[str, floa
     """{purpose: bytes} for the first rank at an index along pp: of its stage, or of its chunks.
 
     "messages" between stages; "inside" along tp, "across" along x, "context" along cp, "experts" along ep; gradients as
-    "sums", or "shares" with ZeRO.
+    "sums", or "shares" with ZeRO; with local steps as "moves", in a step that ends with an exchange.
 
     >>> from hybridlab.core.what.catalog import model
     >>> one = sent(model("gpt3-175b").shape, Plan(p=8, t=8, d=16, sequence=True, zero=1), batch=1536, place=3)
@@ -47,7 +47,7 @@ def sent(shape: Shape, plan: Plan, batch: int, place: int = 0) -> dict[str, floa
             found[what] += m * size
     for what, size in _between_stages(shape, plan, place).items():
         found[what] += m * size
-    found["shares" if plan.zero else "sums"] += _of_gradients(shape, plan, layers)
+    found["moves" if plan.sync_every else "shares" if plan.zero else "sums"] += _of_gradients(shape, plan, layers)
     return {what: size for what, size in found.items() if size}
 
 
@@ -211,7 +211,8 @@ def _of_gradients(shape: Shape, plan: Plan, layers: list[int]) -> float:
     )
     blocks = added(0 < layer <= shape.layers and layer - 1 not in shape.plain for layer in layers)
     tallies = blocks * shape.experts * TALLY * (shape.experts > 1 and (others > 1 or (tp and plan.sequence)))
-    return tallies + added(weights * _for_each(plan, copies, more) for weights, copies, more in parts)
+    moves = SUM * added(held) * (plan.sync_every > 0 and plan.d > 1)
+    return moves + tallies + added(weights * _for_each(plan, copies, more) for weights, copies, more in parts)
 
 
 def _for_each(plan: Plan, copies: int, more: bool) -> float:

@@ -26,7 +26,7 @@ class Division(NamedTuple):
     fold  whether whole experts are distributed over tp and cp too;  gathered  whether tokens reach experts by an
           all-gather;  tied_pieces  whether a tied embedding is made of pieces of the head
     two_levels  whether the optimizer's state is sharded over all copies;  secondary  neighbours with a second copy of
-          the weights; 0: none;  slices  token slices of a row, one after another on the same ranks
+          the weights; 0: none;  slices  token slices of a row, in turn on the same ranks;  local  with local steps
     """
 
     tp: int = 1
@@ -50,6 +50,7 @@ class Division(NamedTuple):
     two_levels: bool = False
     secondary: int = 0
     slices: int = 1
+    local: bool = False
 
     @property
     def narrow(self) -> Amount:
@@ -240,6 +241,11 @@ RULES = (
         lambda sizes, one: "recompute='selective' recomputes attention, but this model has none: choose 'full'",
     ),
     Rule(
+        "sums",
+        lambda sizes, one: np.equal(one.zero, 0) | np.logical_not(one.local),
+        lambda *about: "sums=local keeps all weights in every copy: leave zero out, or choose other sums",
+    ),
+    Rule(
         "zero",
         lambda sizes, one: np.equal(one.zero, 0) | (one.copies > 1),
         lambda sizes, one: f"zero={one.zero} shards over data-parallel ranks, but dp=1 has only one: give dp=2 or more",
@@ -302,7 +308,7 @@ def holds(sizes: dict, division: Division, *asks: str) -> Amount:
 def refuse(sizes: dict, division: Division, *asks: str) -> None:
     """Check the rules of these axes and options; without names, check all rules.
 
-    raises  ValueError in one sentence that says what to change
+    raises  ValueError that says what to change
 
     >>> refuse({"T": 8}, Division(cp=4))
     >>> refuse({"T": 3}, Division(cp=4))

@@ -16,6 +16,7 @@ from hybridlab.core.what import catalog
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import FULL, NONE, Kept, came_in, kept, stays
+from hybridlab.predict.bytes.local_steps import BESIDES
 from hybridlab.predict.bytes.memory import MIXED, Widths
 from hybridlab.predict.plans.given import unequal
 from hybridlab.predict.plans.heaviest import heaviest, in_matrices
@@ -146,7 +147,8 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     """Bytes on the device that holds the most.
 
     Gradients have the width that the software uses; the largest gradient of a block is counted twice, since it exists
-    next to its sum while it is added.
+    next to its sum while it is added. Local steps keep two more numbers for each weight; the buffer in which the copies
+    all-reduce their moves is not counted, since no activations are saved then.
 
     Activations are the maximum over three ranks: the first rank, the first rank with most blocks, and the last rank.
     They include all microbatches in flight and one recomputed block; on the last rank, also the scores of one
@@ -190,7 +192,9 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
 
 def _states(shape: Shape, plan: Plan, software: Software) -> Footprint:
     """Weights, gradients and the optimizer's state of the rank that holds the most weights."""
-    widths = MIXED._replace(gradient=software.gradient)
+    besides = where(plan.sync_every, BESIDES, 0)
+    numbers = {"states": MIXED.states + besides, "matrix": MIXED.matrix + besides}
+    widths = MIXED._replace(gradient=software.gradient, **numbers)
     every = in_matrices(shape, plan) if np.any(plan.optimizer) else (0, 0)
     routed, other = (
         states(weights, plan.zero, ways, widths, updaters // ways, plan.secondary, software.each, matrices)

@@ -5,7 +5,9 @@ Relatives: `predict.plans.plan`, the fields; `predict.plans.planner` and `what_i
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
-from hybridlab.predict.plans.plan import ASKED, NAMED, Plan
+from hybridlab.predict.bytes.local_steps import EVERY
+from hybridlab.predict.plans import divisions
+from hybridlab.predict.plans.plan import ASKED, NAMED, Plan, named
 
 
 def beyond(field: str, given: dict) -> bool:
@@ -40,3 +42,20 @@ def unequal(shape: Shape, given: dict) -> bool:
     (True, False)
     """
     return shape.layers % (given.get("p", 1) * given.get("v", 1)) > 0
+
+
+def summed(sums: str | None, shape: Shape, given: dict) -> dict:
+    """The given fields of a plan, with those that `sums` fixes.
+
+    raises  ValueError for another value than None and "local", and for fields that contradict it
+
+    >>> summed("local", Shape(), {"d": 2}), summed("local", Shape(), {"sync_every": 64})
+    ({'sync_every': 2, 'd': 2}, {'sync_every': 64})
+    """
+    if sums not in (None, "local"):
+        raise ValueError(f"sums={sums!r} cannot be planned: give 'local', or software, which determines the overlap")
+    if sums and given.get("sync_every") == 0:
+        raise ValueError("sync_every=0 sums gradients in every step: give 1 or more, or leave sums='local' out")
+    found = ({"sync_every": EVERY} if sums else {}) | given
+    divisions.refuse(shape.sizes, named(found).division(shape), "sums")
+    return found

@@ -106,7 +106,7 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
         "model": shape,
         "optimizer": OPTIMIZERS[plan.optimizer],
         "dtype": "bfloat16",
-        "sums": "buckets",
+        **({"sums": "local", "sync_every": plan.sync_every} if plan.sync_every else {"sums": "buckets"}),
         "recompute": RECOMPUTE[plan.recompute],
         "zero": plan.zero,
         **interleaved,

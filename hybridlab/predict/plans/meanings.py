@@ -33,4 +33,5 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `pl
     "secondary": "neighbours that have a second copy of the weights, only with ZeRO's stage 3; 0: none",
     "further": "further tokens predicted at each position: multi-token prediction, on the last stage",
     "optimizer": "'adamw' or 'muon', which determines the state of each weight",
+    "sync_every": "local steps: steps between two sums over the copies; 0: gradients are summed in every step",
 }

@@ -1,4 +1,4 @@
-"""Find the rates of your own machine, from a row of your logs or from five minutes of measurements.
+"""Find the rates of your own machine, from a row in your logs or from five minutes of measurements.
 
     fit = by_step(shape, "h100", Plan(p=4, t=8, d=2), batch=64, seconds=9.1, software="megatron-2024")
     fit = by_products("h100", [(8192, 8192, 8192, 1.7e-3), (4096, 8192, 28672, 3.1e-3)])

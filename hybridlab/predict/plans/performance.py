@@ -14,9 +14,11 @@ The time of one microbatch on one stage is the sum of
 
 The last stage also has the matmul with the vocabulary, or each stage has a piece of it (`spread_head`). A step takes m
 times this time, plus (p - 1)/(v·n) times this time to fill and drain the pipeline, with n slices of a row; plus the
-messages between stages, the all-reduce of gradients over the copies, and the optimizer step. As in the measured
-programs, nothing overlaps except ZeRO 3's all-gathers, one for each forward and each backward of a microbatch; they use
-all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`): the speed is an upper bound.
+messages between stages, the all-reduce of gradients over the copies, and the optimizer step. No rank begins a step
+before all have ended the last one, as if the norm of all gradients were clipped (`by_schedule.seconds_of_clipping`). As
+in the measured programs, nothing overlaps except ZeRO 3's all-gathers, one for each forward and each backward of a
+microbatch; they use all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`): the speed is an
+upper bound.
 
 Three numbers are fitted: the two fractions and the launch time. They are fitted only on the ten rows of table 1 of
 Narayanan et al. 2021, arXiv:2104.04473; all other predictions test them.
@@ -44,7 +46,7 @@ from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit, Rates
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, shown
 from hybridlab.predict.plans.time_of_context_and_experts import along_cp, along_ep
-from hybridlab.predict.plans.time_of_gradients import among_copies, seconds_of_copies
+from hybridlab.predict.plans.time_of_gradients import among_copies, seconds_of_copies, seconds_of_moves
 
 ADAM_BYTES = 30  # for each weight: reads its gradient twice, reads and writes three numbers of 4 bytes and itself
 LOSS_BYTES = 4  # of a number in the loss's sums
@@ -74,6 +76,7 @@ def pieces(
     once = among_copies(plan, rates, held, layers, software)
     ahead, back = (layers * added(one) for one in (forward, backward))
     data = seconds_of_copies(once, plan, plan.passes(batch), ahead / plan.n, back / plan.n, software)
+    data = data + seconds_of_moves(plan, rates, held, software) / np.maximum(plan.sync_every, 1)
     updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.updaters))
     hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
     return Pieces(forward, backward, head, hop, data, ADAM_BYTES * updated / rates.memory, blocks[-1])

@@ -34,16 +34,16 @@ class Plan(NamedTuple):
         ranks that exchange heads with usp;  zigzag  balanced causal attention
     ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
     fold  whole experts are distributed over t and cp too
-    uneven  stages are unequal: some have one block more (`partition.dealt`)
-    n  token slices of each row, of equal cost (`scheduling.token_slices`)
+    uneven  some stages have one block more (`partition.dealt`);  n  token slices of a row (`scheduling.token_slices`)
 
-    Nine more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
+    Ten more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
     attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
     offload, the fraction of the layers whose saved activations are offloaded to the host; spread_head, whether each
     stage has a piece of the head (vocabulary parallelism over the stages); two_levels, whether all copies shard the
     optimizer's state although only z of them shard the weights; secondary, how many neighbours have a second copy of
     weights that all copies shard; further, how many more tokens are predicted at each position (multi-token
-    prediction: each has a block on the last rank, and uses the head once more); optimizer, an index in OPTIMIZERS.
+    prediction: each has a block on the last rank, and uses the head once more); optimizer, an index in OPTIMIZERS;
+    sync_every, the steps between two sums over the d copies, which step alone; 0: gradients are summed in every step.
 
     Ranks are numbered as in Megatron: the order is tp (neighbours), x, cp, ep, copies, stages.
 
@@ -80,6 +80,7 @@ class Plan(NamedTuple):
     secondary: int = 0
     further: int = 0
     optimizer: int = 0
+    sync_every: int = 0
 
     @property
     def devices(self) -> Amount:
@@ -103,9 +104,9 @@ class Plan(NamedTuple):
     @property
     def copies(self) -> tuple[Amount, Amount]:
         """(number of ranks with the same expert weights, number with the same other weights); they see different
-        tokens.
-        """
-        return where(self.fold, 1, self.cp) * self.d, self.cp * self.ep * self.d
+        tokens. With local steps, the d copies have different weights."""
+        d = where(self.sync_every, 1, self.d)
+        return where(self.fold, 1, self.cp) * d, self.cp * self.ep * d
 
     @property
     def sharers(self) -> tuple[Amount, Amount]:
@@ -148,6 +149,7 @@ class Plan(NamedTuple):
             self.two_levels,
             self.secondary,
             self.n,
+            np.greater(self.sync_every, 0),
         )
 
     def microbatches(self, batch: int) -> Amount:
@@ -191,6 +193,7 @@ class Plan(NamedTuple):
         )
         more += [f"offload={self.offload:g}"] * (self.offload > 0)
         more += [OPTIMIZERS[self.optimizer]] * (self.optimizer > 0)
+        more += [f"local steps, sums every {self.sync_every}"] * (self.sync_every > 0)
         more += [f"ZeRO {self.zero}"] * (self.zero > 0) + ["sequence parallel"] * bool(self.sequence)
         return ", ".join(more + ["scatter/gather"] * bool(self.scatter) + ["fused attention"] * bool(self.fused))
 
@@ -203,7 +206,8 @@ def arguments() -> dict[str, Argument]:
 
 INSIDE_OUT = ("t", "x", "cp", "ep", "d", "p")  # ranks that differ along the first of them are neighbours
 # given, not searched
-CONDITIONS = ("skew", "fused", "redone", "offload", "spread_head", "two_levels", "secondary", "further", "optimizer")
+CONDITIONS = ("skew", "fused", "redone", "offload", "spread_head", "two_levels", "secondary", "further", "optimizer",
+              "sync_every")  # fmt: skip
 ASKED = {  # by a switch
     "grids": ("x", "z", "two_levels"),
     "contexts": ("cp", "attend", "ulysses", "zigzag"),

@@ -22,7 +22,8 @@ from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans.arithmetic import DAY, flops
 from hybridlab.predict.plans.choice import Choice
 from hybridlab.predict.plans.footprint import Footprint, footprint
-from hybridlab.predict.plans.given import saves_scores, wider
+from hybridlab.predict.plans.given import saves_scores, summed, wider
+from hybridlab.predict.plans.link_needed import told
 from hybridlab.predict.plans.performance import Step, step
 from hybridlab.predict.plans.plan import CONDITIONS, Plan, arguments, named
 from hybridlab.predict.plans.ranges import refuse_numbers, refuse_question, refuse_sizes, refuse_tokens
@@ -68,7 +69,7 @@ class Planned:
             return f"{legal}, none of them fits: {self.nothing}"
         lines = [f"{legal}, {fit} of them fit; the quickest:", *(f"  {one}" for one in self.top(5))]
         equal = f"Predictions err by {self.error}: the first {len(self.ties)} are as good as equal"
-        return "\n".join([*lines, equal, self.assumed])
+        return "\n".join([*lines, *([told(self)] if self.best.plan.sync_every else []), equal, self.assumed])
 
     @property
     def assumed(self) -> str:
@@ -239,6 +240,7 @@ def plan(
     stages: bool = False,
     slices: bool = False,
     schedule: str | None = None,
+    sums: str | None = None,
     **given: Any,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
@@ -255,6 +257,7 @@ def plan(
                n=2 or more
     schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: the one that the other
                fields imply
+    sums       "local", as for a job: copies step alone; without sync_every, they sum their moves every 2 steps
 
     Fields of a plan that you give are fixed; the others are searched:
 
@@ -274,7 +277,7 @@ def plan(
     given = {name: value for name, value in given.items() if value is not None}
     refuse_numbers(gpus=gpus, batch=batch)
     refuse_sizes(given)
-    given = fixed_by(schedule, given)
+    given = summed(sums, shape, fixed_by(schedule, given))
     if missing := too_few(shape, kind, gpus, named(given)):
         raise ValueError(missing)
     wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages}

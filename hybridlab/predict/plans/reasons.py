@@ -116,7 +116,7 @@ def _unlawful(planned, sizes: dict, asked: str) -> str:
     if copies % z:
         divides = "is" if "d" in sizes else "divides"
         return f"{asked} is impossible: z must divide d, which {divides} {copies}"
-    one = named(({"zero": 3} if z > 1 else {}) | sizes)
+    one = named({"zero": 3 if z > 1 else 0, "sync_every": planned.every.sync_every} | sizes)
     if len(given) == len(whole) - 1:
         one = one._replace(**{name: rest for name, size in whole.items() if size is None})
     try:

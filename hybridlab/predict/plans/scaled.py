@@ -35,7 +35,8 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
 
     It has two chunks or slices for several, one plain block, two experts on a rank for many, and two microbatches for
     each stage. If stages may be unequal, one stage has an extra block. With z, there are four copies, and groups of two
-    shard the weights; with secondary, four copies shard them, and groups of two have the second copy.
+    shard the weights; with secondary, four copies shard them, and groups of two have the second copy. Local steps
+    exchange their moves after every second step, or after each.
 
     >>> from hybridlab.core.what.catalog import model
     >>> one = scaled(Plan(p=16, t=8, d=8, zero=2, sequence=True, uneven=True), model("llama3-405b").shape)
@@ -47,7 +48,7 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
         axes["d"] = 4
     if plan.ulysses > 1:
         axes["cp"] = 4
-    fewer = {field: min(getattr(plan, field), 2) for field in ("v", "z", "n", "ulysses", "secondary")}
+    fewer = {field: min(getattr(plan, field), 2) for field in ("v", "z", "n", "ulysses", "secondary", "sync_every")}
     small = plan._replace(**axes, b=1, **fewer)
     keys = small.t * (small.cp if plan.attend == ULYSSES else small.ulysses)
     grouped = shape.heads and shape.key_heads < shape.heads

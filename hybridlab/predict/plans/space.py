@@ -60,8 +60,8 @@ def grid(
     has length 1 if a field does not vary with it. So a formula is computed once for each value that it depends on, not
     once for each plan. The slabs have all legal plans, without most of the others.
 
-    Options without effect are not legal: ZeRO needs copies; sequence parallelism needs tp; scatter/gather needs tp and
-    stages, and an unsharded sequence; selective recomputation needs saved scores.
+    Options without effect are not legal: ZeRO and local steps need copies; sequence parallelism needs tp;
+    scatter/gather needs tp and stages, and an unsharded sequence; selective recomputation needs saved scores.
 
     grids  also AxoNN's grids: x shards the width, and ZeRO 3 shards among only z of the copies
     contexts  also cp, with all methods of attention;  experts  also ep, with both methods of dispatch, and folding
@@ -207,6 +207,7 @@ def _matters(every: Plan):
     free = ((p > 1) & (every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head)
     free = free & ((every.n == 1) | ((p > 1) & np.logical_not(every.spread_head)))
     free = free & (np.equal(every.further, 0) | ((every.n == 1) & np.logical_not(every.spread_head)))
+    free = free & (np.equal(every.sync_every, 0) | (every.d > 1))
     return free & ((how != SELECTIVE) | ~(passes(every.attend) & (cp > 1)))
 
 

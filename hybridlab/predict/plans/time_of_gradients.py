@@ -8,6 +8,9 @@ the hidden fraction: the reduce-scatter overlaps with a backward, a gather with 
   2, of `each`      one for every microbatch           one for every microbatch
   3                 two for every microbatch           one in a step; of `each`: one for every microbatch
 
+With local steps, ranks with the same weights are those of one copy. The copies all-reduce their moves, in numbers as
+wide as gradients, once in `sync_every` steps. This follows the last backward of a step, so nothing hides it.
+
 Relatives: `predict.plans.performance`, `predict.plans.software`, notebook 22.
 """
 
@@ -18,7 +21,7 @@ import numpy as np
 from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
 from hybridlab.predict.plans.plan import Plan
-from hybridlab.predict.plans.rates import Rates
+from hybridlab.predict.plans.rates import Near, Rates
 from hybridlab.predict.plans.software import Software, shown
 
 VALUE = 2  # bytes of a weight that is sent
@@ -40,13 +43,18 @@ def among_copies(plan: Plan, rates: Rates, held: tuple[Amount, Amount], layers: 
 
     held  weights of experts, which ranks along ep do not share, and all other weights;  layers  the layers of a stage
     """
-    spread = rates.of_experts(plan, "d", "cp+d"), rates.near(plan, "cp+ep+d")
     found = [
         _among(plan, copies, near, sharers, rates, weights, layers, software)
-        for near, copies, sharers, weights in zip(spread, plan.copies, plan.sharers, held)
+        for near, copies, sharers, weights in zip(_spread(plan, rates), plan.copies, plan.sharers, held)
         if np.any(weights)
     ]
     return Copies(*(added(seconds) for seconds in zip(*found)))
+
+
+def _spread(plan: Plan, rates: Rates) -> tuple[Near, Near]:
+    """The spread of all ranks along cp, ep and d that have the same experts, and of those with the same other weights,
+    if the copies are equal."""
+    return rates.of_experts(plan, "d", "cp+d"), rates.near(plan, "cp+ep+d")
 
 
 def _among(plan: Plan, copies, near, sharers, rates: Rates, weights, layers, software: Software):
@@ -63,6 +71,18 @@ def _among(plan: Plan, copies, near, sharers, rates: Rates, weights, layers, sof
     width = np.where(plan.two_levels, (software.gradient + VALUE) / 2, software.gradient)
     others = rates.sum(rest, near.every(sharers, rest), width * weights / sharers)
     return gather, reduce, np.where(plan.z, others, 0.0), again
+
+
+def seconds_of_moves(plan: Plan, rates: Rates, held: tuple[Amount, Amount], software: Software) -> Amount:
+    """The seconds of one all-reduce of the copies' moves; 0 without local steps."""
+    if not np.any(plan.sync_every):
+        return 0.0
+    found = [
+        rates.sum(plan.d, near.every(inside, plan.d), software.gradient * weights)
+        for near, inside, weights in zip(_spread(plan, rates), plan.copies, held)
+        if np.any(weights)
+    ]
+    return np.where(plan.sync_every, added(found), 0.0)
 
 
 def seconds_of_copies(

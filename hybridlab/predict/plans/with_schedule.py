@@ -30,7 +30,7 @@ def fixed_by(schedule: str | None, given: dict) -> dict:
     if schedule not in FIXED:
         raise ValueError(
             f"schedule={schedule!r} is not searched, because the closed formulas of plans do not cover it: choose from "
-            f"{', '.join(FIXED)}, or compare {schedule!r} with the best plan's schedule by hl.simulate"
+            f"{', '.join(FIXED)}, or simulate a plan with it by hl.plans.by_schedule"
         )
     for name, value in FIXED[schedule].items():
         if given.get(name, value) != value:

@@ -17,7 +17,7 @@ UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # as long as these kinds 
 OTHER_HALF = {"I": "W", "W": "I"}
 FINEST = 9  # decimal places of a cost that count, so a nanosecond if units are seconds …
 EXACT = 4  # … but of each cost at least so many digits
-LARGEST = 1e300  # of a cost: the sum over all actions that fit into memory is still a float
+LARGEST = 1e301  # of a cost: the sum over all actions that fit into memory is still a float
 LONGEST = 15  # digits of a cost in ticks: simulated times stay 64-bit integers
 OF_EDGES = ("latency", "handshake", "bandwidth", "bytes")  # each a number, or one number per edge
 RATES = ("bandwidth", "bytes")  # not durations
@@ -43,7 +43,7 @@ class Costs:
     bandwidth    of a link, in bytes per unit; None: bytes take no time
     bytes        of a boundary tensor
 
-    raises  ValueError if a cost is negative or above 1e300, a half is longer than B, costs have different numbers of
+    raises  ValueError if a cost is negative or above 1e301, a half is longer than B, costs have different numbers of
             stages, or bytes are given without a bandwidth
 
     >>> Costs(F=1, I=1, W=1).of("B", stage=0), Costs(B=0.5).of("I", stage=0), Costs(B=3, W=1).of("I", stage=0)

@@ -7,7 +7,7 @@ a rank's tokens, the message with their number. So with enough tokens the messag
            for the sums of values. In a zigzag half of the pairs of two ranks see each other
     hop    2·b·c·k numbers: keys and values of c tokens
 
-Source: Liu et al. 2023, arXiv:2310.01889, section 3, there with as many heads of keys as of queries. Relatives:
+Source: Liu et al. 2023, arXiv:2310.01889, section 3, where keys have as many heads as queries. Relatives:
 `modes.parts.ring_attention`, `predict.plans.time_of_context_and_experts`, notebook 33.
 """
 

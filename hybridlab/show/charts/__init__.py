@@ -1,3 +1,3 @@
-"""Charts: lines and points over two axes (`chart`), losses over steps (`curves`), times over bytes (`scaling`), the
+"""Charts: lines and points on two axes (`chart`), losses by step (`curves`), times by bytes (`scaling`), the
 memory of one rank during a step (`memory_over_time`), the memory in use on every rank (`room_over_time`), and published
 measurements on GPUs (`on_gpus`)."""

@@ -1,6 +1,6 @@
 """Memory over time: the memory in use on each rank, and a line at the capacity.
 
-The ranks are below each other on one time axis, as in the timeline of the same step.
+The ranks are drawn one below the other on one time axis, as in the timeline of the same step.
 """
 
 import numpy as np

@@ -167,7 +167,7 @@ def _legend(parameter, layout, nodes):
 
 
 def _sheets(mesh, look):
-    """One sheet for each coordinate along dp: stages side by side, the parts of a stage below each other."""
+    """One sheet for each coordinate along dp: stages side by side, the parts of a stage one below the other."""
     copies, stages = mesh["dp"], mesh["pp"]
     seats = [dict(zip(mesh.inside, place)) for place in product(*(range(mesh[axis]) for axis in mesh.inside))]
     parts = len(seats)

@@ -79,7 +79,7 @@ def explore(
     machine  open the machine view: a card for each rank, with its action, its activations and its messages
     run      runs a schedule on real processes; `hl.explore` passes `hl.run`
 
-    raises  ValueError in one sentence for a schedule or a number that is not possible
+    raises  ValueError for a schedule or a number that is not possible
 
     >>> import hybridlab as hl
     >>> live = hl.explore("1f1b", "zb_h1", ranks=4)

@@ -70,7 +70,7 @@ def _whole(picture):
 
 
 def _still(picture, moments):
-    """Some moments below each other; between two steps, a moment has the words of the step that follows."""
+    """Some moments, one below the other; between two steps, a moment has the words of the step that follows."""
     stills = []
     for moment in moments:
         told = picture.told[math.ceil(moment)]

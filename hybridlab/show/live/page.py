@@ -20,7 +20,7 @@ from hybridlab.show.timelines.picture import picture, to_json
 from hybridlab.show.timelines.svg import svg
 
 FILE = Path("build/hybridlab.html")
-COMPARED = ("naive", "gpipe", "1f1b", "zb_h1")  # below each other on one time axis, as the first choice
+COMPARED = ("naive", "gpipe", "1f1b", "zb_h1")  # one below the other on one time axis, as the first choice
 AXES = {  # the choices besides the schedule: name, label, values
     "ranks": ("ranks p", (2, 3, 4, 6, 8)),
     "microbatches": ("microbatches m", (1, 2, 4, 8, 12, 16)),

@@ -1,7 +1,7 @@
 """A stepper: a sequence of pictures, with buttons for the first, the previous, the next and the last one.
 
 Nothing moves by itself. Every control is a button, so it works from the keyboard: Tab, then Space or Enter. If no
-kernel runs, the static twin shows all pictures, in columns or below each other.
+kernel runs, the static twin shows all pictures, in columns or one below the other.
 """
 
 import re

@@ -47,7 +47,7 @@ def boxes(
     rulers   whether there is space for a ruler above each timeline
     notes    about these timelines (see `notes`)
     numbers  whether captions and notes contain numbers
-    columns  number of columns of small pictures; 0: below each other at full size
+    columns  number of columns of small pictures; 0: one below the other, at full size
     titles   one for each timeline, or for each pair that shares rows; empty: the schedules' names
 
     raises  ValueError when there is nothing to draw, the number of titles is wrong, or a note is about a timeline that

@@ -140,7 +140,7 @@ def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
     All ranks call it: they divide the comparison of digests, and no rank reads before all files are known to be
     undamaged.
 
-    raises  ValueError in one sentence if `path` is not a checkpoint or has a later version, a file is missing or
+    raises  ValueError if `path` is not a checkpoint or has a later version, a file is missing or
             damaged,
             or the layout's parameters have other names or shapes
     """

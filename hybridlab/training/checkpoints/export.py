@@ -37,7 +37,7 @@ def export(
              `config`, as Hugging Face models have, also config.json, so that `from_pretrained` reads the folder.
              "dcp": a checkpoint of torch.distributed.checkpoint
 
-    raises   ValueError in one sentence for a folder that is not empty, and for weights that cannot be read
+    raises   ValueError for a folder that is not empty, and for weights that cannot be read
 
     >>> import tempfile
     >>> import hybridlab as hl

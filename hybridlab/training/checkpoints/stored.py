@@ -51,7 +51,7 @@ def weights(folder: str | Path) -> dict[str, torch.Tensor]:
             you trust
 
     returns {name: tensor} on the CPU, with buffers such as averages: `module.load_state_dict(weights)`
-    raises  ValueError in one sentence if there are no weights, or they are damaged
+    raises  ValueError if there are no weights, or they are damaged
 
     >>> import tempfile
     >>> import hybridlab as hl
@@ -78,7 +78,7 @@ def stored(where: str | Path | Mapping[str, torch.Tensor], whole: bool = False) 
 
     whole  whether to compare the files of one of our checkpoints with their digests, which reads them once more
 
-    raises  ValueError in one sentence if there are no weights, or they are damaged
+    raises  ValueError if there are no weights, or they are damaged
     """
     if isinstance(where, Mapping):
         return _in_memory(where)

@@ -38,7 +38,7 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
     machine        a name in the catalog, or a TOML file, to predict times and to compare the memory with its device
     memory         bytes of a device, instead of the machine's
 
-    raises  ValueError in one sentence for invalid arguments, and for a job that would hang
+    raises  ValueError for invalid arguments, and for a job that would hang
 
     >>> import hybridlab as hl
     >>> one = hl.dry_run(hl.Mesh(dp=24, pp=2), model=hl.Shape(layers=2), rank=17, zero=1)

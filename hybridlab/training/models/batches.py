@@ -54,8 +54,8 @@ class Batches(ABC):
     @property
     def unseen(self):
         raise ValueError(
-            "data has no rows for evaluation: give an object with batch(step, rows, seed), and with `unseen`, "
-            "another such object"
+            "data has no rows for evaluation: give an object with batch(step, rows, seed) and an attribute `unseen`, "
+            "which is another such object"
         )
 
 

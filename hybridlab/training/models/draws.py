@@ -45,7 +45,7 @@ def drawn(key, number):
 
 @contextmanager
 def seeded(seed: int):
-    """A context in which torch's, numpy's and Python's generators begin at a seed; afterwards they are as before.
+    """A context in which torch's, numpy's and Python's generators begin at a seed; afterwards they are restored.
 
     >>> with seeded(7):
     ...     first = torch.rand(()), np.random.rand(), random.random()

@@ -97,7 +97,7 @@ def named(name: str) -> Model:
     """A reference model by its name, or a model from a file: "FILE.py:name", where the name is a `Model`, or a
     config.json of Hugging Face.
 
-    raises  ValueError in one sentence that lists the valid names
+    raises  ValueError that lists the valid names
 
     >>> named("conv").made(0, __import__("torch").float32)(__import__("torch").zeros(2, 1, 8, 8)).shape
     torch.Size([2, 10])

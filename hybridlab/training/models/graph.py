@@ -49,7 +49,7 @@ def in_sequence(layers: dict, takes: dict, made: dict) -> dict:
 def refuse_lost(takes: dict[int, tuple[int, ...]], layers: int):
     """Raise an error unless every layer takes earlier layers as inputs, and every output is used.
 
-    raises  ValueError in one sentence that names the layer
+    raises  ValueError that names the layer
 
     >>> refuse_lost({0: (-1,), 1: (0,), 2: (0,)}, 3)
     Traceback (most recent call last):

@@ -32,7 +32,7 @@ TOKENS = 32  # in a row, unless the model's maximum is smaller
 def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
     """The arguments of `Model`, by name, for a config, a path of a config, or a model of transformers.
 
-    raises  ValueError in one sentence for anything else, and for a model without a plan, with random draws, or that
+    raises  ValueError for anything else, and for a model without a plan, with random draws, or that
             cannot be cut
     """
     transformers = _transformers()
@@ -128,7 +128,8 @@ def drawn(config, seed: int, attention: str | None = None) -> nn.Module:
         return AutoModelForCausalLM.from_config(copy.deepcopy(config), experts_implementation=EAGER, **more)
     except ValueError as error:
         told = str(error).splitlines()[0]
-        raise ValueError(f"{type(config).__name__} is not for a language model: give the model ({told})") from error
+        name = type(config).__name__
+        raise ValueError(f"{name} describes no language model: give the model itself ({told})") from error
 
 
 def _with_masks_always(whole, example) -> tuple:

@@ -16,8 +16,8 @@ class Layered(ByPlace, Branches):
     skips  {layer: the earlier layer whose output is its second argument}
     takes  {layer: all layers whose outputs it takes}, see `graph`
 
-    Weights are drawn with variance 2/(inputs of one output), which preserves the size of activations through ReLUs (He
-    et al. 2015, arXiv:1502.01852).
+    Weights are drawn with variance 2/fan-in, which preserves the size of activations through ReLUs (He et al. 2015,
+    arXiv:1502.01852).
 
     >>> Layered([nn.Linear(4, 3), nn.Linear(3, 2)])(torch.zeros(5, 4)).shape
     torch.Size([5, 2])

@@ -49,7 +49,7 @@ class Model:
     call    call(module, inputs) -> the output for the loss, if this is more than module(inputs)
     uncut   the reason why no dims are named, for the error about tensor parallelism
 
-    raises  ValueError in one sentence for an invalid model
+    raises  ValueError for an invalid model
 
     >>> import hybridlab as hl
     >>> layers = nn.Sequential(nn.Linear(2, 4), nn.GELU(), nn.Linear(4, 1))
@@ -102,7 +102,7 @@ class Model:
 
         Pipeline plans (`_pp_plan`) list its layers, tensor-parallel plans (`_tp_plan`) the matrices to shard.
 
-        raises  ValueError in one sentence if transformers or a plan is missing, for dropout, and for a forward that
+        raises  ValueError if transformers or a plan is missing, for dropout, and for a forward that
                 computes something between two blocks
         """
         told = huggingface.told(config, loss, data, tokens)
@@ -120,7 +120,7 @@ class Model:
 
         Each rank traces the module itself. Tensor parallelism needs layers, which a graph no longer has.
 
-        raises  ValueError in one sentence if torch cannot trace it for an arbitrary number of rows, or for cuts that do
+        raises  ValueError if torch cannot trace it for an arbitrary number of rows, or for cuts that do
                 not fit
 
         >>> import hybridlab as hl
@@ -281,7 +281,7 @@ class Model:
         rows   in the input batch
         dtype  of the weights
 
-        raises  ValueError in one sentence if the model cannot be divided
+        raises  ValueError if the model cannot be divided
         """
         return examined(self, rows, dtype)
 

@@ -35,7 +35,7 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice])
     module  the copy used in training, with the initial numbers, in float64
     rows    the groups with which layers are called: microbatches, or single rows
 
-    raises  ValueError in one sentence with both losses, and the difference
+    raises  ValueError with both losses, and the difference
     """
     if not strange(module):
         return

@@ -20,7 +20,7 @@ def readable(module: nn.Module, given: bool, loss: Callable) -> nn.Module:
     given  whether the module itself was given, and not a function that makes one
     loss   of the model
 
-    raises  ValueError in one sentence if it is not a module; for scripted or computed parts; for weights that are lazy,
+    raises  ValueError if it is not a module; for scripted or computed parts; for weights that are lazy,
             on torch's meta device, complex, or have hooks; and if another tensor has the memory of a weight
     """
     if not isinstance(module, nn.Module):

@@ -230,7 +230,7 @@ def kept_of(shape: Shape, empty, rows: int, positions: int) -> tuple[torch.Tenso
 def refuse_no_slices(model: Model, slices: int):
     """Raise an error unless a model can have this number of slices.
 
-    raises  ValueError in one sentence for any other model than a reference transformer, and for experts with a capacity
+    raises  ValueError for any other model than a reference transformer, and for experts with a capacity
     """
     if type(model) is not Transformer or model.parts:
         raise ValueError(

@@ -21,7 +21,7 @@ def batches_of(data):
 
     data  a DataLoader, a Dataset with numbered rows, an IterableDataset, or a list of batches
 
-    raises  ValueError in one sentence for data that would not give the same batch for the same step on all ranks
+    raises  ValueError for data that would not give the same batch for the same step on all ranks
 
     >>> rows = torch.utils.data.TensorDataset(torch.arange(5.0)[:, None], torch.arange(5))
     >>> batches_of(rows).batch(step=1, rows=2)

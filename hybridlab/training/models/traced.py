@@ -35,7 +35,7 @@ ROWS = 3  # of the traced example: other dims rarely have this length
 def told(module, loss, data, cuts) -> dict:
     """The arguments of `Model`, by name, for a module that is cut before these of its submodules.
 
-    raises  ValueError in one sentence if torch cannot trace it, for unknown names, and for a graph that is valid for
+    raises  ValueError if torch cannot trace it, for unknown names, and for a graph that is valid for
             only
             one number of rows
     """
@@ -75,7 +75,7 @@ def told(module, loss, data, cuts) -> dict:
 def _tried(module, inputs, names):
     """The output of a module for an example.
 
-    raises  ValueError in one sentence if it fails
+    raises  ValueError if it fails
     """
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):

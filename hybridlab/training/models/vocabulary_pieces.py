@@ -204,7 +204,7 @@ def spans_of(shape: Shape, number: int) -> list[range]:
 
 
 def pieces_in(names: Iterable[str]) -> int:
-    """The number of pieces of a head among the names of parameters; 0 if the head is one matrix.
+    """The number of pieces of a head, counted from the names of parameters; 0 if the head is one matrix.
 
     >>> pieces_in(["head.norm.weight", "head.pieces.0.scores.weight", "head.pieces.1.scores.weight"])
     2
@@ -227,7 +227,7 @@ def refuse_no_pieces(model: Model, name: str):
 
     name  of the schedule
 
-    raises  ValueError in one sentence for any other model than a reference transformer
+    raises  ValueError for any other model than a reference transformer
     """
     if type(model) is not Transformer or model.parts or model.shape.style not in STYLES:
         raise ValueError(

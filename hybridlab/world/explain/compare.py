@@ -274,7 +274,7 @@ def _left(comparison, waiting, left) -> Finding:
 
 
 def _ring(stuck) -> list[int]:
-    """Ranks of which each needs the next one, and the last one needs the first."""
+    """Ranks in a cycle: each needs the next one, and the last one needs the first."""
     path = [min(stuck)]
     while (after := next(rank for rank in stuck[path[-1]] if rank in stuck)) not in path:
         path.append(after)

@@ -154,7 +154,7 @@ class Door:
     def for_purpose(self, purpose: str) -> Self:
         """The same communicator with a purpose, which the ledger records with every operation.
 
-        A typed move keeps the communicator that it was given, so its backward sends with the same purpose.
+        A typed collective keeps the communicator that it was given, so its backward sends with the same purpose.
         """
         door = copy.copy(self)
         door.purpose = purpose

@@ -131,7 +131,7 @@ class Pen:
         self._set(WAITING, number)
 
     def prepare(self, things: int):
-        """Announce how many things the rank is preparing: its device, connections with others."""
+        """Announce the number of things that the rank is preparing, such as its device and connections."""
         self._set(PREPARING, things)
 
     def beat(self):

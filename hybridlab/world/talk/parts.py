@@ -1,7 +1,7 @@
 """Parts: splitting a tensor over the ranks of a group and joining it again.
 
-`sizes` gives the length of each part; without it all are equal. Backends send parts of equal length only, so uneven
-parts are padded with zeros to the longest in transit.
+`sizes` gives the length of each part; without it all are equal. Backends send only parts of equal length, so for the
+transfer, uneven parts are padded with zeros to the length of the longest.
 """
 
 import operator

@@ -156,7 +156,9 @@ def _here(op, comm, x, axis, windows, held) -> int:
     for rank, (begin, end) in zip(group.ranks, want):
         missing = end - begin - sum(_length(overlap((begin, end), one)) for one in there)
         if missing:
-            raise ValueError(f"{op}: rank {rank} wants {begin}:{end}, but no rank has {missing} of it; let one have it")
+            raise ValueError(
+                f"{op}: rank {rank} wants {begin}:{end}, but no rank has {missing} of it; let one rank have it"
+            )
     here = group.ranks.index(comm.rank)
     begin, end = held[here]
     if x.shape[dim] != end - begin:
