@@ -150,6 +150,7 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
             ),
             (RING.but("torch.stack((k, v))", "torch.stack((v, k))"), "values instead of keys"),
             (RING.but("empty_like(kv), before)", "empty_like(kv), after)"), "deadlock"),
+            (RING.but("empty_like(kv), before)", "empty_like(kv), before, 3)"), "tag 3, at <cell"),
             (
                 RING.but(
                     "before, after = (comm.rank - 1) % comm.size, (comm.rank + 1)",

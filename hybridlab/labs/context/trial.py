@@ -95,7 +95,7 @@ def try_ring(comm, answer, case) -> str:
         return meet(q, k, v, same)
 
     q, k, v = parts[comm.rank].clone()
-    watching, start = _Directed(comm, seen), len(comm.ledger)
+    watching, start = Watched(comm, seen), len(comm.ledger)
     out = answer(watching, q, k, v, watched, joined)
     beside = words_beside(comm.ledger, start)
     right = meet(*whole, same=True)[0][:, comm.rank * case.length : (comm.rank + 1) * case.length]
@@ -103,22 +103,6 @@ def try_ring(comm, answer, case) -> str:
     if anywhere(comm, told):  # messages count once all ranks are right
         return told
     return _of_others(*beside) or _of_direction(watching.targets, comm) or _of_messages(seen, comm, 2 * k.numel())
-
-
-class _Directed(Watched):
-    """The `comm` of a rank, which also records the ranks to which it sends."""
-
-    def __init__(self, comm, seen: list):
-        super().__init__(comm, seen)
-        self.targets = set()
-
-    def isend(self, x, to, tag=0):
-        self.targets.add(to)
-        return super().isend(x, to, tag)
-
-    def send(self, x, to, tag=0):
-        self.targets.add(to)
-        super().send(x, to, tag)
 
 
 def _of_others(words: int, op: str) -> str:

@@ -12,32 +12,46 @@ class Watched:
 
     def __init__(self, comm, seen: list):
         self._comm, self._seen, self._kept = comm, seen, []
+        self.targets: set[int] = set()  # the ranks to which it sends
 
     def __getattr__(self, name):
         return getattr(self._comm, name)
 
     def isend(self, x, to, tag=0):
-        return self._begun("send", self._comm.isend(x, to, tag), x.numel())
+        self.targets.add(to)
+        with self._said():
+            return self._begun("send", self._comm.isend(x, to, tag), x.numel())
 
     def irecv(self, x, source, tag=0):
-        return self._begun("receive", self._comm.irecv(x, source, tag), x.numel())
+        with self._said():
+            return self._begun("receive", self._comm.irecv(x, source, tag), x.numel())
 
     def send(self, x, to, tag=0):
+        self.targets.add(to)
         self._seen.append(("send", x.numel()))
-        self._comm.send(x, to, tag)
+        with self._said():
+            self._comm.send(x, to, tag)
         self._seen.append(("waited send", x.numel()))
 
     def recv(self, x, source, tag=0):
         self._seen.append(("receive", x.numel()))
-        came = self._comm.recv(x, source, tag)
+        with self._said():
+            came = self._comm.recv(x, source, tag)
         self._seen.append(("waited receive", x.numel()))
         return came
 
     def iall_reduce(self, x, axis=None, *about):
-        return self._begun("all_reduce", self._comm.iall_reduce(x, axis, *about), axis)
+        with self._said():
+            return self._begun("all_reduce", self._comm.iall_reduce(x, axis, *about), axis)
 
     def all_reduce(self, x, axis=None, *about):
         return self.iall_reduce(x, axis, *about).wait()
+
+    def _said(self):
+        """A context in which an operation is recorded at the program's line, and not at the line here."""
+        from hybridlab.world.talk.ledger import caller  # here, because it loads torch
+
+        return self._comm.ledger.said_at(caller(__file__))
 
     def _begun(self, what: str, message, detail) -> "_Begun":
         self._kept.append(_Begun(what, message, detail, self._seen))
