@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, cached_property
 
-from hybridlab.labs.exercises.plain import single
-
 Verdict = tuple[bool, str]
 ROUNDED = 0.001  # a relative tolerance below this asks for an exact number
 
@@ -87,7 +85,6 @@ class Number:
 
     def __call__(self, answer) -> Verdict:
         unit = f" {self.unit}" if self.unit else ""
-        answer = single(answer)
         try:
             given = math.nan if isinstance(answer, bool) else float(answer)  # True is no 1 here: it answers nothing
         except (TypeError, ValueError, OverflowError):
