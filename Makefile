@@ -30,7 +30,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Of no use where no notebook runs, and a second to import.
 QUICK  := -p no:nbval
 # Modules with an example that starts ranks, a process test, or with one that waits (tests/later.txt).
-EXAMPLES := $(sort $(shell grep -rl --include='*.py' '\# starts ranks' hybridlab) $(shell grep -v ' tests/' tests/later.txt | grep -o '[^ ]*/[^:]*\.py'))
+EXAMPLES := $(sort $(shell grep -rl --include='*.py' '\# starts ranks' hybridlab) $(shell grep -sv ' tests/' tests/later.txt | grep -o '[^ ]*/[^:]*\.py'))
 # Two processes share the files, those with most tests first; the tests of a file stay in order, in one of them.
 SHARED := -n 2 --dist loadfile
 

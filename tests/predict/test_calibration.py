@@ -111,7 +111,7 @@ def test_the_command_line_takes_a_step_of_your_logs(capsys):
         assert main([*ASKED, "--took", took.format(seconds)]) == 0
         lines = capsys.readouterr().out.splitlines()
         best[seconds] = lines[2]
-        assert lines[0].startswith("calibrated on that step: a share of 0.") and "a100" in lines[0]
+        assert lines[0].startswith("calibrated on that step: GEMMs reach 0.") and "a100" in lines[0]
     assert best[24.8] != best[49.6]
     assert main([*ASKED, "--took", took.format(15)]) == 0
     assert ", which no device reaches: correct the plan, the batch" in capsys.readouterr().out.splitlines()[0]

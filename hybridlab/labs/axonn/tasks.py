@@ -168,8 +168,8 @@ TASKS: dict[str, Task] = {
         "Write the plain layer: my_layer(comm, x, share, lengths, inner, outer). x is this rank's part of the input; "
         "share is its rows of the block of W (a row is an output); lengths lists the number of rows of each rank along "
         "z; inner and outer are axes. Return this rank's part of Y = X·Wᵀ, with three typed collectives. dX and dW "
-        f"must be right, and no more words than necessary may be sent. Your code is tried on {FORWARD[0]}, then on other "
-        "grids.",
+        f"must be right, and no more words than necessary may be sent. Your code is tried on {FORWARD[0]}, then on "
+        "other grids.",
         OnMeshes(
             try_layer, first_found, FORWARD, "Y, dX, dW and every word are right, on uneven grids too.", explain=_uneven
         ),

@@ -1,8 +1,8 @@
-// Moving: a picture in steps, for all values of one or two choices. Which part is there when, and where to, the picture
-// says.
+// Moving: a picture in steps, for all values of one or two choices. The picture says when a part is there, and how it
+// moves.
 //
 //   { choices: [{ label, values, first }], panels }   numbers make a slider, names make buttons
-//   panels, packed: { svg, told: [each step in words] } for all values together; those of the last choice are neighbours
+//   panels, packed: { svg, told: [each step in words] } for all values together; the last choice varies fastest
 //   in an svg: data-at, data-until: the steps between which a part is there;  data-by: how far it moves in that time
 
 const STEP = 1200; // milliseconds of one step
@@ -23,7 +23,8 @@ async function renderMoving(el, { choices, panels: packed }) {
   });
   const controls = choices.filter(({ values }) => values.length > 1).map((one) => {
     const make = typeof one.values[0] === "number" ? stops : pushes, which = choices.indexOf(one);
-    return make(one.label, one.values, one.first, (i) => { along.stop(); at[which] = i; panel = chosen(); draw(); }).root;
+    const change = (i) => { along.stop(); at[which] = i; panel = chosen(); draw(); };
+    return make(one.label, one.values, one.first, change).root;
   });
   const root = element("div", { class: "hl-explorer hl-view hl-moving" },
     element("div", { class: "hl-row" }, ...controls, projector()), picture, told, along.root);
