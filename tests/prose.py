@@ -556,7 +556,7 @@ COMPUTED = [
     ("14_zero_bubble", "1F1B takes 33", lambda: f"1F1B takes {units('1f1b', 4, 8)}"),
     ("14_zero_bubble", "take 2, 3 and 1 units", "F=2, I=3, W=1"),
     ("14_zero_bubble", "takes 6 units on each rank", lambda: f"takes {2 + 3 + 1} units on each rank"),
-    ("14_zero_bubble", "split backwards: 30 units", lambda: f"split backwards: {cut_only():g} units"),
+    ("14_zero_bubble", "backward, which takes 30 units", lambda: f"backward, which takes {cut_only():g} units"),
     ("15_pipedream", "ln 256 = 5.5 nats", lambda: f"ln 256 = {math.log(256):.1f} nats"),
     ("16_slices", "which is 37.5 %", lambda: f"which is {share(token_slices.idle(1))}"),
     (
@@ -663,9 +663,9 @@ COMPUTED = [
     ("42_sc21", "25 GB/s", lambda: f"{A100.across / 1e9:g} GB/s"),
     ("42_sc21", "16 bytes for each score", lambda: f"{performance.SCORE_BYTES} bytes for each score"),
     ("42_sc21", "30 bytes for each weight", lambda: f"{performance.ADAM_BYTES} bytes for each weight"),
-    ("42_sc21", "read off the figure: within 4 %", lambda: f"read off the figure: within {furthest(13)} %"),
-    ("42_sc21", "*p* within 12 %", lambda: f"*p* within {furthest(14)} %"),
-    ("42_sc21", "read off the figures: within 12 %", lambda: f"read off the figures: within {furthest(11, 12)} %"),
+    ("42_sc21", "predictions are within 4 %", lambda: f"predictions are within {furthest(13)} %"),
+    ("42_sc21", "*p* is within 12 %", lambda: f"*p* is within {furthest(14)} %"),
+    ("42_sc21", "predictions are within 12 %", lambda: f"predictions are within {furthest(11, 12)} %"),
     ("42_sc21", "96 × the GPUs, 114 × the PFLOP/s", superlinear),
     (
         "42_sc21",
@@ -800,7 +800,7 @@ SET = [
     ("40_hybrid", "takes 15 minutes", "labs/hybrid/lost.py: restart=15 * 60"),
     ("40_hybrid", "rerouting 30 s", "labs/hybrid/lost.py: reroute=30"),
     ("40_hybrid", "a repair 4 hours", "labs/hybrid/lost.py: repair=4 * 3600"),
-    ("40_hybrid", "takes 16/15 as long", "labs/hybrid/lost.py: copies=16"),
+    ("40_hybrid", "takes 16/15 times as long", "labs/hybrid/lost.py: copies=16"),
     ("40_hybrid", "25 GB/s for each GPU between nodes, and 300 GB/s inside", "beta=1 / 300e9"),
 ]
 
@@ -837,7 +837,7 @@ TOLD = [
     ("02_one_device", "8 cards of 80 GB", "the slide's"),
     ("15_pipedream", "up to 5.3 times as fast", "PipeDream's abstract: Narayanan et al. 2019, SOSP"),
     ("16_slices", "1.14 times", "Seq1F1B's abstract, arXiv:2406.03488"),
-    ("11_gpipe", "The sweep takes about a quarter of a minute", "a measurement, to say how long to wait"),
+    ("11_gpipe", "The sweep takes about 15 seconds", "a measurement, to say how long to wait"),
     ("20_collectives", "carries 25 GB/s", "eight links of 200 Gb/s in a node of eight GPUs: SC'21, section 5"),
     ("20_collectives", "α = 10 µs and 1/β = 25 GB/s", "an example"),
     ("21_data_parallel", "a step takes 12.91 s", "NVIDIA, dgxc-benchmarking v25.01, llama3.1/README_8b.md"),
