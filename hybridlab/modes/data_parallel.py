@@ -9,7 +9,7 @@ The three forms of the lectures differ in the size of the messages and in their 
 
   after    one all-reduce for each weight, when the backward has ended
   each     one all-reduce for each weight as soon as its gradient is complete, overlapped with the rest of the backward
-  buckets  the same, but gradients are sent in packs; the first pack is small, so that communication begins early
+  buckets  one all-reduce for each bucket of gradients; the first bucket is small, so that communication begins early
 
 In a fourth form, *local*, gradients are not all-reduced: each copy takes optimizer steps alone, see
 `modes.local_steps`.

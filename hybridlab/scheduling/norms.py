@@ -120,7 +120,7 @@ def in_a_row(schedule: Schedule, steps: int) -> Schedule:
     if steps < 1:
         raise ValueError(f"steps={steps} is not possible: give 1 or more")
     if not all(any(action.kind == "OPT" for action in program) for program in schedule.program if program):
-        raise ValueError(f"{schedule.name} has no optimizer step: give one step from hl.orders.with_norm")
+        raise ValueError(f"{schedule.name} has no optimizer step: add one with hl.orders.with_norm")
     every, programs = len(schedule.replica_of), []
     for program in schedule.program:
         kinds = [action.kind for action in program]

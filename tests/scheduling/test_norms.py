@@ -90,7 +90,7 @@ def test_each_copy_of_a_pipeline_sums_its_own_norm():
         (lambda one: with_norm(one, "never"), "'never' is not known: choose one of before, after, or None"),
         (lambda one: with_norm(with_norm(one)), "has messages or optimizer steps already"),
         (lambda one: with_norm(hl.lower(one)), "has messages or optimizer steps already"),
-        (lambda one: in_a_row(one, 2), "has no optimizer step: give one step from hl.orders.with_norm"),
+        (lambda one: in_a_row(one, 2), "has no optimizer step: add one with hl.orders.with_norm"),
         (lambda one: in_a_row(with_norm(one), 0), "steps=0 is not possible: give 1 or more"),
     ],
 )

@@ -1,6 +1,6 @@
 """The weights of a rank, unsharded during use, and the reduction of their gradients over the ranks that hold a copy.
 
-All ranks send packs in the same order, although their backwards may finish gradients in different orders: ranks that
+All ranks send packs in the same order, although their backward may finish gradients in different orders: ranks that
 disagree about the next all-reduce would wait for each other forever. A weight without a gradient counts as zero: its
 pack and those after it are sent when the backward has ended.
 
