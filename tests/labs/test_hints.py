@@ -1,6 +1,7 @@
 """Hints follow the failure: whoever is told of a deadlock first gets the hint about deadlocks."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,14 @@ def another_tag(comm):
     comm.recv(number(), 1, tag=3) if comm.rank == 0 else comm.send(number(), 0, tag=4)
 
 
+def dropped(comm):
+    if comm.rank == 0:
+        comm.isend(number(), 1)
+        return
+    time.sleep(0.3)
+    comm.recv(number(), 0)
+
+
 def left_out(comm):
     comm.all_reduce(number()) if comm.rank == 0 else comm.all_gather(number())
 
@@ -103,6 +112,7 @@ def in_a_circle(comm):
         (left_alone, "has finished, and"),
         (too_far, "there is no rank"),
         (another_tag, "has another tag"),
+        (dropped, "without a wait()"),
         (left_out, "do not call the same"),
         (in_a_circle, "each needs another of them first"),
     ],

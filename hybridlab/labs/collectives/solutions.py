@@ -77,7 +77,7 @@ SOLUTIONS: dict[str, Solution] = {
             (24, "very many"),
             (9, "one of the two rounds"),
             (36, "to all others"),
-            (12, "too few"),
+            (12, "two rounds send more"),
             (30, "large"),
             ("x", "one"),
         ),

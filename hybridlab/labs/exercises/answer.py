@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.failures import hints_for
-from hybridlab.labs.exercises.plain import plain
+from hybridlab.labs.exercises.plain import submitted
 from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.student import task as asked
 from hybridlab.labs.exercises.task import Task
@@ -59,7 +59,7 @@ def answer(task: str, value) -> Reply:
     >>> answer("naive.utilisation", 1 / 4)
     Right: 0.25.
     """
-    exercise, value = asked(task), plain(value)
+    exercise, value = asked(task), submitted(value)
     if told := empty(value):
         half = getattr(exercise.check, "half", None)  # of an answer in two parts
         return Reply(False, half and half(value) or told)

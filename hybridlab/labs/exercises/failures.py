@@ -16,7 +16,7 @@ OF_RANKS = {  # {words of a reply: the hint about that failure}
     "Which send comes after a receive that depends on it? Start it earlier.",
     "has finished, and": "A rank has finished, and another one still waits for a message from it. Which branch of your "
     "function should have sent it, and why was that branch not taken?",
-    "without a wait()": "A message that nobody waits for may never leave. Keep each handle that comm.isend returns in "
+    "without a wait()": "A message without a wait() may never leave. Keep each handle that comm.isend returns in "
     "a list, and call wait() on all of them at the end of your function.",
     "do not call the same": "A collective needs every rank of its group, in the same order and with the same sizes. "
     "Which condition in your function makes one rank skip a call, or cut its tensor differently?",

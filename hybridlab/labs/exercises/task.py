@@ -85,7 +85,6 @@ class Number:
 
     def __call__(self, answer) -> Verdict:
         unit = f" {self.unit}" if self.unit else ""
-        answer = answer[0] if isinstance(answer, list | tuple) and len(answer) == 1 else answer
         try:
             given = math.nan if isinstance(answer, bool) else float(answer)  # True is no 1 here: it answers nothing
         except (TypeError, ValueError, OverflowError):

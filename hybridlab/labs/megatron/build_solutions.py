@@ -212,7 +212,7 @@ SOLUTIONS: dict[str, Solution] = {
     "megatron.source": Solution(
         'labs.answer("megatron.source", (3, 0))',
         "The maximum, the logit of the target and the sum of exponentials are three calls; backward has the softmax.",
-        (((2, 0), "That is ours"), ((3, 1), "Look at backward"), ((1, 0), "Count"), (3, "two whole numbers")),
+        (((2, 0), "That is our loss"), ((3, 1), "Look at backward"), ((1, 0), "Count"), (3, "two whole numbers")),
         also=([3, 0], ("3", "0")),
     ),
     "megatron.clinic": Solution(

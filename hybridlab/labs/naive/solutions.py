@@ -56,7 +56,7 @@ SOLUTIONS: dict[str, Solution] = {
     "naive.speedup": Solution(
         'labs.answer("naive.speedup", 1)',
         "No two GPUs work at the same time; only the memory is divided.",
-        ((4, "never two at work"), (0.25, "takes the same time"), (2, "Too large")),
+        ((4, "only one works at a time"), (0.25, "takes the same time"), (2, "Too large")),
         also=(1.0, "1"),
     ),
     "naive.clinic": Solution(

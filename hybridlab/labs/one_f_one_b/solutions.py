@@ -97,7 +97,7 @@ SOLUTIONS: dict[str, Solution] = {
         "In the steady phase one rank sends an activation while the next one sends a gradient: each waits for the "
         "other to receive.",
         (
-            (AGAIN, "so does 1F1B"),
+            (AGAIN, "Both runs end"),
             (BLOCKED.but(" / m", ""), "With the lists of gpipe: Rank 0 has gradients 4 times too large"),
             (BLOCKED.but("kept.pop(k)", "kept.pop(m - 1 - k)"), "With the lists of gpipe: Rank 0 did"),
             (

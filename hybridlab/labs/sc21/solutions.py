@@ -24,7 +24,7 @@ labs.answer("sc21.parameters", 12 * l * h**2 * (1 + 13 / (12 * h) + (V + s) / (1
     "sc21.days": Solution(
         'labs.answer("sc21.days", 12 * 128 * 25600**2 * (1 + 13 / (12 * 25600) + 53248 / (12 * 128 * 25600)) / 1e9)',
         "The model of the last row has 1008 billion parameters. They give 83.9 days, which are printed as 84.",
-        ((1000, "83.2"), (1009.5, "Solved backwards"), (450, "tokens"), (2000, "large"), (900, "small")),
+        ((1000, "83.2"), (1009.5, "but 84 is rounded"), (450, "tokens"), (2000, "large"), (900, "small")),
         also=(1008, 1008.04),
     ),
     "sc21.row": Solution(

@@ -143,7 +143,7 @@ class _Read:
         """The mistake in the list that the forward of slice i gave to the layer, in words; empty if there is none."""
         if not self._calls:
             return f"has not called stage in the forward of slice {i}."
-        (found, own), made = self._calls[-1], [*self._made]  # the calls before are of a backward that computes anew
+        (found, own), made = self._calls[-1], [*self._made]  # the calls before are of a backward with recomputation
         self._calls.clear()
         self._made.append(own)
         same = lambda parts: torch.equal(found, _joined(parts, own))

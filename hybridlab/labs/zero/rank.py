@@ -67,9 +67,9 @@ def play_one(comm, answer, case) -> One:
     ops, sent = _sent(comm, before)
     kept = numbers(tensors(optimizer), beside=weights)
     found = flat(weights)
-    gap, anew = (_farthest(found, flat(_one_device(case, STEPS, keep).parameters())) for keep in (True, False))
+    gap, lost = (_farthest(found, flat(_one_device(case, STEPS, keep).parameters())) for keep in (True, False))
     moved = not torch.equal(found, flat(net(case.widths).parameters()))
-    return One(gap, moved, first, anew < NEAR, ops, sent / STEPS, kept)
+    return One(gap, moved, first, lost < NEAR, ops, sent / STEPS, kept)
 
 
 def _after_one(comm, case, found) -> str:

@@ -54,14 +54,14 @@ class One(NamedTuple):
     gap      the largest difference of its weights from one device's;  moved  whether any weight has changed
     first    the weights after the first step: "right", "own" (right in its own shard, and old in others), "copied"
              (every shard near the old first one), or ""
-    anew     whether the weights are those of an Adam that is made anew in every step
+    lost     whether the weights are those of a new Adam in every step
     ops      the operations called;  sent  bytes in a step;  kept  numbers of the optimizer at the end
     """
 
     gap: float
     moved: bool
     first: str
-    anew: bool
+    lost: bool
     ops: list[str]
     sent: float
     kept: int
@@ -127,7 +127,7 @@ FIRST = {  # what the weights after the first step say about the mistake
     "own": "rank {} has the right weights in its own shard only: how does it get the shards of the others?",
     "copied": "on rank {} all shards of the weights are near the first one: which piece does each rank take?",
     "right": "rank {} has the right weights after the first step, but not after three: what must a step keep for the "
-    "next one, and what must it make anew?",
+    "next one, and what must it replace?",
 }
 RIGHT_AFTER = "the outputs and gradients are right. But "
 
@@ -151,10 +151,8 @@ def _weights(case, rank, did) -> str:
             "the weights are off. The gradient is the mean over the ranks, not the sum: Adam divides by the gradient's "
             "own size and hides a constant factor, unless gradients are as small as its eps."
         )
-    if did.anew:
-        return (
-            f"Adam's averages are lost between steps: rank {rank} has the weights of an Adam made anew in every step."
-        )
+    if did.lost:
+        return f"Adam's averages are lost between steps: rank {rank} has the weights of a new Adam in every step."
     return (
         FIRST.get(did.first, "").format(rank)
         or f"on rank {rank} the weights differ from those of one device by up to {did.gap:.2g} after three steps."
