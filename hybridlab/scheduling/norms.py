@@ -51,7 +51,7 @@ def with_norm(schedule: Schedule, validated: str | None = "after") -> Schedule:
     if validated not in (None, *VALIDATED):
         raise ValueError(f"validated={validated!r} is not known: choose one of {', '.join(VALIDATED)}, or None")
     if schedule.lowered or any(action.kind == "OPT" for program in schedule.program for action in program):
-        raise ValueError(f"{schedule.name} has already messages or optimizer steps: give a schedule without them")
+        raise ValueError(f"{schedule.name} has messages or optimizer steps already: give a schedule without them")
     if validated == "after" and schedule.replicas > schedule.dp:
         raise ValueError(
             f"{schedule.name} begins at both ends of the pipeline, so a norm passed from rank to rank is late: "

@@ -58,7 +58,7 @@ def test_the_barrier_costs_a_forward_for_each_hop_at_other_costs_too(p, more, fo
 def test_every_schedule_with_flush_can_have_the_norm(name):
     one = hl.schedule(name, ranks=4, microbatches=8)
     if one.window:
-        with pytest.raises(ValueError, match="has messages or optimizer steps already: give one step"):
+        with pytest.raises(ValueError, match="has messages or optimizer steps already: give a schedule"):
             with_norm(one)
         return
     for validated in (None, "before") + ("after",) * (one.replicas == 1):
