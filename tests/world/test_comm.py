@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import cloudpickle
+import numpy
 import pytest
 import torch
 
@@ -101,6 +102,27 @@ def test_uneven_parts_along_any_dim(two, dim):
 
     for rank, (length, x) in enumerate(two.run(there_and_back)):
         assert length == (2, 3)[rank] and x.equal(2 * numbers(0, 5, 5, 5))
+
+
+@on_ranks
+def test_lengths_may_be_integers_of_any_kind(two):
+    def there_and_back(comm):
+        x, sizes = numbers(0, 5), torch.tensor([2, 3])
+        part = comm.reduce_scatter(x, sizes=[one.sum() for one in sizes.split(1)])
+        sent, received = (sizes, [sizes[comm.rank]] * 2) if comm.rank else ([numpy.int64(2), 3], sizes[:1].repeat(2))
+        return comm.all_gather(part, sizes=sizes), comm.all_to_all(x, sent=sent, received=received)
+
+    for rank, (twice, parts) in enumerate(two.run(there_and_back)):
+        assert twice.equal(2 * numbers(0, 5)) and parts.equal(numbers(0, 5).split([2, 3])[rank].repeat(2))
+
+
+@on_ranks
+def test_a_list_of_ranks_is_the_group_of_its_tuple(two):
+    def both(comm):
+        comm.open([0, 1])
+        return comm.all_reduce(torch.ones(2), [0, 1]).equal(comm.all_reduce(torch.ones(2), (0, 1)))
+
+    assert two.run(both) == [True, True]
 
 
 # ---- operations that only start
@@ -264,6 +286,8 @@ def opens_backwards(comm):
         (lambda comm: comm.reduce_scatter(torch.ones(3)), "pad it to a multiple of 2, or give the length of each part"),
         (lambda comm: comm.all_to_all(torch.ones(3), sent=(1, 2)), "only one of sent= and received=: give both"),
         (lambda comm: comm.all_to_all(torch.ones(3), sent=(1, 2), received=(1,)), "give 2 lengths"),
+        (lambda comm: comm.all_to_all(torch.ones(3), sent=(1, 2), received=(1, 1.5)), "give a list of integers"),
+        (lambda comm: comm.reduce_scatter(torch.ones(3), sizes=3), "give a list of integers"),
         (lambda comm: comm.all_to_all(torch.ones(3), cut=1), "is not possible for shape"),
         (lambda comm: comm.iall_reduce(torch.ones(3), op="mean"), "choose one of sum"),
     ],

@@ -154,15 +154,25 @@ def _grid(answer) -> Verdict:
     return True, f"No other grid is faster; all {len(every)} that fit were tried. {planned().best}."
 
 
+def _uneven(case, failed: str) -> str:
+    """The report of a run that failed; with the probable cause if the ranks have parts of W of other lengths."""
+    unlike = "do not call the same" in failed and "all_gather" in failed
+    return (
+        f"{failed} Ranks along z may have other numbers of rows: give all_gather sizes=lengths." if unlike else failed
+    )
+
+
 TASKS: dict[str, Task] = {
     "axonn.words": varying(_words, rows=(8192, 4096, 16384)),
     "axonn.forward": task(
         "Write the plain layer: my_layer(comm, x, share, lengths, inner, outer). x is this rank's part of the input; "
         "share is its rows of the block of W (a row is an output); lengths lists the number of rows of each rank along "
-        "z; inner and outer are axes. Return this rank's part of Y = X·Wᵀ, with three typed moves. dX and dW must be "
-        f"right, and no more words than necessary may be sent. Your code is tried on {FORWARD[0]}, then on other "
+        "z; inner and outer are axes. Return this rank's part of Y = X·Wᵀ, with three typed collectives. dX and dW "
+        f"must be right, and no more words than necessary may be sent. Your code is tried on {FORWARD[0]}, then on other "
         "grids.",
-        OnMeshes(try_layer, first_found, FORWARD, "Y, dX, dW and every word are right, on uneven grids too."),
+        OnMeshes(
+            try_layer, first_found, FORWARD, "Y, dX, dW and every word are right, on uneven grids too.", explain=_uneven
+        ),
         (
             "Go through the three axes. z: which tensor is missing before the matmul? inner: which step is missing "
             "after it? outer: nothing is missing in the forward, but which ranks use this x?",
@@ -172,7 +182,7 @@ TASKS: dict[str, Task] = {
             'x = typed.enter(comm, x, outer); w = typed.all_gather(comm, share, "z", 0, to="R", sizes=lengths); return '
             'typed.all_reduce(comm, x @ w.T, inner, to="I").',
         ),
-        objective="Write a layer on a grid with typed moves, and let autograd derive its backward.",
+        objective="Write a layer on a grid with typed collectives, and let autograd derive its backward.",
         difficulty=2,
         minutes=9,
     ),

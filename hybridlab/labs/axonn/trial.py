@@ -6,7 +6,7 @@ The verdict of a rank is a sentence that continues "Rank 0"; it is empty if all 
 from hybridlab.labs.trials.against import SMALL, against_one_device, gap, words_of
 from hybridlab.labs.trials.watched import Watched
 
-# --- the forward from typed moves ---------------------------------------------------------------------------------
+# --- the forward from typed collectives ---------------------------------------------------------------------------
 
 
 @against_one_device

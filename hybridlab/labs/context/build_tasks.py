@@ -60,17 +60,19 @@ def _only(case, home: list[str]) -> str:
 # --- chunks and positions -----------------------------------------------------------------------------------------
 
 
+def _are_lists(value) -> bool:
+    """Whether these are lists or tuples of integers."""
+    every = [value, *value] if isinstance(value, list | tuple) else [None]
+    return all(isinstance(its, list | tuple) for its in every) and all(type(one) is int for its in value for one in its)
+
+
 def _shared_out(gave) -> Verdict:
     """Which chunks of 2p each rank gets: every chunk once, and as many pairs for all."""
     for ranks, one in zip(RANKS, gave):
         if one.raised:
             return False, f"my_chunks({ranks}) raised {one.raised}."
         its = one.value
-        if (
-            not isinstance(its, list)
-            or len(its) != ranks
-            or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in its)
-        ):
+        if not _are_lists(its) or len(its) != ranks or any(len(pair) != 2 for pair in its):
             return False, f"my_chunks({ranks}) gave {str(its)[:50]}; give a list with two chunks for each rank."
         if sorted(chunk for pair in its for chunk in pair) != list(range(2 * ranks)):
             return False, f"my_chunks({ranks}) gave {its}: each of the {2 * ranks} chunks belongs to one rank."
@@ -92,8 +94,9 @@ def _dealt(gave) -> Verdict:
         if one.raised:
             return False, f"{call} raised {one.raised}."
         its = one.value
-        if not isinstance(its, list) or len(its) != ranks or not all(isinstance(mine, list) for mine in its):
+        if not _are_lists(its) or len(its) != ranks:
             return False, f"{call} gave {str(its)[:50]}; give a list with a list of positions for each rank."
+        its = list(map(list, its))
         every = sorted(place for mine in its for place in mine)
         if len(documents) > 1 and every == sorted(place for length in documents for place in range(length)):
             return False, f"{call} gave {str(its)[:60]}: every document begins at position 0; where does each begin?"
@@ -141,11 +144,11 @@ def _mended(gave) -> Verdict:
         if one.raised:
             return False, f"{call} raised {one.raised}."
         right = Chunks.zigzag(context, ranks).positions(rank)
-        if not isinstance(one.value, list | tuple) or list(one.value) != right:
-            if isinstance(one.value, list | tuple) and sorted(one.value) == right:
+        if not _are_lists([one.value]):
+            return False, f"{call} gave {str(one.value)[:60]}; return a list of integers."
+        if list(one.value) != right:
+            if sorted(one.value) == right:
                 return False, f"{call} gave the right positions in another order than the rank's tokens have."
-            if not isinstance(one.value, list | tuple):
-                return False, f"{call} gave {str(one.value)[:60]}; return a list of integers."
             chunks = f"two chunks of {so_many(context // (2 * ranks), 'position')}"
             return False, f"{call} gave {str(one.value)[:60]}; it should have {chunks}: which ones?"
     return True, "Every token gets its position in the sequence."

@@ -132,7 +132,25 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
             ),
             (RING.but("coming.wait(), leaving.wait()", "coming.wait(), 0"), "wait"),
             (RING.but("return found[0]", "return found"), "without lse"),
+            (
+                RING.but("kv, _ = coming.wait(), leaving.wait()", "kv = coming.wait()"),
+                "began to send: keep each handle",
+            ),
+            (RING.but("kv, found =", "comm.all_gather(k)\n    kv, found ="), "sent 64 words in all_gather"),
+            (RING.but("kv, found =", "comm.all_reduce(q.clone())\n    kv, found ="), "words in all_reduce"),
+            (
+                RING.but(BEGIN, "")
+                .but(END, "")
+                .but(
+                    "kv, found = torch.stack((k, v)), None",
+                    "every, found = comm.all_gather(torch.stack((k, v))[None]), None",
+                )
+                .but("*kv,", "*every[source],"),
+                "a ring needs only messages",
+            ),
+            (RING.but("torch.stack((k, v))", "torch.stack((v, k))"), "values instead of keys"),
             (RING.but("empty_like(kv), before)", "empty_like(kv), after)"), "deadlock"),
+            (RING.but("empty_like(kv), before)", "empty_like(kv), before, 3)"), "tag 3, at <cell"),
             (
                 RING.but(
                     "before, after = (comm.rank - 1) % comm.size, (comm.rank + 1)",
@@ -177,8 +195,10 @@ labs.answer("context.waste", average / last)""",
             (CHUNKS.but("2 * ranks - 1 - rank", "2 * ranks - rank"), "belongs to one rank"),
             (CHUNKS.but("(rank, 2 * ranks - 1 - rank)", "rank"), "two chunks for each rank"),
             (CHUNKS.but("2 * ranks", "2 * rank / 0"), "raised"),
+            (CHUNKS.but("2 * ranks - 1 - rank", "rank + 0.5"), "two chunks for each rank"),
             ([(0, 3), (1, 2)], "Answer with your function itself"),
         ),
+        also=(CHUNKS.but("return [", "return torch.tensor([").but("in range(ranks)]", "in range(ranks)])"),),
     ),
     "context.ways": Solution(
         """\
@@ -235,6 +255,10 @@ labs.answer("context.tokens", math.ceil(2 * flops * keys / (2 * width * link)))"
             (DEALT.but("length // (2", "lengths // (2"), "raised"),
             ([[0, 1], [2, 3]], "Answer with your function itself"),
         ),
+        also=(
+            DEALT.but("return every", "return tuple(map(tuple, every))"),
+            DEALT.but("every\n\n", "torch.tensor(every)\n\n"),
+        ),
     ),
     "context.clinic": Solution(
         MENDED,
@@ -251,12 +275,13 @@ labs.answer("context.tokens", math.ceil(2 * flops * keys / (2 * width * link)))"
             ),
             (MENDED.but("(2 * ranks)", "ranks"), "which ones"),
             (
-                MENDED.but("return [i", "return torch.tensor([i").but("range(length)]", "range(length)])"),
+                MENDED.but("return [i * length", "return [str(i)").but(" + place for", " for"),
                 "return a list of integers",
             ),
             (MENDED.but("length = context", "length = contexts"), "raised"),
             ("b", "Answer with the letter of the cause"),
             (("b", 3), "Now fix it"),
         ),
+        also=(MENDED.but("return [i", "return torch.tensor([i").but("range(length)]", "range(length)])"),),
     ),
 }

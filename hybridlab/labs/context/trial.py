@@ -3,8 +3,8 @@
 The verdict of a rank is a sentence that continues "Rank 0"; it is empty if all is right.
 """
 
-from hybridlab.labs.trials.against import SMALL, anywhere, gap
-from hybridlab.labs.trials.watched import Watched
+from hybridlab.labs.trials.against import SMALL, anywhere, gap, words_beside
+from hybridlab.labs.trials.watched import Watched, unwaited
 
 # --- two parts of a softmax ---------------------------------------------------------------------------------------
 
@@ -91,33 +91,23 @@ def try_ring(comm, answer, case) -> str:
     seen = []
 
     def watched(q, k, v, same=False):
-        seen.append(("meet", _source(k, [part[1] for part in parts]), bool(same)))
+        seen.append(("meet", _source(k, *([part[which] for part in parts] for which in (1, 2))), bool(same)))
         return meet(q, k, v, same)
 
     q, k, v = parts[comm.rank].clone()
-    watching = _Directed(comm, seen)
+    watching, start = Watched(comm, seen), len(comm.ledger)
     out = answer(watching, q, k, v, watched, joined)
+    beside = words_beside(comm.ledger, start)
     right = meet(*whole, same=True)[0][:, comm.rank * case.length : (comm.rank + 1) * case.length]
     told = _of_meetings(seen, comm) or _of_out(out, right)
     if anywhere(comm, told):  # messages count once all ranks are right
         return told
-    return _of_direction(watching.targets, comm) or _of_messages(seen, comm, 2 * k.numel())
+    return _of_others(*beside) or _of_direction(watching.targets, comm) or _of_messages(seen, comm, 2 * k.numel())
 
 
-class _Directed(Watched):
-    """The `comm` of a rank, which also records the ranks to which it sends."""
-
-    def __init__(self, comm, seen: list):
-        super().__init__(comm, seen)
-        self.targets = set()
-
-    def isend(self, x, to, tag=0):
-        self.targets.add(to)
-        return super().isend(x, to, tag)
-
-    def send(self, x, to, tag=0):
-        self.targets.add(to)
-        super().send(x, to, tag)
+def _of_others(words: int, op: str) -> str:
+    told = f"has the right result, but sent {words:,} words in {op}: a ring needs only messages from rank to next rank."
+    return told if words else ""
 
 
 def _of_direction(targets: set[int], comm) -> str:
@@ -126,18 +116,24 @@ def _of_direction(targets: set[int], comm) -> str:
     return ""
 
 
-def _source(k, every) -> int:
-    """The rank to which these keys belong; -1 if there is none."""
+NO_RANK, VALUES = -1, -2  # instead of a rank
+
+
+def _source(k, keys, values) -> int:
+    """The rank to which these keys belong; NO_RANK if there is none, VALUES if they are a rank's values."""
     import torch
 
-    return next((rank for rank, its in enumerate(every) if k.shape == its.shape and torch.equal(k, its)), -1)
+    of = lambda every: (rank for rank, its in enumerate(every) if k.shape == its.shape and torch.equal(k, its))
+    return next(of(keys), NO_RANK if next(of(values), None) is None else VALUES)
 
 
 def _of_meetings(seen, comm) -> str:
     """The mistake in the keys that its queries have met."""
     met = [one[1:] for one in seen if one[0] == "meet"]
     sources = [source for source, _ in met]
-    if -1 in sources:
+    if VALUES in sources:
+        return "gave meet values instead of keys: meet(q, k, v, same)."
+    if NO_RANK in sources:
         return "met keys that no rank has: was a part used before it had arrived, or changed while it was sent?"
     for source, same in met:
         if same != (source == comm.rank):
@@ -176,14 +172,14 @@ def _of_messages(seen, comm, part: int) -> str:
     """The mistake in its messages and their order; `part`: the numbers of keys and values of one rank."""
     total = lambda what, until=None: sum(one[1] for one in seen[:until] if one[0] == what)
     hops = comm.size - 1
+    if what := unwaited(seen):
+        return f"has the right result, but never waited for all that it began to {what}: keep each handle, and wait."
     for what in ("send", "receive"):
         if total(what) != hops * part:
             return (
                 f"has the right result, but did {what} {total(what):,} numbers; {hops} hops of {part:,} are needed: "
                 "after the last step no rank needs the keys that are here."
             )
-        if total(f"waited {what}") != total(what):
-            return f"has the right result, but never waited for all that it began to {what}."
     for place, one in enumerate(seen):
         step = (comm.rank - one[1]) % comm.size if one[0] == "meet" else hops
         if step < hops:

@@ -97,8 +97,8 @@ ABOUT_A_LAYER = {
     "gradients are partial sums. How does the backward of typed.enter treat them?",
     "rows of outputs wrong": "Inside the image a strip sees its neighbour's rows; at the border it sees zeros. "
     "Compare sees[me] with want[me].",
-    "must return to their rank": "Rows from a neighbour have gradients: fetch them with a typed move, whose backward "
-    "folds.",
+    "must return to their rank": "Rows from a neighbour have gradients: fetch them with a typed collective, whose "
+    "backward folds.",
 }
 ABOUT_CHANNELS = {
     "What type is that": "After the gather each rank has all channels of its block, for its own filters: their "
@@ -171,7 +171,7 @@ TASKS: dict[str, Task] = {
             'x = typed.all_gather(comm, x, "f", 1, to="R"); return typed.reduce_scatter(comm, convolve(x, w), "c", 1).',
         ),
         about=ABOUT_CHANNELS,
-        objective="Cut channels and filters with two typed moves, in all three forms.",
+        objective="Cut channels and filters with two typed collectives, in all three forms.",
         difficulty=2,
         minutes=5,
     ),

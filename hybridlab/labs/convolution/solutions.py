@@ -28,6 +28,7 @@ def moved(comm, x, held, needed, put):
     return found
 
 labs.answer("convolution.halo", (my_fetch, my_fold))""")
+WAITS = "    for message in going:\n        message.wait()\n"
 BACK = "want, have, lambda room, piece: room.add_(piece)"
 
 LAYER = Cell("""\
@@ -65,6 +66,8 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
             (((1, 1), (2, 1)), "which rows does it see"),
             (((2, 2), (4, 2)), "Which i are strip 1's"),
             ((2, 1), "two pairs"),
+            (((2, 2), (2, 1.5)), "two pairs"),
+            (((float("inf"), 2), (2, 1)), "two pairs"),
             (5, "two pairs"),
         ),
         also=([[2, 2], [2, 1]],),
@@ -83,6 +86,19 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
                 "another rank's, wrong",
             ),
             (HALO.but("begin, end = needed[me]", "begin, end = held[me]"), "does not fit"),
+            (HALO.but(WAITS, ""), "never waited for all that it began to send: keep each handle"),
+            (HALO.but(WAITS, WAITS + "    comm.all_reduce(x.clone())\n"), "words in all_reduce"),
+            (
+                HALO.but(WAITS, WAITS + "    comm.all_gather(found[:, :, :1])\n"),
+                "words in all_gather",
+            ),
+            (
+                HALO.but(
+                    "def my_fold(comm, g, have, want):\n    return moved",
+                    "def my_fold(comm, g, have, want):\n    g = g + 9 * (comm.rank == 0)\n    return moved",
+                ),
+                "one rank has used it",
+            ),
             (
                 HALO.but(
                     "[rank for rank in range(comm.size) if rank != comm.rank]",
@@ -176,6 +192,14 @@ labs.answer("convolution.rows", 2 + seconds_of_the_halo / seconds_of_a_row)""",
                 "words",
             ),
             (SPLIT.but('x, "f", 1', 'x, "c", 1'), "another Y"),
+            (
+                SPLIT.but("convolve(x, w)", 'convolve(x, typed.enter(comm, w, "c"))'),
+                "is added along c, where each rank has another part",
+            ),
+            (
+                SPLIT.but("convolve(x, w)", 'convolve(x, typed.enter(comm, w, "f"))'),
+                "is added along f, where each rank has another part",
+            ),
             (SPLIT.but('x, "f", 1', 'x, "f", 0'), "expected input"),
             (SPLIT.but('convolve(x, w), "c", 1)', 'convolve(x, w).detach(), "c", 1)'), "it has no backward"),
             (3, "your function itself"),

@@ -11,6 +11,7 @@ from hybridlab.core.where.spans import Sight, wanted
 from hybridlab.labs.convolution import build_tasks
 from hybridlab.labs.convolution.build_tasks import task
 from hybridlab.labs.convolution.sizes import FORMS, LAYERS
+from hybridlab.labs.exercises.plain import integer
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.bytes.convolution import Conv, ranked
@@ -39,7 +40,7 @@ def _lacking(answer) -> Verdict:
     """((above, below) with a stride of 1, and of 2)."""
     try:
         (one, other), (above, below) = answer
-        given = (int(one), int(other)), (int(above), int(below))
+        given = (integer(one), integer(other)), (integer(above), integer(below))
     except (TypeError, ValueError):
         return False, "Answer with two pairs: ((above, below), (above, below)), for a stride of 1 and of 2."
     plain, strided = map(lacks, STRIDES)

@@ -4,7 +4,8 @@ The verdict of a rank is a sentence that continues "Rank 0"; it is empty if all 
 """
 
 from hybridlab.core.where.spans import wanted
-from hybridlab.labs.trials.against import SMALL, against_one_device
+from hybridlab.labs.trials.against import SMALL, against_one_device, words_beside
+from hybridlab.labs.trials.watched import Watched, unwaited
 
 
 def strip(x, span):
@@ -30,19 +31,21 @@ def _picture(case):
 
 
 def _fetched(comm, fetch, case, have, want) -> str:
-    start = len(comm.ledger)
-    found = fetch(comm, strip(_picture(case), have[comm.rank]).clone(), have, want)
+    start, seen = len(comm.ledger), []
+    found = fetch(Watched(comm, seen), strip(_picture(case), have[comm.rank]).clone(), have, want)
     X = _picture(case)
     told = _of_rows(found, X, have[comm.rank], want[comm.rank])
-    return told or _of_messages(comm.ledger, start, comm.rank, have, want, X[:, :, :1].numel())
+    sent = _of_messages(comm.ledger, start, comm.rank, have, want, X[:, :, :1].numel())
+    return told or sent or _of_waits(seen)
 
 
 def _folded(comm, fold, case, have, want) -> str:
-    start, summand = len(comm.ledger), lambda rank: strip(_picture(case), want[rank]) * (rank + 1)
-    found = fold(comm, summand(comm.rank), have, want)
+    start, seen = len(comm.ledger), []
+    summand = lambda rank: strip(_picture(case), want[rank]) * (rank + 1)
+    found = fold(Watched(comm, seen), summand(comm.rank), have, want)
     each = _picture(case)[:, :, :1].numel()
     told = _of_sums(found, [summand(rank) for rank in range(comm.size)], have[comm.rank], want, comm.rank)
-    return told or _of_messages(comm.ledger, start, comm.rank, want, have, each, " back")
+    return told or _of_messages(comm.ledger, start, comm.rank, want, have, each, " back") or _of_waits(seen, " back")
 
 
 def _of_rows(found, X, here, sees) -> str:
@@ -69,10 +72,13 @@ def _of_sums(found, G, here, want, me) -> str:
         return told
     for row in range(*here):
         if not _same(found[:, :, row - here[0]], right[:, :, row - here[0]]):
-            mine = G[me][:, :, row - want[me][0]]
-            if _same(found[:, :, row - here[0]], mine):
-                return f"has only its own partial sum for row {row}, but {count[row]} ranks have used this row."
-            return f"has a wrong gradient for row {row}: {count[row]} ranks have used it, so add their partial sums."
+            users, low, high = count.get(row, 0), *want[me]
+            if low <= row < high and _same(found[:, :, row - here[0]], G[me][:, :, row - low]):
+                return f"has only its own partial sum for row {row}, but {users} ranks have used this row."
+            told = f"{users} ranks have used it, so add their partial sums."
+            if users == 1:
+                told = f"one rank has used it; where does its piece belong in rows {here[0]} to {here[1]}?"
+            return f"has a wrong gradient for row {row}: {told}"
     return ""
 
 
@@ -92,12 +98,22 @@ def _of_messages(ledger, start, me, have, want, each, way="") -> str:
 
     spans = [overlap(have[me], one) for rank, one in enumerate(want) if rank != me]
     needed = [high - low for low, high in spans if high > low]
-    sent = [size // 8 for op, size in list(zip(ledger.op, ledger.bytes))[start:] if op == "isend"]
+    sent = [size // 8 for op, size in list(zip(ledger.op, ledger.bytes))[start:] if op in ("isend", "send")]
+    beside, op = words_beside(ledger, start)
+    if beside:
+        return f"is right, but sent {beside:,} words{way} in {op}; only messages to ranks that need rows are needed."
     if sum(sent) != each * sum(needed):
         return f"is right, but sent {sum(sent):,} words{way}; {each * sum(needed):,} are needed."
     if len(sent) != len(needed):
         return f"sent {len(sent)} messages{way}, some of them empty; only {len(needed)} ranks need rows from it."
     return ""
+
+
+def _of_waits(seen, way="") -> str:
+    what = unwaited(seen)
+    return (
+        f"is right, but never waited for all that it began to {what}{way}: keep each handle, and wait." if what else ""
+    )
 
 
 def _same(one, other) -> bool:

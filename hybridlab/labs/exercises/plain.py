@@ -1,5 +1,7 @@
 """The numbers of an answer as plain Python numbers: exercises ask for numbers, not for a type that holds them."""
 
+from typing import Any
+
 EXACT = 2**53  # from here on a float does not hold every whole number
 
 
@@ -30,3 +32,25 @@ def plain(value):
     if type(value) is dict:
         return {plain(key): plain(one) for key, one in value.items()}
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < EXACT else value
+
+
+def single(value: Any) -> Any:
+    """The item of a list or tuple that has only one; all other values stay as they are.
+
+    >>> single(["B"]), single((1, 2)), single("B")
+    ('B', (1, 2), 'B')
+    """
+    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+
+
+def integer(value) -> int:
+    """A whole number as an int; its digits as text count too.
+
+    raises  ValueError or TypeError for anything else
+
+    >>> integer("3"), integer(2.0)
+    (3, 2)
+    """
+    if isinstance(value, float) and not value.is_integer():  # nor are inf and nan
+        raise ValueError(f"{value} cannot be a rank or a count: give an integer")
+    return int(value)

@@ -92,5 +92,6 @@ SOLUTIONS: dict[str, Solution] = {
             ),
             (3, "your function itself"),
         ),
+        also=(LOANS.but("sent=sent", "sent=torch.tensor(sent)"),),
     ),
 }  # fmt: skip

@@ -141,6 +141,14 @@ def too_large():
     ExpertParallel.fit = fit
 
 
+UNDIVIDED = " All are: was none divided? gradient /= … divides in place; gradient = gradient / … makes a new tensor."
+
+
+def _undivided(case, home) -> bool:
+    times = {factor for name, factor in home.items() if name != "loss"}
+    return case.dp * case.ep > 1 and all(abs(one - case.dp * case.ep) < 1e-6 for one in times)
+
+
 def judge(case, homes) -> str:
     """The first mistake that is found on a rank, in words; empty if there is none."""
     for rank, home in enumerate(homes):
@@ -148,5 +156,6 @@ def judge(case, homes) -> str:
             if math.isnan(times):
                 return f"rank {rank} has another gradient of {name} than one device, and it is not a multiple of it."
             if abs(times - 1) > 1e-6:
-                return f"rank {rank} has a gradient of {name} that is {times:.2f} times that of one device."
+                told = f"rank {rank} has a gradient of {name} that is {times:.2f} times that of one device."
+                return told + UNDIVIDED if _undivided(case, home) else told
     return ""

@@ -45,9 +45,16 @@ SOLUTIONS: dict[str, Solution] = {
             ([(1, 2, 0.625), (3, 0, 0.6), (1, 3, 0.78), (1, 2, 0.56)], "the weight is not"),
             ([(1, 2), (3, 0), (1, 3), (1, 2)], "must be (first expert"),
             ([(1, 2, "0.6"), (3, 0, 0.69), (1, 3, 0.78), (1, 2, 0.56)], "must be (first expert"),
+            ([(1, 2, float("nan")), (3, 0, 0.69), (1, 3, 0.78), (1, 2, 0.56)], "the weight is not"),
+            ([(1, 2, [0.6]), (3, 0, 0.69), (1, 3, 0.78), (1, 2, 0.56)], "must be (first expert"),
             ((1, 2), "4 rows"),
         ),
-        also=(((1, 2, 0.63), (3, 0, 0.69), (1, 3, 0.78), (1, 2, 0.56)),),
+        also=(
+            ((1, 2, 0.63), (3, 0, 0.69), (1, 3, 0.78), (1, 2, 0.56)),
+            Cell(
+                'labs.answer("experts.route", torch.tensor([[1, 2, 0.63], [3, 0, 0.69], [1, 3, 0.78], [1, 2, 0.56]]))'
+            ),
+        ),
     ),
     "experts.dispatch": Solution(
         DISPATCH,
@@ -110,6 +117,7 @@ SOLUTIONS: dict[str, Solution] = {
                     'every = comm.all_to_all(counts, "ep", 0, 0, owned, [owned[comm.rank]] * len(owned))',
                 ).but('mine = every.split(owned, 1)[comm.coordinates["ep"]]', "mine = every.view(len(owned), -1)")
             ),
+            DISPATCH.but("int(one.sum()) for one", "one.sum() for one").but("mine.sum(1).tolist()", "mine.sum(1)"),
         ),
     ),
     "experts.clinic": Solution(
@@ -123,6 +131,7 @@ SOLUTIONS: dict[str, Solution] = {
             (MENDED.but('("b", mended)', '("b", 2)'), "Now fix it"),
             (MENDED.but(DIVIDE, 'comm.mesh["dp"]'), "that is 2.00 times"),
             (MENDED.but(DIVIDE, 'comm.mesh["ep"]'), "Right on dp=1, ep=2"),
+            (MENDED.but("gradient /= ", "gradient = gradient / "), "gradient /= … divides in place"),
             (MENDED.but(DIVIDE, "1"), "router.weight that is 2.00 times"),
             (MENDED.but('("dp",) if name.startswith("experts") else ("dp", "ep")', '("dp", "ep")'), "not a multiple"),
             (
@@ -172,7 +181,11 @@ SOLUTIONS: dict[str, Solution] = {
             ((63, 7, 1), "four whole numbers"),
             ("63", "four whole numbers"),
         ),
-        also=([63, 7, 1, 1024],),
+        also=(
+            [63, 7, 1, 1024],
+            (63.0, 7.0, 1.0, 1024.0),
+            Cell('labs.answer("experts.fine", torch.tensor([63, 7, 1, 1024]))'),
+        ),
     ),
     "experts.further": Solution(
         'labs.answer("experts.further", math.floor(129_280 / (($stages - 1) * $tokens)) + 1)',

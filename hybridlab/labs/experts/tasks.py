@@ -40,14 +40,15 @@ def _route(answer) -> Verdict:
     if not isinstance(answer, list | tuple) or len(answer) != len(SCORES):
         return False, f"Answer with {len(SCORES)} rows, one for each token."
     for token, (row, right) in enumerate(zip(answer, routed())):
-        if not isinstance(row, list | tuple) or len(row) != 3 or any(isinstance(one, str) for one in row):
+        is_row = isinstance(row, list | tuple) and len(row) == 3 and all(isinstance(one, int | float) for one in row)
+        if not is_row:
             return False, f"Row {token} must be (first expert, second expert, weight of the first)."
         if tuple(row[:2]) != right[:2]:
             turned = tuple(row[1::-1]) == right[:2]
             return False, f"Token {token}: {'the higher score comes first' if turned else 'other scores are higher'}."
         if abs(row[2] - SCORES[token][right[0]]) < CLOSE:
             return False, f"Token {token}: that is the score. The two weights of a token add up to 1."
-        if abs(row[2] - right[2]) > CLOSE:
+        if not abs(row[2] - right[2]) <= CLOSE:
             return False, f"Token {token}: the experts are right, the weight is not."
     loads = [sum(row[:2].count(expert) for row in routed()) for expert in range(len(SCORES[0]))]
     return True, f"So the experts get {' '.join(map(str, loads))} tokens: two on average."

@@ -58,6 +58,9 @@ TORCH = (
     .but("    comm.all_reduce(x.grad, tensor)", "    torch.distributed.all_reduce(x.grad, group=tensor)")
     .but("        comm.all_reduce(w.grad, data)", "        torch.distributed.all_reduce(w.grad, group=data)")
 )
+LISTS = STEP.but(
+    "sorted({tuple(group) for three in every for group in three})", "sorted(sum(map(list, every), []))"
+).but("= map(tuple, my_groups(p, d, t, comm.rank))", "= my_groups(p, d, t, comm.rank)")
 MEAN = STEP.but("comm.all_reduce(w.grad, data)", "comm.all_reduce(w.grad, data).div_(d)")
 
 BUILD_SOLUTIONS: dict[str, Solution] = {
@@ -77,11 +80,16 @@ BUILD_SOLUTIONS: dict[str, Solution] = {
             (STEP.but("comm.all_reduce(z.detach().clone(), tensor)", "comm.all_reduce(z.detach().clone(), data)"),
              "the sum over the tensor"),
             (STEP.but("comm.all_reduce(w.grad, data)", "comm.all_reduce(w.grad)"), "the right axis"),
+            (STEP.but("2 * (y - target)", "(y - target)"), "Or is the 2 of the square's derivative missing?"),
             (STEP.but("    x.requires_grad_()\n", ""), "this is None"),
+            (
+                STEP.but("    x.requires_grad_()\n", "").but("(x.grad, tensor)", "(x.grad.clone(), tensor)"),
+                "x needs x.requires_grad_() before the forward",
+            ),
             (STEP.but("        comm.send(x.grad, pipeline[stage - 1])\n", "        pass\n"), "rank 0 waits in recv"),
             (STEP.but("return A.grad, B.grad", "return A.grad"), "two tensors"),
             ((1, 2), "Answer with (my_groups, my_step)"),
         ),
-        also=(TORCH,),
+        also=(TORCH, LISTS),
     ),
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from functools import partial
 
 from hybridlab.labs.exercises.task import Task
-from hybridlab.labs.hybrid.trial import Grid, judge
+from hybridlab.labs.hybrid.trial import Grid, explained, judge
 from hybridlab.labs.trials.cases import OnCases
 
 task = partial(Task, notebook="40_hybrid")
@@ -21,6 +21,7 @@ TASKS: dict[str, Task] = {
             (Grid(2, 2, 2), Grid(1, 2, 3), Grid(3, 2, 1), Grid(2, 1, 4)),
             "All groups are right, and every gradient is that of one process, on four grids.",
             names=("my_groups", "my_step"),
+            explain=explained,
         ),
         (
             "stage = rank // (d * t), copy = rank // t % d, part = rank % t. In a group one of the three varies. In "

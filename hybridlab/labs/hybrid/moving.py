@@ -3,6 +3,7 @@
 from collections import Counter
 from functools import partial
 
+from hybridlab.labs.exercises.plain import integer
 from hybridlab.labs.exercises.task import Task, Verdict
 from hybridlab.labs.trials.trial import Function, Gave
 
@@ -15,6 +16,7 @@ MOVED = (  # the span (from, to) that each rank has, and the one that it needs
     (((0, 8), (0, 8), (8, 12), (8, 12)), ((0, 6), (0, 6), (0, 12), (6, 12))),
     (((0, 6), (0, 6), (0, 0), (0, 0), (0, 0), (0, 0)), ((0, 6),) * 6),
     (((0, 5), (0, 5), (5, 5), (5, 11)), ((0, 2), (1, 11), (3, 9), (4, 4))),
+    (((0, 8), (0, 8), *((0, 0),) * 4), (*((0, 8),) * 3, (0, 1), (0, 8), (0, 1))),  # messages of different lengths
 )
 
 
@@ -35,9 +37,9 @@ def judged_moves(gave: list[Gave]) -> Verdict:
 def _wrong(have, want, value) -> str:
     """The mistake in one answer, in a sentence; empty if there is none."""
     try:
-        messages = [tuple(int(number) for number in one) for one in value]
+        messages = [tuple(map(integer, one)) for one in value]
         shaped = all(len(one) == 4 for one in messages)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         shaped = False
     if not shaped:
         return "return a list of messages (sender, receiver, from, to)."

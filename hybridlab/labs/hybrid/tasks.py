@@ -5,8 +5,9 @@ from itertools import product
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.labs.exercises.plain import integer
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.exercises.words import in_words
+from hybridlab.labs.exercises.words import in_words, so_many
 from hybridlab.labs.hybrid import build_tasks, moving
 from hybridlab.labs.hybrid.lost import EACH, PIPELINES, STAGES, length
 from hybridlab.labs.hybrid.traffic import between_nodes
@@ -39,8 +40,8 @@ def factorisations(ranks: int) -> int:
 def _groups(answer) -> set | None:
     """Groups as a set of sets of ranks, or None."""
     try:
-        return {frozenset(int(rank) for rank in group) for group in answer}
-    except (TypeError, ValueError, OverflowError):
+        return {frozenset(map(integer, group)) for group in answer}
+    except (TypeError, ValueError):
         return None
 
 
@@ -74,9 +75,16 @@ def _builder(gave: list[Gave]) -> Verdict:
             return False, f"With p={p}, t={t}, d={d} it ends with {call.raised.partition(':')[0]}."
         groups, right = _groups(call.value), Mesh(pp=p, dp=d, tp=t).groups("dp")
         if groups != _groups(right) or len(call.value) != len(right):
-            told = f"it builds {_shown(call.value)}; the first data group is {list(right[0])}"
-            return False, f"With p={p}, t={t}, d={d} {told}."
+            return False, f"With p={p}, t={t}, d={d} {_misbuilt(call.value, groups, right)}."
     return True, f"The step from copy to copy is t. Right for {len(TRIED)} meshes, where t and d differ too."
+
+
+def _misbuilt(value, groups: set | None, right: list) -> str:
+    """The mistake in data groups, in words: their number, or the first group that is not there."""
+    if groups is not None and len(value) != len(right):
+        return f"it builds {so_many(len(value), 'group')}; one for each stage and part makes {len(right)}"
+    missing = next((group for group in right if frozenset(group) not in (groups or ())), right[0])
+    return f"it builds {_shown(value)}; one data group is {list(missing)}"
 
 
 def _shown(value) -> str:
@@ -121,8 +129,8 @@ def _design(answer) -> Verdict:
 def _worst(answer) -> Verdict:
     """Two ranks with whose loss a step takes more than LONG units."""
     try:
-        one, other = sorted({int(rank) for rank in answer})
-    except (TypeError, ValueError, OverflowError):
+        one, other = sorted(set(map(integer, answer)))
+    except (TypeError, ValueError):
         return False, "Answer with a list of two ranks, such as [0, 1]."
     ranks = range(PIPELINES * STAGES)
     if one not in ranks or other not in ranks:

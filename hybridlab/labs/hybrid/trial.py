@@ -63,6 +63,12 @@ def judge(case: Grid, homes: list) -> str:
     return next(wrong, "") or _gradients(case, did) or _widest(case, did)
 
 
+def explained(case, failed: str) -> str:
+    """The report of a run that failed; with the probable cause if there was no gradient."""
+    without = "this is None" in failed or "'NoneType' object has no attribute" in failed
+    return f"{failed} Is it x.grad? Then x needs x.requires_grad_() before the forward." if without else failed
+
+
 def _groups(case, rank, groups) -> str:
     if len(groups) != 3:
         return "my_groups returns three lists of ranks: tensor group, data group, pipeline."
@@ -86,7 +92,8 @@ def _gradients(case, did) -> str:
     if case.d > 1 and all(one.alone <= NEAR for one in did):
         return "every copy has the gradients of its own rows: which ranks must add them, and along which axis?"
     if case.d > 1 and all(one.mean <= NEAR for one in did):
-        return f"the gradients are 1/{case.d} of the right ones: the loss already divides by all rows."
+        twice = " Or is the 2 of the square's derivative missing?" if case.d == 2 else ""
+        return f"the gradients are 1/{case.d} of the right ones: the loss already divides by all rows.{twice}"
     if case.d > 1 and all(one.large <= NEAR for one in did):
         return f"the gradients are {case.d} times the right ones: divide by rows, the rows of all copies."
     last = [one for rank, one in enumerate(did) if case.place(rank)[0] == case.p - 1]

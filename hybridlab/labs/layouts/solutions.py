@@ -74,6 +74,11 @@ labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))"
         "Ranks along j use x, and ranks along i use the weights, for different work: so they enter. Z is partial along "
         "j.",
         (
+            (LAYERS.but("gelu(x @ A.T)", "gelu(typed.all_reduce(comm, x @ A.T, 'j', to='R'))"), "has no partial sums"),
+            (LAYERS.but("torch.nn.functional.gelu(x @ A.T)", "x @ A.T").but(SUM, f"torch.nn.functional.gelu({SUM})"),
+             "it comes between the two"),
+            (LAYERS.but('enter(comm, x, "j")', 'enter(comm, typed.enter(comm, x, "j"), "i")'),
+             "a gradient of x that is added along i, where each rank has another part"),
             (LAYERS.but(SUM, "h @ W.T"), "along j every rank has used only its own hidden units"),
             (LAYERS.but('    x = typed.enter(comm, x, "j")\n', ""), "another gradient of x than one device"),
             (LAYERS.but('typed.enter(comm, A, "i"), ', "A, "), "another gradient of A than one device"),
@@ -105,12 +110,12 @@ labs.answer("layouts.words", 2 * ring($j, activations) + 2 * ring($i, weights))"
         "S is T under another name. Each rank computes keys and values for its own positions, and they are gathered.",
         (
             ({"keys": "S"}, "still does"),
-            ({"keys": "T"}, "Keys has no dimension T"),
-            ({"attention": "S"}, "Attention needs all of S"),
+            ({"keys": "T"}, "Not possible: keys has no dimension T"),
+            ({"attention": "S"}, "Not possible: attention needs all of S"),
             ({"key": "S"}, "a dict from operators"),
             ({}, "still does"),
             ("S", "a dict from operators"),
         ),
-        also=({"keys": "H", "values": "H"}, {"keys": "B", "values": "S"}),
+        also=({"keys": "H", "values": "H"}, {"keys": "B", "values": "S"}, {"keys": ("S",), "values": ["S"]}),
     ),
 }  # fmt: skip

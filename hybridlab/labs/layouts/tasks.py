@@ -6,6 +6,7 @@ from typing import NamedTuple
 from hybridlab.core.what.operators import Graph, shared
 from hybridlab.core.what.programs import block, mlp
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.labs.exercises.plain import single
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.layouts.products import CASES, GIVE, judged
 from hybridlab.labs.layouts.trial import try_layers
@@ -131,6 +132,7 @@ def _keys(answer) -> Verdict:
     """Choices of some operators of the block, by name, that leave no work to be done twice."""
     graph = block()
     names = {one.name for one in graph.operators}
+    answer = {name: single(dim) for name, dim in answer.items()} if isinstance(answer, dict) else answer
     is_dict = isinstance(answer, dict) and all(isinstance(one, str) for pair in answer.items() for one in pair)
     if not is_dict or not answer.keys() <= names:
         return False, 'Answer with a dict from operators to the dim that i cuts in each, such as {"up": "F"}.'
@@ -138,7 +140,7 @@ def _keys(answer) -> Verdict:
     try:
         words = sent(arrows(graph, strategy, PAIR), PAIR)
     except ValueError as error:
-        return False, f"{str(error)[0].upper()}{str(error)[1:]}."
+        return False, f"Not possible: {error}."
     if (found := times(work(graph, strategy, PAIR))) > 1:
         return False, (
             f"Legal, but a rank still does {found:.2f} times its share. Which operators does every rank compute in "
@@ -181,7 +183,7 @@ TASKS: dict[str, Task] = {
             'typed.enter(comm, x, "j"), typed.enter(comm, A, "i"), typed.enter(comm, W, "i"); then the two matmuls, '
             'and at the end typed.all_reduce(comm, z, "j", to="I").',
         ),
-        objective="Execute a layout with typed moves.",
+        objective="Execute a layout with typed collectives.",
         difficulty=2,
         minutes=8,
     ),

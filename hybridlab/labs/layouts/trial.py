@@ -30,14 +30,31 @@ def try_layers(run, answer, case):
     whole = layouts.alone(graph, wholes)
     right = cut(whole.detach(), "x")  # Z lies as x does
     summed = (ways * right, f"returned {ways} times its part of Z: it was summed although it was not a partial sum.")
-    run.result(y, right, "Z", [summed], OWN)
+    run.result(y, right, "Z", [summed, *_otherwise(mine, wholes, comm)], "Z = gelu(x·Aᵀ)·Wᵀ, added along j.")
     gradient, start = whole.detach().cos(), run.since
     whole.backward(gradient)
     rights = {name: cut(wholes[name].grad, name) for name in LEAVES}
     leaves = {name: (mine[name], its, _times(name, its, comm.mesh), MISSED[name]) for name, its in rights.items()}
     run.backward(y, cut(gradient, "x"), "Z", leaves)
-    if told := _of_rows(comm.ledger, foreseen(graph, strategy, comm.mesh), (forward, slice(start, None))):
+    if told := _of_rows(comm.ledger, foreseen(graph, strategy, comm.mesh), (forward, slice(start, run.until))):
         raise Off(told)
+
+
+def _otherwise(mine, wholes, comm):
+    """(Z with a known mistake, the reply to it)."""
+    import torch
+    from torch.nn.functional import gelu
+
+    x, ways = mine["x"].detach(), comm.mesh["j"]
+    A, W = wholes["A"].detach(), wholes["W"].detach()
+    own = gelu(x @ mine["A"].detach().T) @ mine["W"].detach().T
+    early = gelu(torch.stack([x @ part.T for part in A.chunk(ways)]).sum(0))
+    yield own, f"returned another Z than one device: {OWN}"
+    late = "has applied GELU after the second matmul: it comes between the two."
+    yield gelu(x @ A.T @ W.T), late
+    yield sum(gelu(x @ a.T @ w.T) for a, w in zip(A.chunk(ways), W.chunk(ways, 1))), late
+    told = "has summed x·Aᵀ along j, but each rank has other hidden units: x·Aᵀ has no partial sums there."
+    yield sum(early @ part.T for part in W.chunk(ways, 1)), told
 
 
 def _times(name, right, mesh):
@@ -59,4 +76,5 @@ def _of_rows(ledger, derived, times) -> str:
     for op, axis, words in sent:
         if sent.count((op, axis, words)) > right.count((op, axis, words)):
             return f"has all numbers right, but sent an {op} along {axis} of {words} words that nothing needs."
-    return f"has all numbers right, with {len(sent)} collectives where {len(right)} are derived: use typed moves only."
+    counts = f"{len(sent)} collectives where {len(right)} are derived"
+    return f"has all numbers right, with {counts}: use typed collectives only."

@@ -57,7 +57,7 @@ SOLUTIONS: dict[str, Solution] = {
                 ROWS.but("return a @ b", 'return 0 * typed.all_gather(comm, a, "i", 0, to="R").sum() + a @ b'),
                 "sent 108 words forward; 36 are needed",
             ),
-            (ROWS.but("sizes=lengths", 'sizes=even(sizes[1], comm.mesh["i"])'), "give 4 lengths, with"),
+            (ROWS.but("sizes=lengths", 'sizes=even(sizes[1], comm.mesh["i"])'), "give a list of integers"),
             (ROWS.but("a @ b", "a @ b.flip(0)"), "another C than one device"),
             (ROWS.but("return a @ b", "return (a @ b).float()"), "C in float32; its inputs are in float64"),
             (3, "your function itself"),

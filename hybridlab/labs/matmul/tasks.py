@@ -155,9 +155,9 @@ def _times(algorithm: str = "summa") -> float:
 TASKS: dict[str, Task] = {
     "matmul.rows": task(
         "Write the 1D matmul: my_rows(comm, a, b, sizes). The ranks form a column along the axis i; a and b are this "
-        "rank's rows of A and of B, and sizes is (m, k, n). Return this rank's rows of C = A·B, with one typed move "
-        "and one matmul. The gradients of A and B must be right, and no more words than necessary may be sent. Your "
-        f"code is tried on {ROWS[0]}, then with unequal parts, then on 3 ranks.",
+        "rank's rows of A and of B, and sizes is (m, k, n). Return this rank's rows of C = A·B, with one typed "
+        "collective and one matmul. The gradients of A and B must be right, and no more words than necessary may be "
+        f"sent. Your code is tried on {ROWS[0]}, then with unequal parts, then on 3 ranks.",
         OnMeshes(try_product, first_found, ROWS, "C, both gradients and every word are right, with unequal parts too."),
         (
             "A rank has all of its rows of A. Which matrix does it have only in part, and along which dim?",
@@ -190,7 +190,7 @@ TASKS: dict[str, Task] = {
             'step); a = typed.window(comm, a, "j", 1, have=have_a, want=want_a); b = typed.window(comm, b, "i", 0, '
             "have=have_b, want=want_b); total = total + a @ b; have_a, have_b = want_a, want_b.",
         ),
-        objective="Write a two-dimensional matmul with one typed move.",
+        objective="Write a two-dimensional matmul with one typed collective.",
         difficulty=3,
         minutes=12,
     ),

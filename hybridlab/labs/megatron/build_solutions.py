@@ -47,6 +47,7 @@ class MyRow(torch.nn.Module):
         return G.apply(x @ self.weight.T, self.comm) + self.bias
 
 labs.answer("megatron.layers", (MyColumn, MyRow))""")
+MADE = "        self.comm = comm"
 KEPT = "        return gradient, None"
 SUMMED = "        return ctx.comm.all_reduce(gradient.clone()), None"
 BIAS = "G.apply(x @ self.weight.T, self.comm) + self.bias"
@@ -142,6 +143,9 @@ SOLUTIONS: dict[str, Solution] = {
             (LAYERS.but("chunk(comm.size, dim=1)", "chunk(comm.size)"), "of B: its shard is (16, 32)"),
             (LAYERS.but("linear.bias.chunk(comm.size)[comm.rank]", "linear.bias"), "holds all of the bias of A"),
             (GATHERED, "all_gather of"),
+            (LAYERS.but("dim=1)[comm.rank].clone()", "dim=1)[comm.rank]"), "keeps the full tensor: clone() it"),
+            (LAYERS.but(MADE, MADE + "\n        self.linear = linear"), "a parameter linear.weight in MyColumn"),
+            (LAYERS.but(MADE, MADE + "\n        self.all = [linear]"), "Does it keep the full layer"),
             (LAYERS.but("chunk(comm.size)", "chunk(2)").but("comm.size, dim=1", "2, dim=1"), "On 4 ranks"),
             (LAYERS.but("(MyColumn, MyRow)", "MyColumn"), "(MyColumn, MyRow)"),
             (2, "(MyColumn, MyRow)"),
@@ -179,6 +183,7 @@ SOLUTIONS: dict[str, Solution] = {
         (
             (LOSS.but("    logits = logits - most[:, None]\n", ""), "On 2 ranks, large logits: Rank 0 returned"),
             (LOSS.but('comm.all_reduce(logits.amax(1), op="max")', "logits.amax(1)"), "own shard only"),
+            (LOSS.but(', op="max")', ")"), "Was more subtracted than the maximum"),
             (
                 LOSS.but('comm.all_reduce(logits.amax(1), op="max")', "logits.amax(1)")
                 .but("comm.all_reduce(logits.gather", "comm.all_reduce((logits + most[:, None]).gather")
@@ -212,7 +217,12 @@ SOLUTIONS: dict[str, Solution] = {
     "megatron.source": Solution(
         'labs.answer("megatron.source", (3, 0))',
         "The maximum, the logit of the target and the sum of exponentials are three calls; backward has the softmax.",
-        (((2, 0), "That is our loss"), ((3, 1), "Look at backward"), ((1, 0), "Count"), (3, "two whole numbers")),
+        (
+            ((2, 0), "stacks two numbers into one all-reduce"),
+            ((3, 1), "Look at backward"),
+            ((1, 0), "Count"),
+            (3, "two whole numbers"),
+        ),
         also=([3, 0], ("3", "0")),
     ),
     "megatron.clinic": Solution(
@@ -228,6 +238,7 @@ SOLUTIONS: dict[str, Solution] = {
             (CLIP.but(f"({WHOLE}) ** 0.5", f"comm.all_reduce({OWN} ** 0.5)"), "norms were added"),
             (CLIP.but("min(1.0, most / norm)", "most / norm"), "small gradients: Rank 0 multiplied"),
             (CLIP.but("in [*shards, *copies]", "in shards"), "one factor for all"),
+            (CLIP.but("gradient *= ", "gradient = gradient * "), "left its gradients as they are"),
             (CLIP.but("comm.all_reduce(square(shards))", GATHERING), "need not travel"),
             (("b", "clip"), "Now fix it"),
             (("e", len), "one of a, b, c, d"),

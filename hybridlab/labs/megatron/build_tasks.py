@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from hybridlab.core.what.catalog import model
+from hybridlab.labs.exercises.plain import integer
 from hybridlab.labs.exercises.task import Task, Verdict
 from hybridlab.labs.trials.cases import OnCases, first_found
 from hybridlab.labs.trials.clinic import Clinic
@@ -44,8 +45,8 @@ CAUSES = {  # {letter: why it is not the cause}
 def _pair(answer) -> Verdict:
     """All-reduces of Megatron's loss, (forward, backward)."""
     try:
-        pair = tuple(int(one) for one in answer)
-    except (TypeError, ValueError, OverflowError):
+        pair = tuple(map(integer, answer))
+    except (TypeError, ValueError):
         pair = ()
     if len(pair) != 2:
         return False, "Answer with two whole numbers: forward, backward."

@@ -111,6 +111,8 @@ def _factors(factor, wanted, guesses) -> str:
     if not off:
         return ""
     name, one = next(iter(off.items()))
+    if all(abs(one - 1) < 1e-9 for one in factor.values()):
+        return f"left its gradients as they are; one process multiplies by {wanted:.3f}, in place: gradient *= factor."
     if len(off) < len(factor):
         return f"multiplied the gradient {name} by {one:.3f}, others by {wanted:.3f}: one factor for all."
     told = f"multiplied its gradients by {one:.3f}; one process by {wanted:.3f}"

@@ -68,6 +68,13 @@ def _one_sign(right: Weights) -> Weights:
     return right | {"matrix": matrix}
 
 
+def _exchanged(right: Weights) -> Weights:
+    """Two entries of the matrix's gradient change places: its sum and its norm stay."""
+    matrix = right["matrix"].copy()
+    matrix[0] = matrix[0, ::-1]
+    return right | {"matrix": matrix}
+
+
 MISTAKES: dict[str, Callable[[Weights], Weights]] = {
     "all gradients are right": lambda right: right,
     "the norm learned from the first rank's positions only": lambda right: (
@@ -76,6 +83,7 @@ MISTAKES: dict[str, Callable[[Weights], Weights]] = {
     "the bias of the norm was added on both ranks": lambda right: right | {"norm.bias": 2 * right["norm.bias"]},
     "the matrix has half of its gradient": lambda right: right | {"matrix": right["matrix"] / 2},
     "one entry of the matrix has the other sign": _one_sign,
+    "two entries of the matrix have changed places": _exchanged,
     "the norm's weight lacks a hundredth": lambda right: right | {"norm.weight": 0.99 * right["norm.weight"]},
 }
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hybridlab.labs.trials.held import numbers, tensors
+
 WIDTH, ROWS = 16, 6
 NEAR = 1e-10  # float64
 DIVIDED = ": you divided the bias, so g adds it once, but its gradient is divided too."
@@ -82,20 +84,32 @@ def try_layers(comm, answer, case) -> str:
 
 def _held(its, whole, comm) -> str:
     found = dict(its.named_parameters())
-    for name, wanted in whole.named_parameters():
+    right = dict(whole.named_parameters())
+    if further := [name for name in found if name not in right]:
+        of, name = "MyColumn" if further[0].startswith("0") else "MyRow", further[0][2:]
+        return (
+            f"has a parameter {name} in {of}: keep only weight and bias, which are its shards, and not the full layer."
+        )
+    for name, wanted in right.items():
         if name not in found:
             of = "MyColumn" if name.startswith("0") else "MyRow"
             return f"has no {name[2:]} in {of}: keep its shard there, as an nn.Parameter of this name."
-        shape, right = tuple(found[name].shape), tuple(shard(name, wanted, comm.rank, comm.size).shape)
-        if shape == tuple(wanted.shape) != right:
-            return f"holds all of {LETTERS[name]}, {shape}: its shard is {right}."
-        if shape != right:
-            return f"holds {shape} of {LETTERS[name]}: its shard is {right}. nn.Linear keeps (outputs, inputs)."
+        shape, its_own = tuple(found[name].shape), tuple(shard(name, wanted, comm.rank, comm.size).shape)
+        if shape == tuple(wanted.shape) != its_own:
+            return f"holds all of {LETTERS[name]}, {shape}: its shard is {its_own}."
+        if shape != its_own:
+            return f"holds {shape} of {LETTERS[name]}: its shard is {its_own}. nn.Linear keeps (outputs, inputs)."
         if name == "2.bias" and not near(found[name], wanted) and near(comm.size * found[name], wanted):
             return (
                 f"holds the bias of B divided by {comm.size}; a step then moves it {comm.size} times too far: keep the "
                 "full bias, and add it after g."
             )
+    most = sum(shard(name, one, comm.rank, comm.size).numel() for name, one in right.items())
+    if (kept := numbers(tensors(its))) > most:
+        return (
+            f"keeps {kept:,} numbers in memory; its shards have {most:,}. Does it keep the full layer? A part of a "
+            "tensor is a view, which keeps the full tensor: clone() it."
+        )
     return ""
 
 

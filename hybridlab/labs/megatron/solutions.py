@@ -55,6 +55,17 @@ def wrong_gradients(loss, weights, gradients, step=1e-6):
 labs.answer("megatron.hunt", wrong_gradients)""")
 
 
+SUMS = Cell("""\
+def wrong_gradients(loss, weights, gradients, step=1e-6):
+    wrong = set()
+    for name in weights:
+        above, below = ({**weights, name: weights[name] + far} for far in (step, -step))
+        if abs((loss(above) - loss(below)) / (2 * step) - gradients[name].sum()) > 1e-4:
+            wrong.add(name)
+    return wrong
+
+labs.answer("megatron.hunt", wrong_gradients)""")
+
 SOLUTIONS: dict[str, Solution] = {
     **build_solutions.SOLUTIONS,
     "megatron.pair": Solution(
@@ -89,6 +100,7 @@ SOLUTIONS: dict[str, Solution] = {
             (1.75 * HOP, "one all-reduce"),
             (14 * HOP, "twice the right number"),
             (1, "small"),
+            (176_160_769, "Too large"),
         ),
         also=(176_160_768, 176160768.0),
     ),
@@ -113,10 +125,15 @@ SOLUTIONS: dict[str, Solution] = {
             (("split", "reduce_scatter"), "other way round"),
             (("split", "split"), "loses the rest"),
             (("reduce_scatter", "reduce_scatter"), "too large"),
-            ("split", "two words"),
-            (7, "two words"),
+            (("all_reduce", "split"), "an all-reduce leaves the full sum on every rank"),
+            (("all_gather", "split"), "in a sum"),
+            (("reduce_scatter", "all_reduce"), "too large"),
+            (("reduce_scatter", "all_gather"), "it has more already"),
+            (("reduce_scatter", "scatter"), "two names"),
+            ("split", "two names"),
+            (7, "two names"),
         ),
-        also=(["reduce-scatter", "Split"],),
+        also=(["reduce-scatter", "Split"], ("reduce scatter", "split"), ("ReduceScatter", "split")),
     ),
     "megatron.hunt": Solution(
         _hunt("abs(slope - claimed) > 1e-4"),
@@ -126,6 +143,7 @@ SOLUTIONS: dict[str, Solution] = {
             (_hunt("True"), "whose gradient is right"),
             (_hunt("abs(abs(slope) - abs(claimed)) > 1e-4"), "Where one entry of the matrix has the other sign"),
             (_hunt("abs(slope - claimed) > 0.5 * abs(slope)"), "it does not name"),
+            (SUMS, "Where two entries of the matrix have changed places"),
             (Cell('labs.answer("megatron.hunt", lambda loss, weights, gradients: 1)'), "return a set of names"),
             (Cell('labs.answer("megatron.hunt", lambda loss: set())'), "raised TypeError"),
             ({"norm.bias"}, "your function itself"),
@@ -144,6 +162,6 @@ SOLUTIONS: dict[str, Solution] = {
             ((0, True), "whole number"),
             (4, "two things"),
         ),
-        also=([4, True],),
+        also=([4, True], (4.0, True)),
     ),
 }

@@ -48,27 +48,47 @@ def _conjugate(case, homes) -> str:
 # --- the backward of an all-gather --------------------------------------------------------------------------------
 
 
+OPERATIONS = ("split", "reduce_scatter", "all_reduce", "all_gather", "all_to_all")
+
+
+def _operation(word) -> str:
+    """The operation that a word names, with any spelling of its spaces; empty if there is none.
+
+    >>> _operation("reduce-scatter"), _operation("Reduce scatter"), _operation("sum")
+    ('reduce_scatter', 'reduce_scatter', '')
+    """
+    letters = "".join(filter(str.isalpha, str(word).lower()))
+    return next((name for name in OPERATIONS if name.replace("_", "") == letters), "")
+
+
 def _two_backwards(answer) -> Verdict:
     """The backwards of an all-gather: to R, and to I."""
-    pair = [str(one).strip().lower().replace("-", "_") for one in answer] if isinstance(answer, list | tuple) else []
-    if pair == ["reduce_scatter", "split"]:
-        return True, (
-            "If every rank does different work, the gradients are partial sums; if all do the same work, they are full."
-        )
+    pair = list(map(_operation, answer)) if isinstance(answer, list | tuple) else []
+    if len(pair) != 2 or "" in pair:
+        return False, f'Answer with two names, as in ("split", "split"). Choose from {", ".join(OPERATIONS)}.'
+    different, same = pair
     if pair == ["split", "reduce_scatter"]:
         return False, "The other way round."
-    if len(pair) == 2 and pair[0] == "split":
+    if different == "split":
         return False, (
             "If each rank does different work, each has a different gradient: keeping only one part loses the rest."
         )
-    if len(pair) == 2 and pair[1] == "reduce_scatter":
+    if different == "all_reduce":
         return (
             False,
-            "If all ranks do the same work, each has the full gradient already: their sum is too large.",
+            "In (a), an all-reduce leaves the full sum on every rank, but a rank needs only its own part of it.",
         )
-    return (
-        False,
-        'Not right. Answer with two words, as in ("split", "split"): each rank ends with the gradient of its part.',
+    if different != "reduce_scatter":
+        return False, "In (a), the ranks have different gradients: every rank must end with its part in a sum of them."
+    if same in ("reduce_scatter", "all_reduce"):
+        return False, "If all ranks do the same work, each has the full gradient already: their sum is too large."
+    if same != "split":
+        return (
+            False,
+            "In (b), a rank needs the gradient of its own part, and it has more already: nothing must be sent.",
+        )
+    return True, (
+        "If every rank does different work, the gradients are partial sums; if all do the same work, they are full."
     )
 
 
@@ -177,7 +197,7 @@ def _bytes(context, width, ways):
         Number(
             lambda: _elements(Shape(layers=1, width=width, heads=width // 128, context=context), ways),
             "numbers",
-            within=1e-6,
+            within=1e-10,  # the exact one
             slips=[
                 (hop, "That is b·s·h: a pipeline sends this once to the next stage."),
                 (4 * hop, "That is the size of the four tensors. A ring sends each of them nearly twice."),
@@ -250,7 +270,7 @@ TASKS: dict[str, Task] = {
     "megatron.backward": task(
         "All ranks gather the parts of a tensor. Which operation must the backward apply to the gradient, if "
         "afterwards (a) each rank does different work with the full tensor, (b) all ranks do the same work with it? "
-        "Answer with two words. One of them is split, which keeps a rank's own part and sends nothing.",
+        f"Answer with two of {', '.join(OPERATIONS)}; split keeps a rank's own part and sends nothing.",
         _two_backwards,
         (
             "In (b) every rank has the same full gradient. In (a) each has only a partial sum of it.",

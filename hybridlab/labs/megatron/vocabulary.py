@@ -55,6 +55,8 @@ def _moved(rows) -> str:
 def _loss(found, right, logits, targets, comm) -> str:
     if found.shape != right.shape:
         return f"returned losses of shape {tuple(found.shape)}; there are {len(right)} positions."
+    if bool((found == -torch.inf).any()):
+        return 'returned -inf as a loss: exp of every logit is 0. Was more subtracted than the maximum, op="max"?'
     if not bool(torch.isfinite(found).all()):
         return f"returned {found[~torch.isfinite(found)][0].item()} as a loss: exp of a large logit is too large."
     if near(found.double(), right, CLOSE):

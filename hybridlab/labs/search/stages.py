@@ -62,15 +62,18 @@ def _drawn(seed: int, layers: int, devices: int, limit: float) -> tuple[dict, in
     return times, layers, devices, limit
 
 
+PAIR = {(0, 1, 1): 4, (1, 2, 1): 3, (0, 2, 1): 7, (0, 1, 2): 3, (1, 2, 2): 2, (0, 2, 2): 5}
 STAGED = (
-    ({(0, 1, 1): 4, (1, 2, 1): 3, (0, 2, 1): 7, (0, 1, 2): 3, (1, 2, 2): 2, (0, 2, 2): 5}, 2, 2, 6),
-    ({(0, 1, 1): 4, (1, 2, 1): 3, (0, 2, 1): 7, (0, 1, 2): 3, (1, 2, 2): 2, (0, 2, 2): 5}, 2, 2, 4),
+    (PAIR, 2, 2, 6),
+    (PAIR, 2, 2, 4.5),
+    (PAIR, 2, 2, 4),
     ({(0, 1, 1): 2, (0, 1, 2): 3}, 1, 2, 9),  # more devices may take longer
     _drawn(1, 4, 4, 9.0),
     _drawn(2, 5, 4, 99.0),
     _drawn(3, 5, 8, 4.0),
     _drawn(4, 3, 2, 0.5),
-    _drawn(5, 14, 8, 12.0),  # too large to try everything
+    _drawn(5, 14, 8, 12.0),
+    _drawn(5, 32, 16, 25.0),  # a function without a table takes years
 )
 
 
@@ -108,12 +111,12 @@ def judged_stages(gave: list[Gave]) -> Verdict:
                     False,
                     f"{case}: you returned {value:g}, the longest stage; the question asks for the sum, {right:g}.",
                 )
-            told = _slip(times, layers, devices, limit, value)
+            told = _slip(times, layers, devices, limit, value, right)
             return False, f"{case}: you returned {value:g}; the smallest sum is {right:g}. {told}"
     return True, f"Right on {len(STAGED)} tables, also on one with {layers} layers."
 
 
-def _slip(times, layers, devices, limit, value) -> str:
+def _slip(times, layers, devices, limit, value, right) -> str:
     """The probable mistake, in a sentence."""
     fewer = min(least(times, layers, used, limit) for used in range(1, devices + 1))
     if math.isclose(value, fewer):
@@ -122,6 +125,8 @@ def _slip(times, layers, devices, limit, value) -> str:
         return "A stage of yours takes longer than the limit."
     if math.isclose(value, least(times, layers, devices, math.nextafter(limit, 0))):
         return "A stage may take exactly the limit."
+    if value == math.inf and right > limit:
+        return "The limit is for each stage, not for their sum."
     return "Try every end of the first stage with every number of devices."
 
 

@@ -5,6 +5,7 @@ from functools import partial
 from hybridlab.core.what.operators import refuse
 from hybridlab.core.what.programs import classifier, mlp
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.labs.exercises.plain import single
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.search import stages
 from hybridlab.labs.search.sizes import CLUSTER, IMAGES
@@ -98,6 +99,7 @@ def _price(hidden: int) -> Task:
 
 def _by_hand(answer) -> Verdict:
     names = list(IMAGES.choices)
+    answer = {name: single(dim) for name, dim in answer.items()} if isinstance(answer, dict) else answer
     is_dict = isinstance(answer, dict) and all(isinstance(one, str) for pair in answer.items() for one in pair)
     if not is_dict:
         return False, 'Answer with a dict from each operator to the dim that i cuts in it: {"features": "B", …}.'
@@ -109,7 +111,7 @@ def _by_hand(answer) -> Verdict:
     try:
         refuse(IMAGES.graph, strategy, IMAGES.mesh)
     except ValueError as error:
-        return False, f"{str(error)[0].upper()}{str(error)[1:]}."
+        return False, f"Not possible: {error}."
     seconds, goal = IMAGES.seconds(strategy), one_rule(IMAGES).seconds
     if seconds >= goal * (1 - 1e-9):
         worst = max(IMAGES.parts(strategy), key=lambda part: part.seconds)

@@ -61,32 +61,56 @@ def judged_chain(gave: list[Gave]) -> Verdict:
         name = "the example" if number == 0 else f"a chain of {len(own)} operators"
         if one.raised:
             return False, f"On {name} it raised {one.raised}"
-        if told := _wrong_chain(own, between, one.value):
+        if told := _malformed(own, one.value) or _too_dear(own, between, one.value, gave):
             return False, f"On {name}: {told}"
     return True, f"Right on {len(CHAINS)} chains, also on one with {4**24:,} strategies."
 
 
-def _wrong_chain(own, between, value) -> str:
-    """The mistake in one answer, in a sentence; empty if there is none."""
+def _malformed(own, value) -> str:
+    """Why a value cannot be a list of choices, in a sentence; empty if it can."""
     if not isinstance(value, list | tuple) or len(value) != len(own):
         return f"return one number for each of its {len(own)} operators: the number of its choice."
     if not all(isinstance(one, int) and 0 <= one < len(costs) for one, costs in zip(value, own)):
         return f"you returned {list(value)}; choices are counted from 0."
+    return ""
+
+
+def _too_dear(own, between, value, gave) -> str:
     found, right = total(own, between, value), least(own, between)
     if found == right:
         return ""
-    greedy = [costs.index(min(costs)) for costs in own]
-    if list(value) == greedy and len(own) > 1:
-        return (
-            f"your choices cost {found:g}, but {right:g} is possible. Each is the cheapest alone, but resharding "
-            "between neighbours costs more."
-        )
+    slip = MISREAD if _misread(gave) else _greedy(own, between, value)
+    return f"your choices {list(value)[:6]} cost {found:g}, but {right:g} is possible.{slip}"
+
+
+MISREAD = " In between[n][a][b], a is the choice of operator n, b that of operator n + 1."
+
+
+def _misread(gave: list[Gave]) -> bool:
+    """Whether all results are the best ones for tables of other operators, or with a and b exchanged."""
+    exchanged = lambda tables: [[list(column) for column in zip(*table)] for table in tables]
+    misread = (exchanged, lambda tables: tables[1:] + tables[:1], lambda tables: tables[-1:] + tables[:-1])
+    cases = [(own, between, one.value) for (own, between), one in zip(CHAINS, gave) if not one.raised]
+    return any(all(_best(own, read(between), places) for own, between, places in cases) for read in misread)
+
+
+def _best(own, between, places) -> bool:
+    """Whether these choices are the best; False if the tables do not fit the operators."""
+    try:
+        return not _malformed(own, places) and total(own, between, places) == least(own, between)
+    except IndexError:
+        return False
+
+
+def _greedy(own, between, value) -> str:
+    if list(value) == [costs.index(min(costs)) for costs in own]:
+        return " Each is the cheapest alone, but resharding between neighbours costs more."
     if list(value) == ahead(own, between):
         return (
-            f"your choices cost {found:g}, but {right:g} is possible. Each is the cheapest after the previous one, so "
-            "your search looks only one operator ahead. Keep a way to every choice."
+            " Each is the cheapest after the previous one, so your search looks only one operator ahead. Keep a way to "
+            "every choice."
         )
-    return f"your choices {list(value)[:6]} cost {found:g}, but {right:g} is possible."
+    return ""
 
 
 # --- a walk -------------------------------------------------------------------------------------------------------

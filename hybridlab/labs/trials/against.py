@@ -9,6 +9,7 @@ from functools import wraps
 from hybridlab.predict.bytes.collectives import cost
 
 SMALL, WORD = 1e-12, 8  # relative; bytes of a number: all are in double precision
+SENT, RECEIVED = ("send", "isend"), ("recv", "irecv")  # messages between two ranks
 
 
 class Off(Exception):
@@ -60,14 +61,12 @@ class Run:
     def backward(self, y, gradient, name: str, leaves: dict, words: int | None = None):
         """Go on if each leaf has its gradient: {its name: (leaf, right, near, otherwise)}."""
         y.backward(gradient)
-        sent = words_of(self.comm.ledger, self.since)
+        sent, self.until = words_of(self.comm.ledger, self.since), len(self.comm.ledger)
         for its, (leaf, right, near, otherwise) in leaves.items():
-            told = f"has the right {name}, but {its} got no gradient: use typed collectives, which autograd follows."
-            if leaf.grad is not None:
-                told = _near(leaf.grad, right, near, f"another gradient of {its} than one device: {otherwise}")
-                told = told and f"has the right {name}, but {told}"
-            if told:
-                raise Off(told)
+            told = _of_gradient(leaf.grad, right, its, otherwise)
+            if anywhere(self.comm, told):
+                known = [*near, *_added(self.comm, right, its)]
+                raise Off(told and f"has the right {name}, but {_near(leaf.grad, right, known, told)}")
         if words is not None and sent != words:
             raise Off(f"has the right gradients, but sent {sent:,} words in the backward instead of {words:,}.")
 
@@ -97,6 +96,27 @@ def _other(name: str) -> str:
     return f"other {name}" if _many(name) else f"another {name}"
 
 
+def _of_gradient(found, right, its, otherwise) -> str:
+    if found is None:
+        return f"{its} got no gradient: use typed collectives, which autograd follows."
+    return "" if gap(found, right) < SMALL else f"another gradient of {its} than one device: {otherwise}"
+
+
+def _added(comm, right, its: str):
+    """(a gradient that was summed once too often, the reply to it); all ranks call it together."""
+    import torch
+
+    axes = {axis: length for axis, length in comm.mesh.axes.items() if length > 1}
+    for length in set(axes.values()):
+        told = f"a gradient of {its} that is {length} times too large"
+        yield length * right, f"{told}: along an axis of {length} ranks it is added once too often."
+    for axis in axes:
+        shapes = comm.all_gather(torch.tensor([right.shape]), axis)
+        if (shapes == shapes[0]).all():
+            told = f"a gradient of {its} that is added along {axis}, where each rank has another part."
+            yield comm.all_reduce(right.clone(), axis), told
+
+
 def _near(found, right, near, otherwise) -> str:
     if gap(found, right) < SMALL:
         return ""
@@ -119,10 +139,16 @@ def gap(mine, right) -> float:
 
 def words_of(ledger, since: int = 0) -> int:
     """The words that this rank has sent from row `since` of its ledger on."""
-    total = 0.0
-    for op, group, size in list(zip(ledger.op, ledger.group, ledger.bytes))[since:]:
-        total += size if op in ("send", "isend") else 0 if op in ("recv", "irecv") else cost(op, group, size).bytes
-    return round(total / WORD)
+    rows = list(zip(ledger.op, ledger.group, ledger.bytes))[since:]
+    messages = sum(size for op, _, size in rows if op in SENT)
+    return round(messages / WORD) + words_beside(ledger, since)[0]
+
+
+def words_beside(ledger, since: int = 0) -> tuple[int, str]:
+    """The words that this rank has sent in collectives, and the first of these; a barrier sends none."""
+    rows = list(zip(ledger.op, ledger.group, ledger.bytes))[since:]
+    beside = [(op, group, size) for op, group, size in rows if size and op not in (*SENT, *RECEIVED)]
+    return round(sum(cost(*row).bytes for row in beside) / WORD), next((op for op, *_ in beside), "")
 
 
 def anywhere(comm, told: str) -> bool:

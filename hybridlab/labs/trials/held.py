@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
-WIDTH = 4  # bytes of a number
-
 
 def tensors(*objects) -> Iterator[torch.Tensor]:
     """All tensors that objects reach: by attributes, in lists and dicts, and as gradients; not those of a `Comm`.
@@ -52,8 +50,8 @@ def numbers(held: Iterable[torch.Tensor], beside: Iterable[torch.Tensor] = ()) -
     >>> numbers([whole[:2], whole[2:4]]), numbers([whole[:2].clone()]), numbers([whole], beside=[whole[:1]])
     (8, 2, 0)
     """
-    sizes = {_storage(one): one.untyped_storage().nbytes() for one in held}
-    return sum(sizes[key] for key in sizes.keys() - set(map(_storage, beside))) // WIDTH
+    sizes = {_storage(one): one.untyped_storage().nbytes() // one.element_size() for one in held}
+    return sum(sizes[key] for key in sizes.keys() - set(map(_storage, beside)))
 
 
 def _storage(tensor) -> int:

@@ -1,9 +1,9 @@
 """The communicator: every message between ranks goes through a `Comm`, whose ledger records it.
 
 Operations are raw: they move numbers without gradients (`typed` adds those). An axis is a name of the mesh ("dp"), a
-tuple of names, a tuple of ranks that was given to `open`, or None for all ranks. Along an axis with one rank there is
-no other rank: the call returns at once and is not counted. An operation whose name begins with i only starts: it
-returns a `Message`, whose `wait` returns the result of the operation without i.
+tuple of names, a tuple of ranks that was given to `open`, or None for all ranks; a list counts as the tuple. Along an
+axis with one rank there is no other rank: the call returns at once and is not counted. An operation whose name begins
+with i only starts: it returns a `Message`, whose `wait` returns the result of the operation without i.
 
 Here are the collectives; messages from one rank to another are in `door`, with four facts that shape a program.
 """
@@ -17,7 +17,7 @@ from hybridlab.world.talk import lengths as said_lengths
 from hybridlab.world.talk.door import Door
 from hybridlab.world.talk.message import Message, settle
 from hybridlab.world.talk.nans import floats, ordered
-from hybridlab.world.talk.parts import dimension, filled, flat_of, joined, lengths, resized, stacked
+from hybridlab.world.talk.parts import dimension, filled, flat_of, integers, joined, lengths, resized, stacked
 
 REDUCE = {
     "sum": dist.ReduceOp.SUM,
@@ -72,7 +72,7 @@ class Comm(Door):
         """Start an all_gather."""
         group, dim = self.group(axis), dimension("all_gather", x, dim)
         place = group.ranks.index(self.rank)
-        sizes = [x.shape[dim]] * group.size if sizes is None else list(sizes)
+        sizes = [x.shape[dim]] * group.size if sizes is None else integers("all_gather", sizes)
         if len(sizes) != group.size or sizes[place] != x.shape[dim]:
             raise ValueError(
                 f"all_gather over {group.size} ranks cannot have sizes={tuple(sizes)}: x has length {x.shape[dim]} "
@@ -128,7 +128,7 @@ class Comm(Door):
         here = group.ranks.index(self.rank)
         sent = lengths("all_to_all", x.shape[cut], cut, group.size, sent)
         each = sent[here] if cut == join else x.shape[join]
-        received = [each] * group.size if received is None else list(received)
+        received = [each] * group.size if received is None else integers("all_to_all", received)
         if len(received) != group.size:
             raise ValueError(
                 f"all_to_all cannot join received={tuple(received)}: give {group.size} lengths, one from each rank"

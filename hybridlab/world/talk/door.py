@@ -184,7 +184,7 @@ class Door:
         Every rank must call this with the same groups in the same order, also for groups that it is not in.
         """
         every = Group("", tuple(range(self.size)), None)
-        for ranks in groups:
+        for ranks in map(tuple, groups):
             if list(ranks) != (ordered := sorted(set(ranks))):
                 raise ValueError(f"a group cannot be {ranks}: list its ranks in order and once each, {tuple(ordered)}")
             if len(ranks) > 1 and ranks not in self._handles:
@@ -204,6 +204,7 @@ class Door:
 
     def group(self, axis=None) -> Group:
         """The ranks that this rank meets along an axis, itself included."""
+        axis = tuple(axis) if isinstance(axis, list) else axis
         if isinstance(axis, tuple) and axis and isinstance(axis[0], int):
             if axis not in self._groups:
                 raise ValueError(f"no group of the ranks {axis} is open: call comm.open({axis}) on every rank first")

@@ -243,15 +243,15 @@ def _beside() -> bool:
     return type(threading.current_thread()) is threading.Thread
 
 
-def caller() -> str:
-    """The "file:line" of the first caller outside `world` and torch."""
-    return called()[0]
+def caller(*passing: str) -> str:
+    """The "file:line" of the first caller outside `world`, torch and further files, which only pass calls on."""
+    return called(*passing)[0]
 
 
-def called() -> tuple[str, str]:
+def called(*passing: str) -> tuple[str, str]:
     """The same, and the columns of the call in its line: "4-21"."""
-    frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith((WORLD, LIBRARY)) and frame.f_back:
+    frame, passing = sys._getframe(1), (WORLD, LIBRARY, *passing)
+    while frame.f_code.co_filename.startswith(passing) and frame.f_back:
         frame = frame.f_back
     key = file, line = frame.f_code.co_filename, frame.f_lineno
     if key not in _sources:

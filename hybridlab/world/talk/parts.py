@@ -4,6 +4,8 @@
 transfer, uneven parts are padded with zeros to the length of the longest.
 """
 
+import operator
+
 import torch
 
 
@@ -17,6 +19,20 @@ def dimension(op: str, x, dim: int) -> int:
             f"{op} along dim {dim} is not possible for shape {tuple(x.shape)}: give a dim that the tensor has"
         )
     return dim % x.dim()
+
+
+def integers(op: str, sizes) -> list[int]:
+    """Given lengths as ints: tensors with one integer count as such, and so do numpy's integers.
+
+    raises  ValueError for anything else
+
+    >>> integers("split", torch.tensor([3, 2]))
+    [3, 2]
+    """
+    try:
+        return [operator.index(one) for one in sizes]
+    except TypeError:
+        raise ValueError(f"{op} cannot use the lengths {sizes}: give a list of integers") from None
 
 
 def lengths(op: str, length: int, dim: int, ranks: int, sizes=None) -> list[int]:
@@ -34,12 +50,13 @@ def lengths(op: str, length: int, dim: int, ranks: int, sizes=None) -> list[int]
                 f"{ranks}, or give the length of each part"
             )
         return [length // ranks] * ranks
+    sizes = integers(op, sizes)
     if len(sizes) != ranks or sum(sizes) != length or min(sizes) < 0:
         raise ValueError(
             f"{op} cannot split dim {dim} of length {length} into {tuple(sizes)}: give {ranks} lengths that add up to "
             f"{length}"
         )
-    return list(sizes)
+    return sizes
 
 
 def stacked(x, dim: int, sizes: list[int]):

@@ -42,7 +42,7 @@ from hybridlab.core.where.states import conjugate
 from hybridlab.world.talk import windows
 from hybridlab.world.talk.ledger import caller
 from hybridlab.world.talk.message import Message
-from hybridlab.world.talk.parts import lengths, zeros
+from hybridlab.world.talk.parts import integers, lengths, zeros
 from hybridlab.world.talk.windows import Windows
 
 
@@ -233,7 +233,7 @@ def _pad(comm, x, axis, cut, joined):
     """This rank's part at its position, with zeros elsewhere: a partial sum of the full tensor."""
     group = comm.group(axis)
     here = group.ranks.index(comm.rank)
-    sizes = joined.sizes or [x.shape[joined.dim]] * group.size
+    sizes = [x.shape[joined.dim]] * group.size if joined.sizes is None else integers("split", joined.sizes)
     return torch.cat([x if k == here else zeros(x, joined.dim, size) for k, size in enumerate(sizes)], joined.dim)
 
 
