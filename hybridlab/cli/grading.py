@@ -44,7 +44,7 @@ def add_flags(one):
     )
     one.flag("--jobs", type=int, metavar="N", default=1, help="submissions to check at the same time (default 1)")
     one.flag("--assignment", metavar="NAMES", help="only these notebooks or exercises: 11_gpipe, gpipe.engine, …")
-    one.flag("--again", action="store_true", help="also check again the submissions that were graded before")
+    one.flag("--again", action="store_true", help="also check the submissions that were graded before")
     one.flag("--csv", metavar="FILE", help="also write a line for each submission to this file")
     one.flag("--feedback", metavar="DIR", help="also write a page for each submission into this folder")
     one.flag("--statistics", action="store_true", help="also print how many answers to each exercise are right")

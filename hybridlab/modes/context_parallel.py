@@ -11,7 +11,8 @@ There are four ways to bring queries and keys together (`attend`):
   usp      both: Ulysses inside groups of `ulysses` neighbours, then a ring through the groups for a rank's heads. Its
            all-to-alls are exposed and its hops are hidden, so the neighbours should be in one node
 
-  one layer sends, forward     of b·s·h numbers of queries, b·s·k of keys; each rank, of p
+In each layer, each of p ranks sends these numbers in the forward, for b·s·h numbers of queries and b·s·k of keys:
+
   gather                       2·b·s·k·(p-1)/p           backward the same: the gradients are scattered and added
   ring                         2·b·s·k·(p-1)/p           backward 2·b·s·k·(2p-1)/p: keys, values, and their gradients
   ulysses                      (2·b·s·h + 2·b·s·k)/p·(p-1)/p   backward the same

@@ -92,7 +92,7 @@ class CopiedExperts(Mode):
             )
         if job.division.slots:
             raise ValueError(
-                "a capacity drops the tokens that copies would compute: leave capacity out, or expert_copies"
+                "a capacity drops the tokens that copies would compute: leave out capacity or expert_copies"
             )
         slots = slots_of(job)
         for expert, ranks in job["expert_copies"].items():

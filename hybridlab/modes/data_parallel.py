@@ -9,7 +9,7 @@ The three forms of the lectures differ in the size of the messages and in their 
 
   after    one all-reduce for each weight, when the backward has ended
   each     one all-reduce for each weight as soon as its gradient is complete, overlapped with the rest of the backward
-  buckets  the same, but gradients are sent in packs; the first pack is small, so that communication begins early
+  buckets  one all-reduce for each bucket of gradients; the first bucket is small, so that communication begins early
 
 In a fourth form, *local*, gradients are not all-reduced: each copy takes optimizer steps alone, see
 `modes.local_steps`.
@@ -94,11 +94,11 @@ class DataParallel(Mode):
         return Replicated
 
     def limits(self, job) -> tuple[float, float]:
-        """Maximum bytes of the first pack of a stage, and of the others; a pack is sent as one buffer."""
+        """Maximum bytes of the first bucket (pack) of a stage, and of the others; a bucket is sent as one buffer."""
         return (FIRST_BYTES, PACK_BYTES) if job["sums"] == "buckets" else (0, 0)
 
     def gathers(self, job, pack: int, rank: int) -> int | None:
-        """The number of times that a step gathers a pack on a rank; None for the usual number."""
+        """The number of times that a step gathers a bucket on a rank; None for the usual number."""
         return None
 
     def published(self, job, pack: int, rank: int) -> int:
@@ -107,7 +107,7 @@ class DataParallel(Mode):
         return self.gathers(job, pack, rank) or 1
 
     def transfers(self, job) -> Iterator[Transfer]:
-        """One transfer per pack and update of its stage, listed at the pack's first rank; and the tallies."""
+        """One transfer per bucket and update of its stage, listed at the bucket's first rank; and the tallies."""
         layout = job.layout
         for pack, names in layout.packs.items():
             updates = job.updates(job.homes[names[0]][0])

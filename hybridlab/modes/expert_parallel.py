@@ -21,7 +21,7 @@ ranks shard heads and positions, for experts they are further ranks of ep. The t
 the order of the mesh. Each rank dispatches the tokens that only it has: of its rows, its positions along cp and, along
 tp, its part of a sharded stream, or of a full one (`cut_experts.divided`).
 
-  one layer sends, per rank, forward, on the wire     for T tokens of the ranks along tp, k choices each, width h
+  what each rank sends in a layer's forward           for T tokens of the ranks along tp, k choices each, width h
   experts sharded along tp, sharded stream            2·k·T·h·(1 - 1/(ep·tp)): a part along ep, the rest along tp
   folded                                              2·k·T/tp·h·(1 - 1/(ep·tp)), exactly 1/tp of it
 

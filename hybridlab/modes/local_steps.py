@@ -91,7 +91,7 @@ class LocalSteps(DataParallel):
             )
         for name in ("mix", "outer_momentum"):
             if job[name] >= 1:
-                raise ValueError(f"{name}={job[name]} is not possible: give a number of at least 0, less than 1")
+                raise ValueError(f"{name}={job[name]} is not possible: give 0 or more, and less than 1")
 
     def placed(self, layout: Layout, job) -> Layout:
         """Copies do not add up their gradients: no gradient is a partial sum along dp."""

@@ -149,7 +149,7 @@ class Mode:
 
     def exchange(self, comm, job):
         """The function that runs a SEND between layers that exchange tokens: it takes the action and the tensors, and
-        returns a message for each tensor."""
+        returns a handle to wait on for each tensor."""
 
     # its messages
 

@@ -34,7 +34,7 @@ now = time.perf_counter_ns
 
 
 class MessageDriven:
-    """One rank of a pipeline without a written order: one stage on each rank, full backwards.
+    """One rank of a pipeline without a written order: one stage on each rank, and no split backward.
 
     schedule   gives the ranks of stages, the microbatches, and the final reductions; its order is not used
     in_flight  the maximum number of microbatches that stage 0 has started and not finished: by default the number of

@@ -19,7 +19,7 @@ def v_half(ranks: int, microbatches: int) -> Schedule:
     Bubble:      idle time 3p - 4 at F = I = W, for p > 1; 6(p - 1) for 1F1B
     Peak:        p + 2 chunks on every rank (p/2 + 1 of a whole rank's), p + 1 for an odd p, until W (m ≥ p)
     Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); the long hops and the waits at the turns were
-                 found by search for p up to 12: the least memory, then the least idle time
+                 found by a search for p up to 12, which minimizes first the memory, then the idle time
 
     >>> v_half(ranks=4, microbatches=8)
     <schedule v_half: 4 ranks, 8 stages, 8 microbatches, 192 actions>

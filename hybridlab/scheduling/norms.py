@@ -51,7 +51,7 @@ def with_norm(schedule: Schedule, validated: str | None = "after") -> Schedule:
     if validated not in (None, *VALIDATED):
         raise ValueError(f"validated={validated!r} is not known: choose one of {', '.join(VALIDATED)}, or None")
     if schedule.lowered or any(action.kind == "OPT" for program in schedule.program for action in program):
-        raise ValueError(f"{schedule.name} has messages or optimizer steps already: give one step without them")
+        raise ValueError(f"{schedule.name} has messages or optimizer steps already: give a schedule without them")
     if validated == "after" and schedule.replicas > schedule.dp:
         raise ValueError(
             f"{schedule.name} begins at both ends of the pipeline, so a norm passed from rank to rank is late: "
@@ -120,7 +120,7 @@ def in_a_row(schedule: Schedule, steps: int) -> Schedule:
     if steps < 1:
         raise ValueError(f"steps={steps} is not possible: give 1 or more")
     if not all(any(action.kind == "OPT" for action in program) for program in schedule.program if program):
-        raise ValueError(f"{schedule.name} has no optimizer step: give one step from hl.orders.with_norm")
+        raise ValueError(f"{schedule.name} has no optimizer step: add one with hl.orders.with_norm")
     every, programs = len(schedule.replica_of), []
     for program in schedule.program:
         kinds = [action.kind for action in program]

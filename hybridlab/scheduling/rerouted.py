@@ -24,7 +24,7 @@ URGENCY = {"I": 0, "B": 0, "F": 1, "W": 2}  # weight gradients can wait
 def rerouted(schedule: Schedule, dp: int, lost: Sequence[int]) -> Schedule:
     """A schedule of `dp` copies of a pipeline in which some ranks are idle, and other copies do their work.
 
-    schedule  the schedule of one pipeline of p ranks, with full backwards or with their halves
+    schedule  the schedule of one pipeline of p ranks, with full backwards (B) or split ones (I, W)
     dp        copies of the pipeline
     lost      the lost ranks, from 0 to dp·p-1; rank q·p + r is rank r of pipeline q, as in Mesh(dp=dp, pp=p)
 

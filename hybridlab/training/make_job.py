@@ -216,7 +216,7 @@ def _fitted(job: Job, of: dict) -> Schedule:
     tied = _tied(job.homes.values())
     for a, b in sorted(set(schedule.breaks) - set(breaks)):
         raise ValueError(
-            f"{schedule.name} has stages {a} and {b} in different branches, but with this cut stage {b} of the model "
+            f"{schedule.name} has stages {a} and {b} in different branches, but with this cut, stage {b} of the model "
             f"takes the output of stage {a}: cut the model between its branches, or choose another schedule"
         )
     if schedule.lowered and (schedule.skips, schedule.breaks, schedule.tied) != (skips, breaks, tied):

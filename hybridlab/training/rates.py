@@ -68,5 +68,6 @@ def refuse_rate(steps: int, rate: float | Callable):
             ) from error
         if first != again:
             raise ValueError(
-                f"rate({step}) returned {first:g}, then {again:g}: every rank calls it; let it depend only on the step"
+                f"rate({step}) returned {first:g}, then {again:g}: every rank calls it, so let it depend only on the "
+                "step"
             )

@@ -37,7 +37,7 @@ def refuse_other_norms(job, validated: str | None):
     if job.clip is None:
         raise ValueError(f"{job.schedule.name} sums a norm, but nothing is clipped: give clip, or leave validated out")
     if job.schedule.window:
-        raise ValueError(f"{job.schedule.name} has several steps: give one step from hl.orders.with_norm")
+        raise ValueError(f"{job.schedule.name} has several steps: give one step, made by hl.orders.with_norm")
     never = {"driven": job.driven, "offload": job["offload"], "device_memory": job["device_memory"] is not None}
     never["sums='local'"] = job["sums"] == "local"
     undone = {

@@ -188,7 +188,7 @@ def test_a_mutant_is_caught(bench, mutant):
     [
         ("has no effect without ep or fold: give one of them", hl.Mesh(tp=2), {}),
         ("takes all tokens to all ranks, but copies share tokens", EP2, {"dispatch": "all_gather"}),
-        ("leave capacity out, or expert_copies", EP2, {"model": replace(SMALL, routing=Routing(capacity=1.0))}),
+        ("leave out capacity or expert_copies", EP2, {"model": replace(SMALL, routing=Routing(capacity=1.0))}),
         ("there is no expert 5: give copies of experts 0 to 4", EP2, {"expert_copies": {5: 0}}),
         ("rank 2 cannot have a copy of expert 0: choose ranks 0 to 1", EP2, {"expert_copies": {0: 2}}),
         ("rank 0 has expert 0 already: give other ranks", EP2, {"expert_copies": {0: 0}}),

@@ -163,7 +163,7 @@ def own(how):
     "mesh, more, message",
     [
         (hl.Mesh(pp=2, tp=2), {"schedule": "zb_h1"}, "zb_h1 splits the backward in two.* choose 1f1b"),
-        (hl.Mesh(tp=2, x=2), {}, "x=2 shards each matrix a second time.* leave overlap out, or x"),
+        (hl.Mesh(tp=2, x=2), {}, "x=2 shards each matrix a second time.* leave out overlap or x"),
         (hl.Mesh(tp=2), {"sequence": False}, "overlap=True has no effect without sequence: give both"),
         (hl.Mesh(tp=2), {"model": own("gate")}, "but sigmoid reads it too: leave overlap out"),
         (hl.Mesh(tp=2), {"model": own("flat")}, "but flatten reads it too: leave overlap out"),

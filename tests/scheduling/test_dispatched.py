@@ -189,7 +189,7 @@ def test_a_mutant_is_caught(mutant):
     "mesh, blocks, more, words",
     [
         (hl.Mesh(pp=2), 2, {"experts": 1, "chosen": 1}, "give a shape with experts=2 or more"),
-        (hl.Mesh(pp=2), 2, {"skips": True}, "without skips, parallel blocks and a capacity"),
+        (hl.Mesh(pp=2), 2, {"skips": True}, "without skips, parallel blocks or a capacity"),
         (hl.Mesh(pp=2), 3, {}, "give a model of 2 blocks"),
     ],
 )

@@ -58,7 +58,7 @@ def test_the_barrier_costs_a_forward_for_each_hop_at_other_costs_too(p, more, fo
 def test_every_schedule_with_flush_can_have_the_norm(name):
     one = hl.schedule(name, ranks=4, microbatches=8)
     if one.window:
-        with pytest.raises(ValueError, match="has messages or optimizer steps already: give one step"):
+        with pytest.raises(ValueError, match="has messages or optimizer steps already: give a schedule"):
             with_norm(one)
         return
     for validated in (None, "before") + ("after",) * (one.replicas == 1):
@@ -90,7 +90,7 @@ def test_each_copy_of_a_pipeline_sums_its_own_norm():
         (lambda one: with_norm(one, "never"), "'never' is not known: choose one of before, after, or None"),
         (lambda one: with_norm(with_norm(one)), "has messages or optimizer steps already"),
         (lambda one: with_norm(hl.lower(one)), "has messages or optimizer steps already"),
-        (lambda one: in_a_row(one, 2), "has no optimizer step: give one step from hl.orders.with_norm"),
+        (lambda one: in_a_row(one, 2), "has no optimizer step: add one with hl.orders.with_norm"),
         (lambda one: in_a_row(with_norm(one), 0), "steps=0 is not possible: give 1 or more"),
     ],
 )

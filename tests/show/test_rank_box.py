@@ -49,7 +49,7 @@ def test_what_the_page_gets_and_what_is_stored():
     [
         (hl.Mesh(pp=2, cp=2), {}, "has cp: give a mesh without it"),
         (hl.Mesh(dp=65), {}, "give 64 at most"),
-        (MESH, {"rank": 12}, "rank=12 is not in the box: choose from 0 to 11"),
+        (MESH, {"rank": 12}, "rank=12 is not in the mesh: choose from 0 to 11"),
         (MESH, {"per_node": 0}, "per_node=0 leaves nodes empty: give 1 or more"),
     ],
 )

@@ -378,7 +378,7 @@ def test_a_model_without_branches_is_refused_by_a_schedule_that_has_some():
     assert "stages, but this model cannot be divided into" in refused(schedule="subgraph", shape=hl.Shape(layers=4))
     said = refused(schedule="subgraph", shape=BLOCKS, cut=[2, 1, 1, 2])
     assert (
-        "stages 1 and 2 in different branches, but with this cut stage 2 of the model takes the output of stage 1"
+        "stages 1 and 2 in different branches, but with this cut, stage 2 of the model takes the output of stage 1"
         in said
     )
     assert "into 4 stages in too many ways" in refused(schedule="subgraph", shape=hl.Shape(layers=40, parallel=True))

@@ -7,8 +7,8 @@ from hybridlab.core.when.lanes import COMPUTE, IN, OUT, messages
 
 
 def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
-    """The critical path as action numbers, first to last. It is found backwards: from the action that ends last, always
-    to the action that it waited for last.
+    """The critical path as action numbers, first to last. It is traced backwards: start at the action that ends
+    last, and go each time to the action that it waited for last.
 
     cause  as `waited_for` gives it; a message is in the chain once, as its SEND
     """

@@ -162,8 +162,8 @@ class Timeline:
     def critical_path(self) -> list[Span]:
         """The chain of actions that determines the length.
 
-        It is followed backwards from the last action, always to the action that was waited for last. A message appears
-        once, as its SEND.
+        It is traced backwards: start at the last action, and go each time to the action that it waited for last. A
+        message appears once, as its SEND.
         """
         return [self.span(self.typical, action) for action in chain(self.waited_for, self.end[self.typical])]
 

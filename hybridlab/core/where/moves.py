@@ -5,8 +5,8 @@ old piece of some rank. If several ranks have it, the one that has sent the fewe
 different ranks need not be equal or apart: a parameter that tp does not shard may share a buffer with one that tp cuts
 unevenly, and then ZeRO cuts that buffer at other elements on every rank along tp.)
 
-Read next: `training.reshard`, which makes the moves on ranks. Relatives: `core.where.reshard`, the stretches that two
-pieces have in common.
+Read next: `training.reshard`, which makes the moves on ranks. Relatives: `core.where.reshard`, which finds the
+elements that two pieces have in common.
 """
 
 from collections import Counter

@@ -1,5 +1,5 @@
-"""Packs: parameters that are sent together. DDP's buckets, ZeRO's flat buffers and FSDP's units are packs of different
-sizes.
+"""Packs, the package's buckets: parameters that are sent together. DDP's buckets, ZeRO's flat buffers and FSDP's units
+are packs of different sizes.
 
 Gradients come from the last layer to the first, so packs are filled in that order; the first is small, so that sums
 begin early. Read next: `modes.data_parallel`.

@@ -5,6 +5,6 @@ step alone). ZeRO: `sharded` (a shard of each), and `two_levels` (shards of shar
 parallelism: `plain_layers` (the layers that may be cut, also along x), `tp_boundaries` (the places of f and g),
 `sequence_parallel`, `overlapped` (in pieces), `vocabulary_parallel`, `cut_experts`, and `scatter_gather` (each rank
 sends its part to the next stage). Expert parallelism: `dispatch` (how tokens travel), `token_order` (in which order)
-and `lent_experts` (copies). Context parallelism: `ring_attention`, and `circle`, its hops. Spatial parallelism:
-`halos`, `cut_layers`, and `pixelwise` (whether a layer needs no halo). Full matrices: `newton_schulz`.
+and `lent_experts` (copies). Context parallelism: `ring_attention`, and `circle`, which makes its hops. Spatial
+parallelism: `halos`, `cut_layers`, and `pixelwise` (whether a layer needs no halo). Full matrices: `newton_schulz`.
 """

@@ -11,7 +11,7 @@ The weights of the choices stay with the token, except in the all-gather. Gradie
 (`world.talk.typed`), so an expert's gradient is already the sum over the tokens of all ranks along ep: it is only
 reduced over the copies of this expert.
 
-  one layer sends, per rank, forward   numbers, for n tokens, k choices each, width h, on p ranks
+  sent by each rank in a forward       numbers, for n tokens, k choices each, width h, on p ranks
   all-to-all                           2·k·n·h, and E·p counts
   with slots                           2·E·slots·h for each sequence
   all-gather                           p·n·(h + 2·k) gathered, p·n·h scattered

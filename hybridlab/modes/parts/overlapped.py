@@ -193,7 +193,7 @@ def refuse(job, readers_in: Callable[[nn.Module], dict]):
     if job.mesh["x"] > 1:
         raise ValueError(
             f"x={job.mesh['x']} shards each matrix a second time, so a piece of a matmul is a partial sum: leave "
-            "overlap out, or x"
+            "out overlap or x"
         )
 
     def in_pieces(module):

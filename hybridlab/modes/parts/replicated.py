@@ -1,8 +1,8 @@
 """The weights of a rank, unsharded during use, and the reduction of their gradients over the ranks that hold a copy.
 
-All ranks send packs in the same order, although their backwards may finish gradients in different orders: ranks that
+All ranks send buckets (packs) in the same order, although their backward may finish gradients in any order: ranks that
 disagree about the next all-reduce would wait for each other forever. A weight without a gradient counts as zero: its
-pack and those after it are sent when the backward has ended.
+bucket and those after it are sent when the backward has ended.
 
 Relatives: `modes.data_parallel`, whose three forms these are; `modes.zero`, which keeps a shard of each sum;
 `runtime.pending`, the handles to wait for.
@@ -38,14 +38,14 @@ AS_WEIGHTS = Policy()
 
 class Replicated:
     """The weights of a rank's stages, unsharded while they are used, in one version; their gradients are reduced in
-    packs.
+    buckets.
 
     comm      the communicator of this rank
     layout    of the parameters on the mesh
     policy    dtypes of reductions and of master weights, and the device of the optimizer
     stages    {stage: module};  named  {stage: {name: weight}}, the names those of the layout;  by_name  of all stages
     program   this rank's actions: they say which weights each REDUCE_GRAD reduces, and which backward is a stage's last
-    early     launch a pack as soon as the last backward has made its gradients, instead of at the REDUCE_GRAD
+    early     launch a bucket as soon as the last backward has made its gradients, instead of at the REDUCE_GRAD
     moved     bytes copied to the optimizer's device ("down") and back ("up"), if it is another device
 
     Opens the groups of the layout, so all ranks must create their weights at the same time.

@@ -74,7 +74,7 @@ def panels(topic: str) -> tuple[Panel, ...]:
     """
     topic = topic.lstrip("0123456789").removeprefix("_") if topic not in topics() else topic
     if topic not in topics():
-        raise ValueError(f"topic={topic!r} is invalid: there are no data on it. Choose one of {', '.join(topics())}.")
+        raise ValueError(f"topic={topic!r} is invalid: there are no data for it. Choose one of {', '.join(topics())}.")
     more = _MORE.get(topic, tuple)()
     return (*_printed(topic), *more, *(_of_runs(*one) for one in _RUNS.get(topic, ())))
 

@@ -2,8 +2,8 @@
 
 The three forms of data parallelism (see `modes.data_parallel`) are three inputs of one function, `overlap`. `after`
 waits until the backward has ended and sends every gradient alone. `each` sends every gradient alone as soon as it is
-ready. `buckets` sends the packs of the layout. The records of the layout, which the ranks use too, define the packs and
-their order.
+ready. `buckets` sends the packs of the layout, each as one buffer. The layout's records, which the ranks use too,
+define these packs and their order.
 
 Assumptions: reductions run one after another on the same links. α and β determine the time of each. Computing and
 sending do not slow each other down. On one machine they do, and a measurement shows by how much.

@@ -57,7 +57,7 @@ def refuse(mesh: Mesh, rank: int, per_node: int) -> None:
     if mesh.size > MOST:
         raise ValueError(f"{mesh} has {mesh.size} ranks, too many to draw: give {MOST} at most")
     if rank not in range(mesh.size):
-        raise ValueError(f"rank={rank} is not in the box: choose from 0 to {mesh.size - 1}")
+        raise ValueError(f"rank={rank} is not in the mesh: choose from 0 to {mesh.size - 1}")
     if per_node < 1:
         raise ValueError(f"per_node={per_node} leaves nodes empty: give 1 or more")
 

@@ -1,4 +1,4 @@
-"""Parts of a picture that appear, move and disappear: at one moment as a static picture, or all of them for a page."""
+"""Parts of a picture that appear, move and disappear: a static picture of one moment, or all moments for a web page."""
 
 import math
 from collections.abc import Iterable

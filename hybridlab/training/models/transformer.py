@@ -58,7 +58,7 @@ class Transformer(Model):
         if shape.experts == 1 or shape.skips or shape.parallel or shape.plain or shape.routing.capacity is not None:
             raise ValueError(
                 "this schedule has all-to-alls between stages: give a shape with experts=2 or more, without "
-                "skips, parallel blocks and a capacity"
+                "skips, parallel blocks or a capacity"
             )
         return Transformer(shape, self.file, parts=True)
 

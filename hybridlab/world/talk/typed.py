@@ -242,7 +242,7 @@ class Move(NamedTuple):
 
     do     do(comm, x, axis, cut, joined) -> the tensor afterwards;  arrow  the type of x before, and after
     back   the name of the move of the gradients, if arrows do not determine it: several moves go from V to V
-    begin  the same as `do`, only started: it returns a message; None for a move without a message
+    begin  the same as `do`, only started: it returns a handle with `wait`; None for a move without a message
     """
 
     do: Callable
