@@ -18,7 +18,7 @@ FILE = pathlib.Path(__file__).parents[1] / "tests/later.txt"
 HEAD = "# Tests and cases that wait, and for what: written by `make later` from measured seconds.\n"
 WORKERS = 2  # processes that share the tests, as in the Makefile
 MINUTES = 6.5  # in make test, for all tests that are not fast
-BRIEF = 1 / 50  # seconds of a fast case
+BRIEF = 1 / 100  # seconds of a fast case
 LEAST, MOST = 1.0, 3.0  # seconds: a shorter case never waits for test-long, a longer one always does
 
 
@@ -36,7 +36,7 @@ def slow_of(seconds: dict[str, float]) -> list[str]:
 
     seconds  of each case
 
-    >>> slow_of({"a::t[1]": 0.01, "a::t[2]": 0.1, "b::s": 0.02})
+    >>> slow_of({"a::t[1]": 0.001, "a::t[2]": 0.1, "b::s": 0.002})
     ['a::t']
     """
     return sorted({function_of(case) for case, took in seconds.items() if took > BRIEF})
