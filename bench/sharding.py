@@ -31,7 +31,7 @@ from hybridlab.training import loop
 from hybridlab.training.make_job import job_of
 from hybridlab.world.processes.launch import RankError, ranks
 
-TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests" / "training"
+TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests"
 SHAPES = {"cpu": Shape(layers=8, width=256, heads=4, context=64), "cuda": Shape(8, 1024, 16, 512)}
 BATCH, WARM, MOST = 8, 3, 1.05
 MODES = {  # name: (axis, how we are asked, the peer, how it is asked)
@@ -113,7 +113,7 @@ def main():
     where.add_flags(parser)
     chosen = parser.parse_args()
     placed = where.placed(chosen, 2)
-    sys.path.insert(0, str(TESTS))  # ranks are told of it: the peers are there
+    sys.path[:0] = map(str, (TESTS / "training", TESTS))  # also of ranks: the peers are there, and what they import
     results = {"placement": placed.sentence}
     print(f"{'':14}  {'ours, ms':>9}  {'torch, ms':>9}  ours / torch, middle half  processor")
     for mode in [chosen.only] if chosen.only else MODES:

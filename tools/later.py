@@ -6,7 +6,8 @@ It runs the tests on a machine that does nothing else, and notes the seconds of 
 
 slow  A test without processes of which one case takes more than `BRIEF`; it waits for `make test`.
 long  A case that waits for `make test-long`. The quickest case of each test stays in `make test`, if it is quick
-      enough. Of the other cases, the quickest ones stay while the sum allows.
+      enough. Of the other cases, the quickest ones stay while the sum allows. Tests of the house always stay, since
+      any change can break them.
 """
 
 import pathlib
@@ -14,6 +15,7 @@ import sys
 import xml.etree.ElementTree as tree
 from collections.abc import Iterable
 
+HOUSE = "tests/house/"
 FILE = pathlib.Path(__file__).parents[1] / "tests/later.txt"
 HEAD = "# Tests and cases that wait, and for what: written by `make later` from measured seconds.\n"
 WORKERS = 2  # processes that share the tests, as in the Makefile
@@ -84,7 +86,7 @@ def main(without_processes: str, others: str):
     brief, rest = measured(pathlib.Path(without_processes)), measured(pathlib.Path(others))
     slow = slow_of(brief)
     rest |= {case: took for case, took in brief.items() if function_of(case) in slow}
-    out = chosen(rest, 60 * MINUTES * WORKERS)
+    out = [case for case in chosen(rest, 60 * MINUTES * WORKERS) if not case.startswith(HOUSE)]
     lines = [f"slow {test}\n" for test in slow] + [f"long {case}\n" for case in out]
     FILE.write_text(HEAD + "".join(lines), encoding="utf-8")
     fast = sum(took for case, took in brief.items() if case not in rest)

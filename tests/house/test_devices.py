@@ -16,7 +16,7 @@ MAKE = {
 # How many calls of a file make a tensor on the CPU, as it should be: what the host counts or draws, what travels by
 # gloo, weights that move later, labs that have no device. Who mends one lowers the number; nobody raises it lightly.
 ON_THE_CPU = {
-    "labs/interleaved/spmd.py": 7,
+    "labs/interleaved/one_program.py": 7,
     "labs/data_parallel/far_apart.py": 4,
     "labs/zero_bubble/stepping.py": 1,
     "training/resharded.py": 1,
@@ -42,7 +42,7 @@ ON_THE_CPU = {
     "labs/megatron/vocabulary.py": 3,
     "labs/one_device/counting.py": 1,
     "labs/out_of_core/trial.py": 1,
-    "labs/trials/against.py": 2,
+    "labs/trials/against.py": 1,
     "labs/zero/rank.py": 1,
     "labs/zero_bubble/rank.py": 1,
     "measuring/gpu_answers.py": 13,

@@ -242,7 +242,7 @@ print(len(names))
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_module_can_be_imported_under_another_name():
     done = subprocess.run([sys.executable, "-c", EACH_MODULE], capture_output=True, text=True, check=True)
     *hidden, count = done.stdout.split()

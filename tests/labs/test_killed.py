@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 import hybridlab as hl
-from hybridlab.labs.hybrid.killed import killed
-
-room = importlib.import_module("hybridlab.labs.hybrid.killed")  # the room's name is the function's
+from hybridlab.labs.hybrid import killed_rank
+from hybridlab.labs.hybrid.killed_rank import killed
 
 
 @pytest.mark.ranks
@@ -28,7 +27,7 @@ def test_the_other_ranks_do_the_step_and_equal_one_device(rank, step, learning):
 @pytest.mark.ranks
 @pytest.mark.long
 def test_a_rank_without_its_averages_is_seen(monkeypatch):
-    monkeypatch.setattr(room, "_continued", _forgetful())
+    monkeypatch.setattr(killed_rank, "_continued", _forgetful())
     assert killed(optimizer="adamw", rate=0.01).largest_gap > 1e-6
 
 
@@ -36,7 +35,7 @@ def _forgetful():
     """A function, sent to ranks with its code, that continues with weights but without the optimizer's averages."""
 
     def forgetful(comm, job, memories, first):
-        module = importlib.import_module("hybridlab.labs.hybrid.killed")
+        module = importlib.import_module("hybridlab.labs.hybrid.killed_rank")
         take = module._take
 
         def without_averages(trainer, kept):
@@ -57,7 +56,7 @@ def test_another_failure_is_not_taken_for_the_kill(monkeypatch, tmp_path, rank, 
         raise hl.RankError(f"rank {rank} was stopped by {kind}, in step 2", rank=rank, kind=kind)
 
     monkeypatch.setattr(hl, "ranks", fail)
-    until = lambda: room._until_killed(SimpleNamespace(mesh=hl.Mesh(pp=2)), [tmp_path / "0"], rank=1, step=2)
+    until = lambda: killed_rank._until_killed(SimpleNamespace(mesh=hl.Mesh(pp=2)), [tmp_path / "0"], rank=1, step=2)
     if (rank, kind) == (1, "SIGKILL"):
         assert until() == "rank 1 was stopped by SIGKILL"
     else:

@@ -3,7 +3,7 @@
 import pytest
 
 import hybridlab as hl
-from hybridlab.labs.interleaved.spmd import ROWS, WIDTH, spmd
+from hybridlab.labs.interleaved.one_program import ROWS, WIDTH, spmd
 
 CASES = [(2, 1, 3), (2, 2, 2), (3, 2, 4)]
 

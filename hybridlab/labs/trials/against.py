@@ -111,7 +111,7 @@ def _added(comm, right, its: str):
         told = f"a gradient of {its} that is {length} times too large"
         yield length * right, f"{told}: along an axis of {length} ranks it is added once too often."
     for axis in axes:
-        shapes = comm.all_gather(torch.tensor([right.shape]), axis)
+        shapes = comm.all_gather(torch.tensor([right.shape], device=comm.device), axis)
         if (shapes == shapes[0]).all():
             told = f"a gradient of {its} that is added along {axis}, where each rank has another part."
             yield comm.all_reduce(right.clone(), axis), told
@@ -155,4 +155,4 @@ def anywhere(comm, told: str) -> bool:
     """Whether any rank has found something."""
     import torch
 
-    return bool(comm.all_reduce(torch.tensor([float(bool(told))])).item())
+    return bool(comm.all_reduce(torch.tensor([float(bool(told))], device=comm.device)).item())

@@ -6,7 +6,7 @@ their choices enter, and the partial outputs are all-reduced. If the stream is s
 tp have different tokens. The tokens that arrive at a rank's experts are then sent to all ranks along tp, and the
 partial sums are sent back to the ranks of the tokens.
 
-  what each rank sends along tp         for n tokens on the ranks along tp together, k choices each, width h
+  sent by each rank along tp            for n tokens on the ranks along tp together, k choices each, width h
   full stream                           n·h all-reduced forward; n·(h + k) all-reduced backward
   sharded stream                        counts; k·n·h to every rank, and the same back; the same in the backward
 
