@@ -152,7 +152,7 @@ def _continued(comm, job: Job, memories: list[Path], first: int) -> dict:
 @torch.no_grad()
 def _take(trainer: Trainer, kept: Path) -> list[float]:
     """Set weights and optimizer state to those that were kept, and return the losses until then."""
-    stored = torch.load(kept, weights_only=False)
+    stored = torch.load(kept, weights_only=True)
     for name, (weight, state) in trainer.optimized().items():
         value, its = stored["held"][name]
         weight.copy_(value)
