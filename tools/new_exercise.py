@@ -31,8 +31,8 @@ NUMBER = """\
 """
 PROGRAM = """\
     "{name}": {task}(
-        "Write {my}(comm, x): x is this rank's partial sum, ranks are along i. Return the sum over all ranks, the same "
-        f"on each of them. Your code is tried on {{{cases}[0]}}, then on others.",
+        "Write {my}(comm, x): x is this rank's partial sum, ranks are along i. Return the sum over all ranks, "
+        f"the same on each of them. Your code is tried on {{{cases}[0]}}, then on others.",
         OnCases({attempt}, first_found, {cases}, "Sum and gradient are those of one device."),
         (
             "Which collective adds what all ranks have?",

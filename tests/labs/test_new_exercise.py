@@ -16,7 +16,7 @@ def house(tmp_path):
     """A copy of what an exercise is written into."""
     for part in ("hybridlab", "tests/labs", "tests/house", "notebooks", "tools"):
         shutil.copytree(HOUSE / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-    for file in ("pyproject.toml", "tests/conftest.py", "tests/equality.py"):
+    for file in ("pyproject.toml", "tests/conftest.py", "tests/equality.py", "tests/later.txt"):
         shutil.copy(HOUSE / file, tmp_path / file)
     return tmp_path
 
