@@ -192,7 +192,7 @@ def test_continuous_integration_runs_only_what_contributors_are_told():
     ] == []
 
 
-@pytest.mark.parametrize("passed, said", [(0, "done"), (1801, "Thirty minutes are over: left out: echo done")])
+@pytest.mark.parametrize("passed, said", [(0, "done"), (1501, "Twenty-five minutes are over: left out: echo done")])
 def test_what_does_not_begin_in_time_is_said(passed, said):
     (function,) = (line for line in lines_of(".ci/run") if line.startswith("in_time()"))
     told = subprocess.run(
