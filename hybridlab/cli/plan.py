@@ -27,7 +27,7 @@ def plan(chosen) -> dict:
     print(planned)
     answer = {"best": planned.best.facts, "front": [one.facts for one in planned.front], "rejected": planned.rejected}
     if planned.best.plan.sync_every:
-        answer["best"]["link_needed_gb"] = link_needed(planned) / 1e9 if link_needed(planned) < math.inf else None
+        answer["best"]["link_needed_gb_per_second"] = link_needed(planned) / 1e9
     if chosen.tokens is not None:
         answer["best"] |= _training(chosen, planned)
     if chosen.run:

@@ -198,7 +198,7 @@ def test_the_command_prints_it(capsys):
     best = json.loads(out.splitlines()[-1])["best"]
     assert best["sync_every"] == 100 and best["zero"] == 0
     planned = hl.plan("gpt-1.7b", "a100", **ASKED)
-    assert best["link_needed_gb"] == link_needed(planned) / 1e9
-    assert f"from {best['link_needed_gb']:.3g} GB/s between nodes for each device, at most 1%" in out
+    assert best["link_needed_gb_per_second"] == link_needed(planned) / 1e9
+    assert f"from {best['link_needed_gb_per_second']:.3g} GB/s between nodes for each device, at most 1%" in out
     share = planned.best.step.data / planned.best.step.total
     assert f"Sums over the copies take {share:.2%} of the quickest plan's steps" in out
