@@ -5,7 +5,7 @@
 
 The blocks are those of a rank along tp too, which one GPU computes without messages. Weights and activations are
 bfloat16, attention is fused, forward and backward are timed by the GPU's events, and each time is the median of its
-repetitions. The prediction is that of `predict.judged.blocks` for the machine of the catalog that the GPU's name
+repetitions. The prediction is that of `predict.judged.blocks` for the machine in the catalog that the GPU's name
 contains. The results of one H200 are in hybridlab/predict/papers/tables/blocks_h200.csv.
 """
 
@@ -91,7 +91,7 @@ def rate_of_products(device: str) -> float:
 
 
 def machine_here(name: str) -> Machine:
-    """The machine of the catalog with this GPU.
+    """The machine in the catalog with this GPU.
 
     raises  ValueError when there is none
     """

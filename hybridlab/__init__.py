@@ -31,7 +31,7 @@ _HOME = {  # as a reader meets them: the reference lists them in this order
     "dry_run": "training.dry.dry_run",
     "dry_layer": "training.dry.dry_layer",
     "plan": "predict.plans.planner",
-    "memory": "predict.plans.footprint",
+    "memory": "predict.plans.memory_of_plan",
     "validate": "scheduling.validate",
     "lower": "scheduling.lower",
     "Costs": "predict.time.costs",
@@ -54,7 +54,7 @@ _HOME = {  # as a reader meets them: the reference lists them in this order
     "doctor": "measuring.doctor",
     "play": "labs.play",
 }
-_NAMESPACES = {  # modules of `front`, which say what they hold
+_NAMESPACES = {  # modules of `front`, whose docstrings describe them
     one: f"front.{one}"
     for one in (
         "bytes", "catalog", "engine", "layouts", "measure", "models", "orders", "papers", "parallel", "pictures",

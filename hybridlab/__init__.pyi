@@ -94,20 +94,20 @@ def schedule(
     microbatches  m, of one pipeline in one step
     dp            data-parallel copies of the pipeline
 
-    chunks         stages on each rank (usually 2); of interleaved, looped_bfs and others
-    group          microbatches of a chunk in one turn; of interleaved (usually the ranks) and pipeoffload (two
-                   thirds of them)
-    offloaded      chunks of a rank that go to the host (usually half); of pipeoffload
-    waves          of hanayo (usually 1): each wave has two stages on every rank
-    copies         ranks of each stage, such as (3, 1); of pipedream
-    window         microbatches between updates; of pipedream_2bw (usually the ranks)
-    vertical_sync  one weight version for a microbatch in all stages; of pipedream
-    backward       the order of backwards, 'fifo' or 'lifo'; of gpipe
-    recompute      forwards run twice: 'never', 'except_last' or 'always'; of gpipe
-    branches       branches between the first stage and the last; of subgraph (usually 2)
-    slices         token slices of each row (usually 2); of seq1f1b and terapipe
-    halves         each backward in two halves, the weights' later; of seq1f1b and vocabulary_1f1b
-    shared         the first stage and the last share a rank; of subgraph
+    chunks         stages on each rank (usually 2); for interleaved, looped_bfs and others
+    group          microbatches of a chunk in one turn; for interleaved (usually one per rank) and pipeoffload
+                   (two thirds)
+    offloaded      chunks of a rank that go to the host (usually half); for pipeoffload
+    waves          for hanayo (usually 1): each wave has two stages on every rank
+    copies         ranks of each stage, such as (3, 1); for pipedream
+    window         microbatches between updates; for pipedream_2bw (usually one per rank)
+    vertical_sync  one weight version for a microbatch in all stages; for pipedream
+    backward       the order of backwards, 'fifo' or 'lifo'; for gpipe
+    recompute      forwards run twice: 'never', 'except_last' or 'always'; for gpipe
+    branches       branches between the first stage and the last; for subgraph (usually 2)
+    slices         token slices of each row (usually 2); for seq1f1b and terapipe
+    halves         each backward in two halves, the weights' later; for seq1f1b and vocabulary_1f1b
+    shared         the first stage and the last share a rank; for subgraph
 
     raises  ValueError for an unknown name or option, or an invalid number
 
@@ -127,6 +127,7 @@ def run(
     room: Room | None = None,
     on_event: Callable | None = None,
     live: bool = False,
+    hang_s: float | None = None,
     mesh: Mesh | None = None,
     batch: int | None = None,
     slices: int | Sequence[int] | None = None,
@@ -185,25 +186,27 @@ def run(
     expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
+    directions: int = 1,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
-    muon: Literal['gather', 'gram'] = 'gather',
+    muon: Literal['gather', 'gram', 'blockwise'] = 'gather',
 ) -> Timeline:
     """The measured timeline of a schedule, run by real processes that exchange real messages.
 
     schedule  the schedule of one pipeline, or with its dp copies
     work      "emulated": each action waits instead of computing; "model": a model is trained, and the timeline is that
               of the first rank of each stage
-    costs     of the waits, in seconds, for emulated work
+    costs     the lengths of the waits in seconds, for emulated work
     latency   minimum seconds of every message;  jitter  relative standard deviation of the waits
     room      memory capacity of each device, for emulated work; an action that would not fit waits for copies to the
               host
     on_event  called as on_event(rank, event): after each step with its number
     live      also report the end of each compute action: step, index in the rank's lowered program, begin and end (ns
               on the clock of this machine)
+    hang_s    seconds that one layer of a model, or one wait for another rank, may take; None: 60
 
     mesh             ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     batch            rows (sequences or images) in the global batch; None: `rows` per microbatch
@@ -226,7 +229,7 @@ def run(
     skips            skip connections, {layer: earlier layer whose output it also takes}
     takes            branches and joins, {layer: earlier layers whose outputs it takes}
     dims             names of the dimensions of parameters, {parameter: 'F D'}
-    sizes            lengths of joined dimensions, {letter: length}
+    sizes            lengths of combined dimensions, {letter: length}
     terms            loss terms in one row (default 1)
     enters           names of the dimensions of inputs (default 'B'); for images 'B C Y X'
     targets          names of the dimensions of targets (default 'B')
@@ -248,7 +251,7 @@ def run(
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies update on their own, and only occasionally exchange their updates
+                     never, since copies update on their own and exchange their updates only occasionally
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -276,17 +279,19 @@ def run(
                      0@1,0@2
     sequence         with tp: shard norms and residuals along the sequence
     overlap          with sequence: send in pieces, each during the matmul of another piece
+    directions       with overlap: send pieces to the next rank (1), or to both neighbours (2)
     scatter          with tp: send only a shard of each activation between stages
     recompute        what to recompute in each layer during the backward
     device_memory    memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
                      size
     make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon             with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
-                     'gram' matrices
+    muon             with optimizer muon, for a matrix that is sharded inside a stage: 'gather' collects it,
+                     'gram' all-reduces its Gram matrices, and 'blockwise' updates each shard separately, as a
+                     different optimizer
 
-    Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (all
-    measured, after one step that is not), ahead and driven; the others are for a model.
+    Emulated work uses only `mesh` (default: one pipeline of the schedule's ranks), `steps` (all are measured, after an
+    extra step that is not), `ahead` and `driven`. The other arguments are for a model.
 
     raises  ValueError for invalid arguments; RankError if a rank fails
 
@@ -303,6 +308,7 @@ def check(
     microbatches: int = 4,
     batch: int | None = None,
     *,
+    hang_s: float | None = None,
     sabotage: Callable | None = None,
     chunks: int | None = None,
     copies: tuple[int, ...] | None = None,
@@ -362,14 +368,15 @@ def check(
     expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
+    directions: int = 1,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
-    muon: Literal['gather', 'gram'] = 'gather',
+    muon: Literal['gather', 'gram', 'blockwise'] = 'gather',
 ) -> Report:
-    """Check that a layout trains as one device does: both train a few steps, and the results are compared.
+    """Check that a layout gives the results of one device: both train a few steps, and the results are compared.
 
     The check compares the loss, every gradient, their norm, the weights and the buffers. A mode must account for
     every byte sent.
@@ -399,7 +406,7 @@ def check(
     skips            skip connections, {layer: earlier layer whose output it also takes}
     takes            branches and joins, {layer: earlier layers whose outputs it takes}
     dims             names of the dimensions of parameters, {parameter: 'F D'}
-    sizes            lengths of joined dimensions, {letter: length}
+    sizes            lengths of combined dimensions, {letter: length}
     terms            loss terms in one row (default 1)
     enters           names of the dimensions of inputs (default 'B'); for images 'B C Y X'
     targets          names of the dimensions of targets (default 'B')
@@ -421,7 +428,7 @@ def check(
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies update on their own, and only occasionally exchange their updates
+                     never, since copies update on their own and exchange their updates only occasionally
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -449,14 +456,17 @@ def check(
                      0@1,0@2
     sequence         with tp: shard norms and residuals along the sequence
     overlap          with sequence: send in pieces, each during the matmul of another piece
+    directions       with overlap: send pieces to the next rank (1), or to both neighbours (2)
     scatter          with tp: send only a shard of each activation between stages
     recompute        what to recompute in each layer during the backward
     device_memory    memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
                      size
     make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon             with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
-                     'gram' matrices
+    muon             with optimizer muon, for a matrix that is sharded inside a stage: 'gather' collects it,
+                     'gram' all-reduces its Gram matrices, and 'blockwise' updates each shard separately, as a
+                     different optimizer
+    hang_s         seconds that one layer, or one wait for another rank, may take; None: 60
     sabotage       a function called on every rank before the first step, to show that the check can fail
 
     raises  ValueError for invalid arguments; RankError if a rank fails
@@ -481,6 +491,7 @@ def train(
     log: str | Path | None = None,
     progress: bool = True,
     on_event: Callable | None = None,
+    hang_s: float | None = None,
     chunks: int | None = None,
     copies: tuple[int, ...] | None = None,
     slices: int | Sequence[int] | None = None,
@@ -539,12 +550,13 @@ def train(
     expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
+    directions: int = 1,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
-    muon: Literal['gather', 'gram'] = 'gather',
+    muon: Literal['gather', 'gram', 'blockwise'] = 'gather',
 ) -> dict:
     """Train any model, or the reference GPT on real text, over a mesh. Steps and losses are shown during training.
 
@@ -573,7 +585,7 @@ def train(
     skips            skip connections, {layer: earlier layer whose output it also takes}
     takes            branches and joins, {layer: earlier layers whose outputs it takes}
     dims             names of the dimensions of parameters, {parameter: 'F D'}
-    sizes            lengths of joined dimensions, {letter: length}
+    sizes            lengths of combined dimensions, {letter: length}
     terms            loss terms in one row (default 1)
     enters           names of the dimensions of inputs (default 'B'); for images 'B C Y X'
     targets          names of the dimensions of targets (default 'B')
@@ -595,7 +607,7 @@ def train(
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies update on their own, and only occasionally exchange their updates
+                     never, since copies update on their own and exchange their updates only occasionally
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -623,14 +635,16 @@ def train(
                      0@1,0@2
     sequence         with tp: shard norms and residuals along the sequence
     overlap          with sequence: send in pieces, each during the matmul of another piece
+    directions       with overlap: send pieces to the next rank (1), or to both neighbours (2)
     scatter          with tp: send only a shard of each activation between stages
     recompute        what to recompute in each layer during the backward
     device_memory    memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
                      size
     make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon             with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
-                     'gram' matrices
+    muon             with optimizer muon, for a matrix that is sharded inside a stage: 'gather' collects it,
+                     'gram' all-reduces its Gram matrices, and 'blockwise' updates each shard separately, as a
+                     different optimizer
     checkpoint     a folder: the run is saved there at its end, even if Ctrl-C, SIGTERM, a closed
                    terminal or an exception in on_event ends it
     every          number of steps between saves; 0: only at the end; the two newest checkpoints are kept
@@ -641,6 +655,7 @@ def train(
     progress       show a line that counts steps
     on_event       instead of that line: on_event(rank, event) after every step, with its number, loss and
                    tokens_per_second; with resume, first on_event(0, {"resumed": …}) with the first step
+    hang_s         seconds that one layer, or one wait for another rank, may take before the run ends; None: 60
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
              "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done,
@@ -720,19 +735,20 @@ def reshard(
     expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
+    directions: int = 1,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
-    muon: Literal['gather', 'gram'] = 'gather',
+    muon: Literal['gather', 'gram', 'blockwise'] = 'gather',
 ) -> Resharding:
     """The messages that move a training run from one layout to another while its ranks keep running, and their bytes.
 
     Each rank takes from the others what it needs under the second layout and does not have yet: weights, and the state
     of the optimizer, ZeRO's shards included. If several ranks have a piece, they send in turn. The plan can be drawn,
     run (`train`) and checked (`check`). A common use is reinforcement learning: training under one layout, evaluation
-    or generation of text under another. From a schedule without flush, the newest version of the weights is used.
+    or generation of text under another. For a schedule without a flush, the newest version of the weights is used.
 
     mesh             ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     schedule         a name from hl.schedules(), or your own schedule
@@ -759,7 +775,7 @@ def reshard(
     skips            skip connections, {layer: earlier layer whose output it also takes}
     takes            branches and joins, {layer: earlier layers whose outputs it takes}
     dims             names of the dimensions of parameters, {parameter: 'F D'}
-    sizes            lengths of joined dimensions, {letter: length}
+    sizes            lengths of combined dimensions, {letter: length}
     terms            loss terms in one row (default 1)
     enters           names of the dimensions of inputs (default 'B'); for images 'B C Y X'
     targets          names of the dimensions of targets (default 'B')
@@ -781,7 +797,7 @@ def reshard(
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies update on their own, and only occasionally exchange their updates
+                     never, since copies update on their own and exchange their updates only occasionally
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -809,16 +825,18 @@ def reshard(
                      0@1,0@2
     sequence         with tp: shard norms and residuals along the sequence
     overlap          with sequence: send in pieces, each during the matmul of another piece
+    directions       with overlap: send pieces to the next rank (1), or to both neighbours (2)
     scatter          with tp: send only a shard of each activation between stages
     recompute        what to recompute in each layer during the backward
     device_memory    memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
                      size
     make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon             with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
-                     'gram' matrices
+    muon             with optimizer muon, for a matrix that is sharded inside a stage: 'gather' collects it,
+                     'gram' all-reduces its Gram matrices, and 'blockwise' updates each shard separately, as a
+                     different optimizer
     to             the second layout: a mesh, or a dict of the arguments above that differ, such as {"mesh":
-                   hl.Mesh(tp=4), "zero": 1}; with another schedule, predict_weights and stash have their defaults
+                   hl.Mesh(tp=4), "zero": 1}; with another schedule, predict_weights and stash take their defaults
                    unless they are given here
 
     returns a `Resharding`: `moves`, `bytes` and `there` (both by weights and state), `total`, `pairs`
@@ -900,12 +918,13 @@ def dry_run(
     expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
+    directions: int = 1,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
-    muon: Literal['gather', 'gram'] = 'gather',
+    muon: Literal['gather', 'gram', 'blockwise'] = 'gather',
 ) -> DryRun:
     """A dry run: one rank of any job in one training step, without arithmetic, with the real bytes held and sent.
 
@@ -937,7 +956,7 @@ def dry_run(
     skips            skip connections, {layer: earlier layer whose output it also takes}
     takes            branches and joins, {layer: earlier layers whose outputs it takes}
     dims             names of the dimensions of parameters, {parameter: 'F D'}
-    sizes            lengths of joined dimensions, {letter: length}
+    sizes            lengths of combined dimensions, {letter: length}
     terms            loss terms in one row (default 1)
     enters           names of the dimensions of inputs (default 'B'); for images 'B C Y X'
     targets          names of the dimensions of targets (default 'B')
@@ -959,7 +978,7 @@ def dry_run(
     seed             random seed of the initial weights, dropout and batches
     dtype            data type of the computation
     sums             when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                     never, copies update on their own, and only occasionally exchange their updates
+                     never, since copies update on their own and exchange their updates only occasionally
     sum_dtype        data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype     data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload          keep the optimizer and its state in host memory
@@ -987,15 +1006,17 @@ def dry_run(
                      0@1,0@2
     sequence         with tp: shard norms and residuals along the sequence
     overlap          with sequence: send in pieces, each during the matmul of another piece
+    directions       with overlap: send pieces to the next rank (1), or to both neighbours (2)
     scatter          with tp: send only a shard of each activation between stages
     recompute        what to recompute in each layer during the backward
     device_memory    memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
                      size
     make_room        with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time        with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon             with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
-                     'gram' matrices
-    rank           the number of the rank to run, in the mesh
+    muon             with optimizer muon, for a matrix that is sharded inside a stage: 'gather' collects it,
+                     'gram' all-reduces its Gram matrices, and 'blockwise' updates each shard separately, as a
+                     different optimizer
+    rank           the index of the rank to run, in the mesh
     machine        a name in the catalog, or a TOML file, to predict times and to compare the memory with its device
     memory         bytes of a device, instead of the machine's
 
@@ -1063,12 +1084,13 @@ def dry_layer(
     expert_copies: dict[int, int | tuple[int, ...]] | str | None = None,
     sequence: bool = False,
     overlap: bool = False,
+    directions: int = 1,
     scatter: bool = False,
     recompute: Literal['none', 'selective', 'full'] = 'none',
     device_memory: str | float | None = None,
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
-    muon: Literal['gather', 'gram'] = 'gather',
+    muon: Literal['gather', 'gram', 'blockwise'] = 'gather',
 ) -> Layer:
     """One transformer layer of a job on one rank, and its messages, from the ledger of a dry run.
 
@@ -1087,7 +1109,7 @@ def dry_layer(
     skips           skip connections, {layer: earlier layer whose output it also takes}
     takes           branches and joins, {layer: earlier layers whose outputs it takes}
     dims            names of the dimensions of parameters, {parameter: 'F D'}
-    sizes           lengths of joined dimensions, {letter: length}
+    sizes           lengths of combined dimensions, {letter: length}
     terms           loss terms in one row (default 1)
     enters          names of the dimensions of inputs (default 'B'); for images 'B C Y X'
     targets         names of the dimensions of targets (default 'B')
@@ -1104,7 +1126,7 @@ def dry_layer(
     seed            random seed of the initial weights, dropout and batches
     dtype           data type of the computation
     sums            when gradients are all-reduced; None: after the backward, or in buckets with zero; local:
-                    never, copies update on their own, and only occasionally exchange their updates
+                    never, since copies update on their own and exchange their updates only occasionally
     sum_dtype       data type of gradient reductions; None: dtype, or float32 if that is bfloat16
     master_dtype    data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
     offload         keep the optimizer and its state in host memory
@@ -1131,15 +1153,17 @@ def dry_layer(
                     0@1,0@2
     sequence        with tp: shard norms and residuals along the sequence
     overlap         with sequence: send in pieces, each during the matmul of another piece
+    directions      with overlap: send pieces to the next rank (1), or to both neighbours (2)
     scatter         with tp: send only a shard of each activation between stages
     recompute       what to recompute in each layer during the backward
     device_memory   memory for saved activations on a device: 64MiB, a number of bytes, or a fraction of their
                     size
     make_room       with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time       with device_memory: time to copy one stage's activations one way, in units of one forward
-    muon            with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its
-                    'gram' matrices
-    rank  the number of the rank in the mesh
+    muon            with optimizer muon, for a matrix that is sharded inside a stage: 'gather' collects it,
+                    'gram' all-reduces its Gram matrices, and 'blockwise' updates each shard separately, as a
+                    different optimizer
+    rank  the index of the rank in the mesh
 
     The layer is in the middle of the model and forms a stage by itself. So there is no order of actions and no division
     into stages: no `schedule`, `chunks`, `copies`, `slices`, `slicing`, `cut` and `driven`. `microbatches` and
@@ -1200,6 +1224,10 @@ def plan(
     further: int | None = None,
     optimizer: str | None = None,
     sync_every: int | None = None,
+    fragments: int | None = None,
+    sync_delay: int | None = None,
+    overlap: bool | None = None,
+    directions: int | None = None,
 ) -> Planned:
     """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
@@ -1210,12 +1238,14 @@ def plan(
     grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied by x=2 or more, or z
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
-    stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
+    stages     also search values of p·v that do not divide the number of layers; implied by such p and v, or by
+               uneven=True
     slices     also search token slices of rows: n of equal cost, none shorter than 2,048 tokens on average; implied by
                n=2 or more
     schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: the one that the other
                fields imply
-    sums       "local", as for a job: copies step alone; without sync_every, they sum their moves every 2 steps
+    sums       "local", as for a job: copies train alone; without sync_every, they sum their updates every 2 steps. With
+               fragments and sync_delay, it is streaming DiLoCo
 
     Fields of a plan that you give are fixed; the others are searched:
 
@@ -1249,6 +1279,11 @@ def plan(
     further      further tokens predicted at each position: multi-token prediction, on the last stage
     optimizer    'adamw' or 'muon', which determines the state of each weight
     sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
+    fragments    local steps: groups of layers that are exchanged at different steps
+    sync_delay   local steps: steps that hide an exchange, before its result is used
+    overlap      tp's messages are sent in pieces, each during the matmul of another piece, with sequence
+                 parallelism
+    directions   with overlap: directions in which pieces travel, 1 or 2
 
     raises  ValueError for an unknown name, or if no plan is legal or none fits; the error names what is missing
 
@@ -1264,8 +1299,9 @@ def plan(
 def memory(
     model: str | Shape,
     batch: int,
-    software: str | Software = 'megatron-2021',
+    software: str | Software | None = None,
     precision: str = 'bf16',
+    machine: str | Path | Machine = 'a100',
     *,
     p: int | None = None,
     t: int | None = None,
@@ -1297,12 +1333,19 @@ def memory(
     further: int | None = None,
     optimizer: str | None = None,
     sync_every: int | None = None,
+    fragments: int | None = None,
+    sync_delay: int | None = None,
+    overlap: bool | None = None,
+    directions: int | None = None,
 ) -> Footprint:
     """Bytes on the device that needs the most memory while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
-    software   the program: a name in SOFTWARE, or its terms; it determines the bytes of gradients
+    software   the program: a name in SOFTWARE, or its terms; it determines the bytes of gradients; None: the machine's
+               usual one, see `plans.usual`
     precision  of matmuls with weights: "bf16", "fp8", "fp4"; it determines the bytes of their saved inputs
+    machine    a name in the catalog, a TOML file, or a Machine; it determines the usual software, and whether attention
+               is fused if `fused` is not given
 
     p            stages of the pipeline
     t            ranks of tensor parallelism
@@ -1334,14 +1377,24 @@ def memory(
     further      further tokens predicted at each position: multi-token prediction, on the last stage
     optimizer    'adamw' or 'muon', which determines the state of each weight
     sync_every   local steps: steps between two sums over the copies; 0: gradients are summed in every step
+    fragments    local steps: groups of layers that are exchanged at different steps
+    sync_delay   local steps: steps that hide an exchange, before its result is used
+    overlap      tp's messages are sent in pieces, each during the matmul of another piece, with sequence
+                 parallelism
+    directions   with overlap: directions in which pieces travel, 1 or 2
 
-    This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
-    tensors need additional memory.
+    For a plan that `hl.plan` finds for this machine, it is the same number. It is the largest amount that a program
+    allocates; CUDA's context, NCCL's buffers and gaps between tensors need additional memory. `fits` of the result
+    leaves 5 % of a device for them.
 
-    raises  ValueError if the catalog lacks the model, or the plan is not valid, or there is no such software
+    raises  ValueError if the catalog lacks the model or the machine, or the plan is not valid, or there is no such
+            software
 
     >>> import hybridlab as hl
     >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
     36 GB
+    >>> found = hl.memory("llama3-70b", batch=256, machine="h100", p=4, t=8, d=4, zero=1, sequence=True)
+    >>> print(f"{found.total / 1e9:.0f} GB", found.fits("h100"))
+    43 GB True
     """
 

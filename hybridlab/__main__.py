@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> int:
-    """Run what was typed. An interrupt, and any further one, ends it in a sentence, also while libraries are read."""
+    """Run the typed command. An interrupt, and any further one, ends it with a sentence, even while libraries load."""
     try:
         from hybridlab.cli.main import main as command
 
@@ -13,7 +13,7 @@ def main() -> int:
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stderr.write("hybridlab: interrupted\n")
-        return 128 + signal.SIGINT  # as shells say it
+        return 128 + signal.SIGINT  # the exit code that shells use
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
 

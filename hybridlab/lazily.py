@@ -27,7 +27,7 @@ def lazily(package: str, home: dict[str, str], modules: dict[str, str] | None = 
         if name not in home:
             raise AttributeError(f"{package} has no {name!r}: it has {', '.join(sorted([*home, *modules]))}")
         module = needed(f"{package}.{home[name]}")
-        for one in (one for one in home if home[one] == home[name]):  # one of them may be called as its module is
+        for one in (one for one in home if home[one] == home[name]):  # one of them may have the name of its module
             setattr(sys.modules[package], one, getattr(module, one))
         return getattr(module, name)
 
@@ -66,7 +66,7 @@ def needed(module: str):
 
 
 def how_to_install(error: ModuleNotFoundError) -> str:
-    """How to install the package of hybridlab's extras that was not found; "" for any other.
+    """How to install the missing package, if it belongs to one of hybridlab's extras; otherwise "".
 
     >>> how_to_install(ModuleNotFoundError(name="safetensors"))
     "safetensors is not installed: pip install 'hybridlab[torch]' (in a checkout: make setup)"

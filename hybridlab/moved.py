@@ -10,7 +10,7 @@ import importlib.machinery
 import sys
 import types
 
-ROOMS = {  # what was in a folder, and where it is; a name that has changed stands as old=new
+ROOMS = {  # {old folder: its modules, and their new place}; a changed name is written old=new
     ("core", "core.when"): "action completed=inferred critical_path exchange flow gap journeys lanes law lists play "
     "room schedule timeline timeline_file values",
     ("core", "core.where"): "chunks layout mesh packs peers reshard rules seen=attended spans states",
@@ -46,7 +46,7 @@ ROOMS = {  # what was in a folder, and where it is; a name that has changed stan
     ("train.dry", "training"): "costs",
     ("world.processes", "world.devices"): "meet placement seen=surroundings",
 }
-PACKAGES = {"train": "training", "schedules": "scheduling"}  # whatever else was in them has kept its name
+PACKAGES = {"train": "training", "schedules": "scheduling"}  # all other modules of these folders have kept their names
 
 
 def _rooms() -> dict[str, str]:

@@ -43,7 +43,7 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
     positional  how many of the table's first arguments may be given by position, in front of the function's own
     usual       defaults of this function only, instead of those of the table
 
-    raises  TypeError, from the function, for a name that it does not have, with the nearest one
+    raises      the function raises TypeError for an argument name that it does not have, and suggests the nearest name
 
     >>> table = {"steps": Argument("int", 3, "optimizer steps"), "rate": Argument("float", 1.0, "")}
     >>> @spelled(lambda table=table: table, rate=0.1)
@@ -86,9 +86,10 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
 
 
 def typed(function: Callable) -> Callable:
-    """A decorator: arguments of other types than in the signature raise an error in one sentence, before the work.
+    """A decorator: arguments of types other than those in the signature raise an error in one sentence, before the
+    work.
 
-    raises  WrongType, from the function, with what to give; numbers of others become Python's
+    raises  the function raises WrongType, which says what to give; numbers of other libraries become Python's
 
     >>> @typed
     ... def twice(number: int) -> int:
@@ -122,7 +123,7 @@ def checked(function, named: dict) -> dict:
 
 
 def _name(function) -> str:
-    """The name by which a user calls a function; a constructor by that of its class."""
+    """The name by which a user calls a function; for a constructor, that of its class."""
     return function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
 
@@ -152,7 +153,9 @@ def refuse_types(value):
 
 
 class WrongType(TypeError, ValueError):
-    """A value of another type than an argument has: a ValueError too, as other arguments that do not fit."""
+    """A value of a different type from that of an argument: also a ValueError, like the errors for other arguments that
+    do not fit.
+    """
 
 
 GIVE = {  # how to find the arguments of a function
@@ -222,7 +225,7 @@ def _fit(function: str, name: str, words: str, or_none: bool, value):
 
 
 def plain(value, kinds: Iterable[str]):
-    """A value as Python's own int, float or bool, where one of these is wanted: results travel as JSON, which knows no
+    """A value as Python's own int, float or bool, if one of these is wanted: results travel as JSON, which knows no
     number of numpy, no fraction, and no tensor without a dim.
 
     raises  OverflowError where a float is wanted and the number is beyond all floats
@@ -279,7 +282,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def described(rows: dict[str, Argument]) -> str:
-    """A line for each argument, in columns: its name and its meaning; longer ones go on below.
+    """A line for each argument, in columns: its name and its meaning; longer ones continue below.
 
     >>> print(described({"steps": Argument("int", 3, "of training"), "rate": Argument("float", 0.1, "of learning")}))
     steps  of training

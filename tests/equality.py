@@ -19,10 +19,12 @@ from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes.data_parallel import LOCAL
+from hybridlab.modes.full_matrices import blocks_of
 from hybridlab.modes.registry import modes
 from hybridlab.scheduling.gpipe import gpipe
 from hybridlab.scheduling.registry import schedule
 from hybridlab.scheduling.replicate import replicate
+from hybridlab.scheduling.rerouted import rerouted
 from hybridlab.training import check as proof
 from hybridlab.training import run as running
 from hybridlab.world.processes.launch import Ranks, ranks
@@ -31,6 +33,7 @@ FEW = ("1f1b", "recompute", "interleaved", "zb_h1", "chimera", "dualpipe_v", "se
 SLICED = ("seq1f1b", "terapipe")  # in token slices
 PIECED = ("vocabulary_1f1b",)  # the head in pieces
 MOVED = ("pipeoffload", "bpipe")  # saved activations go to the host, or to another rank
+LOST = ("lost 1f1b", "lost zb_h1")  # two pipelines, one without a rank: the copy of its stage does the work
 ALL = (
     *FEW,
     "gpipe",
@@ -47,6 +50,7 @@ ALL = (
     "vocabulary_1f1b",
     "pipeoffload",
     "bpipe",
+    *LOST,
 )
 LONE = ("1f1b", "gpipe", "recompute", "interleaved", "zb_h1")  # on one pipeline rank the others are one of these
 CHUNKED = (
@@ -64,6 +68,7 @@ WHOLE = (
     "seq1f1b",
     "terapipe",
     "vocabulary_1f1b",
+    LOST[0],
 )  # backwards that are not split
 NETS = ("conv", "unet", "resnet")  # of pictures
 EXPERTS = ("experts", "slots")  # models of experts
@@ -145,7 +150,9 @@ LATENTS = {
     1: {"latent": 7, "rotary": 2, "query_latent": 5, "per_head": 6},
     0: {"inner": 24},
 }
-TABLES = {"texts": OF_TESTS, "pictures": OF_NETS}
+OF_FURTHER = OF_TESTS | {"schedule": ("terapipe", *PIECED, *LOST)}
+TABLES = {"texts": OF_TESTS, "pictures": OF_NETS, "further schedules": OF_FURTHER}
+ONLY = {"further schedules": "schedule"}  # of a table, only the pairs with this factor: the others meet in another one
 
 
 def mesh_of(one: dict) -> Mesh:
@@ -162,6 +169,8 @@ def _mesh(names: str, first: int, grown: str) -> Mesh:
 
 @cache
 def _plays(name: str, pp: int) -> bool:
+    if name in LOST:
+        return pp == 4  # two pipelines of two ranks
     try:
         schedule("gpipe" if name == "recompute" else name, pp, microbatches_of(name, pp))
     except ValueError:
@@ -192,7 +201,7 @@ ON_MESH = {
     "model": lambda mesh, model: (
         mesh["x" if model in EXPERTS else "ep"] == 1 and (model in NETS) == (mesh["h"] * mesh["w"] > 1)
     ),
-    "schedule": lambda mesh, name: _plays(name, mesh["pp"]),
+    "schedule": lambda mesh, name: _plays(name, mesh["pp"]) and (name not in LOST or mesh["dp"] == 1),
     "order": lambda mesh, order: order == "written" or mesh["pp"] > 1,
     "copies": lambda mesh, copies: copies == "together" or mesh["dp"] > 1,
 }
@@ -243,7 +252,7 @@ def _folds(mesh):
 
 def _undone(one):
     """A step may be undone: every rank has its whole optimizer, and the norm comes from one end of the pipeline."""
-    return one["zero"] == "0" and one["schedule"] not in (*SLICED, *MOVED, *MIRRORED)
+    return one["zero"] == "0" and one["schedule"] not in (*SLICED, *MOVED, *MIRRORED, *LOST)
 
 
 def _in_slices(one, mesh):
@@ -259,7 +268,7 @@ def _in_pieces(one, mesh):
 
 def _one_chain(one, mesh):
     """Messages can drive it: one stage on each rank, none of them shared, no skip over a stage."""
-    chain = one["schedule"] not in (*CHUNKED, *MIRRORED, *SLICED, *PIECED, *MOVED) and (
+    chain = one["schedule"] not in (*CHUNKED, *MIRRORED, *SLICED, *PIECED, *MOVED, *LOST) and (
         mesh["pp"] == 2 or "skips" not in one["model"]
     )
     return chain and not mesh.inside and one["zero"][0] != "3"
@@ -299,6 +308,9 @@ def asked(one: dict) -> tuple[Mesh, dict]:
     if name == "recompute":
         again = gpipe(mesh["pp"], number, recompute="except_last")
         name = replicate(again, mesh.played) if mesh["dp"] > 1 else again
+    if name in LOST:
+        name = rerouted(schedule(name.split()[1], mesh["pp"] // 2, number), dp=2, lost=[1])
+        number = None
     zero = one["zero"][0]
     more = {
         what: one[what]
@@ -354,6 +366,11 @@ def pairs_of(one: dict, names) -> set:
     return set(itertools.combinations([(name, one[name]) for name in names], 2))
 
 
+def wanted(table: str, pair) -> bool:
+    """Whether a table has to have this pair of choices."""
+    return table not in ONLY or ONLY[table] in dict(pair)
+
+
 class Bits(dict):
     """A number for each pair of choices: sets of pairs are then bits of an integer, many times as fast."""
 
@@ -367,7 +384,8 @@ class Bits(dict):
 
 @cache
 def pairwise(table: str, tries: int = 20) -> list[dict]:
-    """Combinations of one of `TABLES` in which every legal pair of choices meets: greedily, always the same.
+    """Combinations of one of `TABLES` in which every legal pair of choices meets, of `ONLY` one factor's: greedily,
+    always the same.
 
     Where choices bring as many new pairs as each other, the one on fewer ranks, and then the usual one, is taken:
     it is the quickest to run.
@@ -379,6 +397,7 @@ def pairwise(table: str, tries: int = 20) -> list[dict]:
     for a, b in itertools.combinations(factors, 2):
         for x, y in itertools.product(factors[a], factors[b]):
             left |= bits[(a, x), (b, y)] if b in FREE else 0
+    left &= sum(bit for pair, bit in bits.items() if wanted(table, pair))
     found = []
     while left:
         gains = [(pairs & left).bit_count() for pairs in met]
@@ -439,7 +458,8 @@ class Bench:
     def asked(self, mesh, **arguments):
         """`hl.check`, on ranks that stay; a sabotage is given a pytest.MonkeyPatch."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(proof, "ranks", lambda mesh: nullcontext(self.pool(mesh)))
+            patch.setattr(proof, "lone_rank", lambda hang_s: nullcontext(self.pool(1)))
+            patch.setattr(proof, "training_ranks", lambda mesh, hang_s: nullcontext(self.pool(mesh)))
             patch.setattr(proof, "_reference", partial(self.reference, proof._reference))
             if "sabotage" in arguments:  # else ranks need not import pytest
                 patch.setattr(proof, "_on_rank", partial(_mended, proof._on_rank))
@@ -454,7 +474,7 @@ class Bench:
             about += [job.schedule.dp, *(job[name] for name in job.keeper.options)]
         fields = ("rows", "steps", "optimizer", "rate", "warmup", "anneal", "betas", "seed", "dtype", "clip", "decay")
         fields += ("predict_weights",)
-        about += [getattr(job, name) for name in fields] + [job["sum_dtype"], job["master_dtype"]]
+        about += [getattr(job, name) for name in fields] + [job["sum_dtype"], job["master_dtype"], blocks_of(job)]
         key = cloudpickle.dumps(about)
         if key not in self.references:
             self.references = dict(list(self.references.items())[-3:]) | {key: alone(job)}
@@ -471,8 +491,8 @@ class Bench:
     def lent(self):
         """While this lasts, hl.run, hl.train and labs find their ranks here."""
         with pytest.MonkeyPatch.context() as patch:
-            for room in (hybridlab, running):
-                patch.setattr(room, "ranks", lambda mesh: nullcontext(self.pool(mesh)))
+            for room, name in ((hybridlab, "ranks"), (running, "ranks"), (running, "training_ranks")):
+                patch.setattr(room, name, lambda mesh, hang_s=None: nullcontext(self.pool(mesh)))
             yield
 
     def pool(self, mesh: Mesh | int):

@@ -33,6 +33,7 @@ from tools.steps import Step
 MATRIX = "tests/accelerator/matrix.py"
 EMULATED = "gpu:8"  # as HYBRIDLAB_DEVICES names devices that are emulated
 WHERE = "placement"  # in what a benchmark found; all else are its rows
+MOST = 8  # ranks of a job
 TITLE = "The first hour on a GPU, written by `make gpu`"
 BLOCK = ("forward_s", "backward_s", "saved_bytes")  # of what is measured, that which is predicted too
 PROOF = ("tests/accelerator", "tests/equality.py")
@@ -50,9 +51,10 @@ def main(arguments=None) -> int:
     parser.add_argument("--results", type=Path, default=HOUSE / "results", help="default: results/")
     chosen = parser.parse_args(arguments)
     here = gpus.here()
-    if not here and not chosen.emulated:
+    usable, why = here.for_ranks(MOST)
+    if not usable and not chosen.emulated:
         would = ", ".join(step.name for step in on_a_gpu(1, False))
-        what = f"There is a GPU here, but {here.why}" if here.why else "There is no GPU here that torch can use"
+        what = f"There is a GPU here, but {why}" if why else "There is no GPU here that torch can use"
         print(f"{what}. With one, this would run {would}.", file=sys.stderr)
         return 2
     # an emulated GPU's speed says nothing
@@ -201,7 +203,7 @@ def _of_blocks(found):
 
 def _of_sharding(found):
     (one,) = found
-    told = "{}: ours / torch {ratio:.3f} ({interval[0]:.3f} to {interval[1]:.3f}), {ours_ms:.1f} ms"
+    told = "{}: ours / {peer} {ratio:.3f} ({interval[0]:.3f} to {interval[1]:.3f}), {ours_ms:.1f} ms"
     failed = "{}: {failed}"
     rows = {name: row for name, row in one.items() if name != WHERE}
     return [one[WHERE], *((failed if "failed" in row else told).format(name, **row) for name, row in rows.items())]

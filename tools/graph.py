@@ -1,13 +1,17 @@
-"""Draw the prerequisites of the notebooks: one box per notebook, a column per family, an arrow per prerequisite."""
+"""Draw the prerequisites of the notebooks: one box per notebook, a column per family. An arrow leads from one that is
+directly above; others are numbers in the box, since lines to other columns hide one another.
+"""
 
 from html import escape
 
-from hybridlab.show.paper.style import STYLE
+from hybridlab.show.paper.sheet import sheet
+from hybridlab.show.paper.style import BLACK, STYLE
 from tools.course import Book
 
 FAMILIES = {"0": "start", "1": "pipelines", "2": "data parallelism", "3": "inside a layer", "4": "all together"}
 FILLS = dict(zip(FAMILIES, ("#F0F0F0", "#D6E9F5", "#FBEFD2", "#EBDCE5", "#D5EEE5")))  # tints of the pictures' colours
-WIDTH, HEIGHT, ACROSS, DOWN, TOP, LEFT = 198, 44, 234, 64, 40, 26
+WIDTH, HEIGHT, ACROSS, DOWN, TOP, LEFT = 192, 50, 200, 68, 44, 8
+NAME, MORE = 15, 13  # pixels: the letters of a name, and of the line above it
 
 
 def arrows(books: dict[str, Book]) -> list[tuple[str, str]]:
@@ -54,40 +58,32 @@ def svg(books: dict[str, Book]) -> str:
     at = {name: (LEFT + ACROSS * columns[family(name)], TOP + DOWN * row[name]) for name in books}
     width, height = LEFT + ACROSS * len(columns), TOP + DOWN * (max(row.values()) + 1)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width} {height}" width="100%"'
-        f' style="max-width:{width}px;height:auto"'
-        f' font-family="{escape(STYLE["font"])}" fill="{STYLE["ink"]}">',
-        f"<title>What builds on what</title>\n<desc>{escape(told(books))}</desc>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         f'<path d="M0 0L8 4L0 8z" fill="{STYLE["muted"]}"/></marker></defs>',
-        f'<rect width="{width}" height="{height}" rx="6" fill="{STYLE["paper"]}"/>',
     ]
-    heading = f'y="24" font-size="15" text-anchor="middle" fill="{STYLE["muted"]}"'
+    heading = f'y="26" font-size="{NAME}" text-anchor="middle" fill="{STYLE["muted"]}"'
     for one, place in columns.items():
         lines.append(f'<text x="{LEFT + ACROSS * place + WIDTH / 2:g}" {heading}>{FAMILIES[one]}</text>')
-    style = f'fill="none" stroke="{STYLE["muted"]}" stroke-width="1.4" marker-end="url(#tip)"'
-    lines += [f'<path d="{_path(at[one], at[name])}" {style}/>' for one, name in arrows(books)]
+    needed = arrows(books)
+    above = {(one, name) for one, name in needed if family(one) == family(name) and row[one] + 1 == row[name]}
+    lines += [_arrow(*at[one]) for one, _ in sorted(above)]
     for name, (x, y) in at.items():
-        lines += _box(books[name], x, y, FILLS[family(name)])
-    return "\n".join(lines) + "\n</svg>\n"
+        elsewhere = sorted(one[:2] for one, other in needed if other == name and (one, name) not in above)
+        lines += _box(books[name], x, y, FILLS[family(name)], elsewhere)
+    return sheet(width, height, "What builds on what", told(books), lines)
 
 
-def _path(source, target):
-    """Straight down to the next box; around others in the same column on the left; to another column between boxes."""
-    (x, y), (to_x, to_y) = source, target
-    middle, start, end = to_x + WIDTH / 2, y + HEIGHT / 2, to_y + HEIGHT / 2
-    if x == to_x and to_y - y == DOWN:
-        return f"M{middle:g} {y + HEIGHT}V{to_y}"
-    if x == to_x:
-        return f"M{x} {start:g}C{x - 21} {start:g} {x - 21} {end:g} {x} {end:g}"
-    aside, above = x + WIDTH + 9, to_y - 11  # in the gap to the right of the column, and in the gap above the row
-    return f"M{x + WIDTH} {start:g}H{aside - 6}q6 0 6 6V{above - 6}q0 6 6 6H{middle - 6:g}q6 0 6 6V{to_y}"
+def _arrow(x, y):
+    """From the box at this place to the one below it."""
+    pen = f'stroke="{STYLE["muted"]}" stroke-width="1.6" marker-end="url(#tip)"'
+    return f'<path d="M{x + WIDTH / 2:g} {y + HEIGHT}v{DOWN - HEIGHT}" {pen}/>'
 
 
-def _box(book, x, y, fill):
+def _box(book, x, y, fill, elsewhere):
+    more = f", after {', '.join(elsewhere)}" if elsewhere else ""
     return [
         f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="5" fill="{fill}" stroke="{STYLE["muted"]}"/>',
-        f'<text x="{x + 8}" y="{y + 19}" font-size="13"><tspan font-weight="bold">{book.number}</tspan>'
-        f" {escape(book.short)}</text>",
-        f'<text x="{x + 8}" y="{y + 36}" font-size="12" fill="{STYLE["muted"]}">{book.core} min</text>',
+        f'<text x="{x + 6}" y="{y + 20}" font-size="{MORE}" fill="{BLACK}">'
+        f'<tspan font-weight="bold" font-size="{NAME}">{book.number}</tspan> {book.core} min{more}</text>',
+        f'<text x="{x + 6}" y="{y + 41}" font-size="{NAME}" fill="{BLACK}">{escape(book.short)}</text>',
     ]

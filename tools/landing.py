@@ -18,18 +18,18 @@ JupyterLab; no update overwrites them. `make lab` opens the originals. Two cores
 GLANCE = """\
 ## At a glance
 
-*Core* and *further* are the minutes of a reader who works alone, exercises included. The core is complete without the
-rest. *In a lecture* is the time of the core without its exercises.
+*Core* and *further* are the minutes of a reader who works alone, exercises included. The core section is complete
+without the rest. *In a lecture* is the time of the core section without its exercises.
 """
 SLIDE = """\
 ## From a slide to its notebook
 
-[Slide says, we predict, your machine measured](../docs/slides.md) lists the decks slide by slide, by their printed
+[The slide says, we predict, your machine measures](../docs/slides.md) lists the decks slide by slide, by their printed
 titles, with errata. [The twelve systems](../docs/systems.md) of the lectures are in a separate table. Each notebook
 names its slides in its last cell, under *Sources*.
 
-If a slide uses another word than we do, look it up in [glossary and notation](../docs/glossary.md), which also has the
-Korean terms.
+If a slide uses a different word from ours, look it up in [glossary and notation](../docs/glossary.md), which also has
+the Korean terms.
 """
 LECTURERS = """\
 [For lecturers](../docs/lecturers.md) explains what to show in a lecture, on which machine, and what to do if a demo
@@ -121,9 +121,11 @@ ASSIGNMENTS = FIRST, SECOND, CAPSTONE
 
 
 def whole() -> Route:
-    """The systems course: the core of every notebook, with its exercises."""
+    """The systems course: the core section of every notebook, with its exercises."""
     return Route(
-        "Systems course", "the core of every notebook with its exercises, in the order of the numbers", tuple(books())
+        "Systems course",
+        "the core section of every notebook with its exercises, in the order of the numbers",
+        tuple(books()),
     )
 
 

@@ -1,8 +1,10 @@
 """The lecture of 75 minutes, from docs/lecture.toml and the notebooks: its plan in docs/lecturers.md, and its deck."""
 
+import copy
+import re
 import tomllib
 from functools import cache
-from html import escape
+from html import escape, unescape
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -17,6 +19,12 @@ INTRO = """\
 one sentence. In the deck, <kbd>c</kbd> also shows the code, <kbd>s</kbd> your notes, and <kbd>t</kbd> starts the
 clock: the minutes spent, and the minute at which the slide should end.
 """
+
+
+CAPTION = re.compile(
+    r'(<text x="[\d.]+" y="([\d.]+)" font-size="([\d.]+)" text-anchor="start" fill="#\w+">([^<]*)</text>\s*)+</svg>'
+)
+LINE = re.compile(r'<text x="[\d.]+" y="([\d.]+)" font-size="([\d.]+)"[^>]*>([^<]*)</text>')
 
 
 class Beat(NamedTuple):
@@ -73,10 +81,29 @@ def deck() -> str:
     return sheet.staged(TITLE, [title, *shown], names, "→: next · ←: back · c: code · s: notes · t: clock · + −: size")
 
 
+def bare(svg: str, told: str) -> str:
+    """A picture without its caption, which the slide's sentence replaces, so that the rest is larger.
+
+    told  the picture in words, as its cell has them
+    """
+    tail = CAPTION.search(svg)
+    lines = LINE.findall(tail[0]) if tail else []
+    words = " ".join(told.split())
+    if not lines or not all(unescape(text) in words for *_, text in lines):
+        return svg
+    top = float(lines[0][0]) - float(lines[0][1]) - 6
+    height = re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', svg)[1]
+    return (svg[: tail.start()] + "</svg>").replace(f' {height}"', f' {top:g}"').replace(f'"{height}"', f'"{top:g}"')
+
+
 def _slide(beat, end):
     _, cell, *_ = found(beat.cell)
+    cell = copy.deepcopy(cell)
+    for data in (one.data for one in cell.outputs if "image/svg+xml" in one.get("data", {})):
+        data["image/svg+xml"] = bare(data["image/svg+xml"], data.get("text/plain", ""))
     source, picture = sheet.parts(cell, live=True)
-    parts = [f"<h2>{escape(beat.ask)}</h2>", picture, f'<p class="say">{escape(beat.say)}</p>']
-    shown = "\n".join(f'<div class="beat">{part}</div>' for part in parts)
+    title, said = f"<h2>{escape(beat.ask)}</h2>", f'<p class="say">{escape(beat.say)}</p>'
+    shown = "\n".join(f'<div class="{name}">{part}</div>' for name, part in
+                      (("beat", title), ("beat picture", picture), ("beat", said)))  # fmt: skip
     hidden = f'<div class="source">{source}</div>\n<aside class="notes">{escape(beat.tell)}</aside>'
     return f'<section data-end="{end}">\n{shown}\n{hidden}\n</section>'

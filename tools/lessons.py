@@ -30,7 +30,8 @@ def plan(book: Book) -> str:
     """One lesson: minutes, how to begin, wrong answers, what to show, the fallback, the exercises."""
     lines = [f"### [{book.title}](../notebooks/{book.name}.ipynb)", ""]
     further = f" and {book.further} for the rest" if book.further else ""
-    lines += [f"A lecture takes {book.on_stage} minutes. A reader takes {book.core} minutes for the core{further}.", ""]
+    reader = f"A reader takes {book.core} minutes for the core section{further}."
+    lines += [f"A lecture takes {book.on_stage} minutes. {reader}", ""]
     for part, told in PARTS.items():
         lines.append(f"- **{told}.** {lessons()[book.name][part]}")
     minutes = ", ".join(f"`{task}` {'★' * TASKS[task].difficulty} {TASKS[task].minutes} min" for task in book.tasks)

@@ -32,7 +32,7 @@ NUMBER = """\
 PROGRAM = """\
     "{name}": {task}(
         "Write {my}(comm, x): x is this rank's partial sum, ranks are along i. Return the sum over all ranks, "
-        f"the same on each of them. Your code is tried on {{{cases}[0]}}, then on others.",
+        f"the same on each of them. Your code is tested on {{{cases}[0]}}, then on others.",
         OnCases({attempt}, first_found, {cases}, "Sum and gradient are those of one device."),
         (
             "Which collective adds what all ranks have?",
@@ -110,7 +110,7 @@ def test_{short}_is_what_its_formula_says():
 """
 TEST_PROGRAM = """
 
-def test_{short}_is_tried_in_cases_that_the_question_does_not_name():
+def test_{short}_is_tested_in_cases_that_the_question_does_not_name():
     from hybridlab.labs.{room}.trial import {cases}
 
     assert len({{str(case) for case in {cases}}}) > 1 and len({{case.ranks.size for case in {cases}}}) > 1

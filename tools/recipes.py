@@ -19,7 +19,8 @@ from tools.course import HOUSE
 PAGE = HOUSE / "docs" / "recipes.md"
 BLOCK = re.compile(r"```(sh|python)\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 ON_RANKS = re.compile(r"hybridlab (?:check|train|run)\b|hl\.(?:check|train|run|ranks)\(")
-GAP = re.compile(r"(largest gap )\S+ \(.*?\)")  # rounding noise differs between machines, and what it hides
+# rounding noise differs between machines, and what it hides
+GAP = re.compile(r"(largest gap |Adam: at most )\S+(?: of the bound)? \(.*?\)")
 HIDDEN = re.compile(r"  rounding noise hides .*?\n(?=  \S)", re.DOTALL)
 PATIENCE = 300  # seconds for one recipe
 

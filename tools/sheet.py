@@ -6,6 +6,7 @@ import re
 from functools import cache
 from html import escape
 
+from IPython.core.inputtransformer2 import TransformerManager
 from latex2mathml.converter import convert
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from pygments import highlight
@@ -14,6 +15,7 @@ from pygments.lexers import PythonLexer
 
 import hybridlab as hl
 from hybridlab.show.live import embedded
+from hybridlab.show.paper.sheet import ROOT
 from tools.course import HOUSE
 
 LOOK = HOUSE / "tools" / "look"
@@ -22,6 +24,9 @@ SIZE = re.compile(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)')  # of a picture: 
 LIVE_CALLS = {  # what a cell calls, and what gives the data of the same picture
     "hl.explore": embedded.embedded,
     "hl.pictures.box_of_ranks": hl.pictures.box_of_ranks,
+    "hl.pictures.bubble_formula": hl.pictures.bubble_formula,
+    "hl.pictures.calculator": hl.pictures.calculator,
+    "hl.pictures.cut_model": hl.pictures.cut_model,
     "hl.pictures.matmul_on_grid": hl.pictures.matmul_on_grid,
     "hl.pictures.ring_all_reduce": hl.pictures.ring_all_reduce,
 }
@@ -94,7 +99,8 @@ def output(one) -> str:
     if "image/svg+xml" in data:
         picture = base64.b64encode(data["image/svg+xml"].encode()).decode()
         source, size = f"data:image/svg+xml;base64,{picture}", SIZE.search(data["image/svg+xml"])
-        own = f' style="--wide: {size[1]}px; --tall: {float(size[2]) / float(size[1]):.2f}"' if size else ""
+        wide, tall = map(float, size.groups()) if size else (0, 0)
+        own = f' style="--wide: {wide / ROOT:g}rem; --tall: {tall / wide:.2f}"' if size else ""
         return f'<div class="out"><img src="{source}" alt="{escape(told, quote=True)}"{own}></div>'
     if "text/html" in data:
         return f'<div class="out">{data["text/html"]}</div>'
@@ -104,7 +110,8 @@ def output(one) -> str:
 @cache
 def explored(source: str) -> str:
     """The data of the live picture with which a cell ends, as JSON; "" if it ends otherwise, or needs other cells."""
-    *_, last = ast.parse(source).body or [None]
+    python = TransformerManager().transform_cell(source)  # %%ranks is no Python
+    *_, last = ast.parse(python).body or [None]
     call = last.value if isinstance(last, ast.Expr) else None
     name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
     if name not in LIVE_CALLS or any(isinstance(node, ast.Name) and node.id != "hl" for node in ast.walk(call)):
@@ -112,6 +119,11 @@ def explored(source: str) -> str:
     value = lambda one: eval(ast.unparse(one), {"hl": hl})
     shown = LIVE_CALLS[name](*map(value, call.args), **{one.arg: value(one.value) for one in call.keywords})
     return shown if isinstance(shown, str) else shown.as_json
+
+
+def alive(data: str, stored: str) -> str:
+    """A live picture inside a page: its data, and the stored picture that a program replaces."""
+    return f'{LIVE}<script type="application/json">{data}</script>{stored}</div>'
 
 
 def parts(cell, live: bool = False) -> list[str]:
@@ -125,7 +137,7 @@ def parts(cell, live: bool = False) -> list[str]:
     shown = [] if "exercise" in cell.metadata.get("tags", ()) else [output(one) for one in cell.outputs]
     data = explored(cell.source) if live and shown else ""
     if data:
-        shown = [f'{LIVE}<script type="application/json">{data}</script>{"".join(shown)}</div>']
+        shown = [alive(data, "".join(shown))]
     return [code(cell.source), *(["".join(shown)] if shown else [])]
 
 

@@ -10,7 +10,7 @@ from tools.course import HOUSE, Row, books, recap
 
 DATA = HOUSE / "docs" / "slides.toml"
 INTRO = """\
-# Slide says, we predict, your machine measured
+# The slide says, we predict, your machine measures
 
 Every notebook ends with a table. For each statement of a slide, the table gives our prediction and our measurement.
 This page collects the rows of all notebooks, deck by deck: find your slide by its title, read its row, and open the
@@ -191,7 +191,12 @@ def unasked() -> list[tuple[str, Row]]:
 def _beyond():
     asked = {name for row in slides()["row"] for name in row["answers"]}
     others = dict.fromkeys([*(name for name in books() if name not in asked), *slides()["beyond"]])
-    lines = ["## Appendix: on no slide", "", f"These notebooks answer no slide: {', '.join(map(link, others))}.", ""]
+    lines = [
+        "## Appendix: on no slide",
+        "",
+        f"These notebooks have no corresponding slide: {', '.join(map(link, others))}.",
+        "",
+    ]
     lines += ["| about | papers say | we predict | your machine measured | notebook |", "|---|---|---|---|---|"]
     for name, row in unasked():
         lines.append(f"| {row.name} | {row.said} | {row.predicted} | {row.measured} | {link(name)} |")

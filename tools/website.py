@@ -7,6 +7,7 @@ notebooks/NAME.html    a notebook to read, with its contents next to it; NAME.ip
 slides/NAME.html       the same from the front of a room
 api/                   the reference of the package, from its signatures and docstrings
 docs/, README.html, …  the pages of the repository;  explorer.html  the live timelines
+calculator.html        the memory of a GPU and the time of a step, for divisions that a reader chooses
 """
 
 import pathlib
@@ -14,6 +15,9 @@ import re
 import shutil
 from html import escape, unescape
 
+from nbformat.v4 import new_output
+
+import hybridlab as hl
 from hybridlab.labs.copies import fresh
 from hybridlab.show.live import page as explorer
 from tools import reference, sheet
@@ -25,6 +29,7 @@ ABOVE = {  # the bar: name, page
     "hybridlab": "index.html",
     "Course": "notebooks/README.html",
     "Live timelines": "explorer.html",
+    "Calculator": "calculator.html",
     "Slide by slide": "docs/slides.html",
     "Reference": "api/index.html",
     "Glossary": "docs/glossary.html",
@@ -32,6 +37,10 @@ ABOVE = {  # the bar: name, page
 LINK = re.compile(r'(href=")(?!https?:)([^"#]*)(#[^"]*)?(")')
 HEADING = re.compile(r'<h([12]) id="([^"]*)">(.*?)<a class="anchor-link"', re.DOTALL)
 DARK = "github-dark"  # pygments' style for code on a dark ground
+STORED = (
+    '<p class="stored">This page shows stored results: timelines move here, and a picture whose buttons need Python '
+    "shows some of its states. To press those buttons and to solve the exercises, run the notebook.</p>"
+)
 THEME = '<button id="theme" type="button" aria-label="light or dark">◐</button>'
 
 
@@ -52,6 +61,7 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
     for name in ("LICENSE", "notebooks/LICENSE"):
         shutil.copyfile(HOUSE / name, folder / name)
     explorer.write(folder / "explorer.html")
+    _write(folder / "calculator.html", frame("Calculator", calculator(), 0))
     _write(folder / "index.html", frame("hybridlab", index(), 0))
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
@@ -59,6 +69,7 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
 def notebook(book: Book) -> str:
     """The page of one notebook."""
     body = "\n".join(part for cell in book.cells for part in sheet.parts(cell, live=True))
+    body = body.replace("</h1>", f"</h1>\n{STORED}", 1)
     places = f'<a href="{book.name}.ipynb" download>Notebook</a> · <a href="../slides/{book.name}.html">Slides</a>'
     return frame(book.plain, body, 1, f'<p class="take">{places}</p>{_contents(body)}', _neighbours(book))
 
@@ -73,10 +84,24 @@ def index() -> str:
         '<h1>hybridlab</h1><p class="lead">One model, many processes. Each way to divide the work is explained, '
         "predicted, run on real processes, drawn with its measurement, and checked against one device.</p>"
         '<p class="doors"><a href="notebooks/00_start.html">Begin</a><a href="explorer.html">Try schedules</a>'
+        '<a href="calculator.html">Size a run</a>'
         '<a href="README.html">Install</a><a href="notebooks/README.html">Routes</a>'
         '<a href="api/index.html">Reference</a></p>'
-        '<img src="docs/moving.svg" alt="1F1B on four ranks with eight microbatches, animated">'
+        '<div class="out"><img src="docs/moving.svg" alt="1F1B on four ranks with eight microbatches, animated"></div>'
         f"{''.join(cards)}"
+    )
+
+
+def calculator() -> str:
+    """The page on which a reader sizes a run; without a program, it shows one division."""
+    shown = hl.pictures.calculator()
+    stored = new_output("display_data", {"image/svg+xml": shown.twin, "text/plain": shown.summary})
+    return (
+        "<h1>Calculator</h1><p>Choose a model, a machine and a division: the bars show the memory of a GPU, and the "
+        'parts of a step. The formulas are those of <a href="notebooks/41_choosing.html">notebook 41</a>; '
+        "<code>hl.plan</code> evaluates every division. Each stage has one chunk, and with <i>t</i> &gt; 1 the "
+        "sequence is sharded too.</p>"
+        f"{sheet.alive(shown.as_json, sheet.output(stored))}"
     )
 
 

@@ -19,11 +19,8 @@ def schedule(chosen) -> dict:
     predicted = simulate(made)
     exports.write_exports(chosen, predicted)
     print(predicted.summary)
-    return {
-        "name": made.name,
-        "program": [[str(a) for a in program] for program in made.program],
-        **predicted.metrics(),
-    }
+    program = [[str(action) for action in actions] for actions in made.program]
+    return {"name": made.name, "program": program, **predicted.metrics()}
 
 
 def simulate(chosen) -> dict:
@@ -46,7 +43,7 @@ def run(chosen) -> dict:
     if chosen.work == "model":
         flags.refuse_of_waits(chosen)
         more = {"batch": chosen.batch, "mesh": flags.read_mesh(chosen), **flags.read_training(chosen)}
-        more |= {"slices": chosen.slices}
+        more |= {"slices": chosen.slices, "hang_s": chosen.hang_s}
     else:
         flags.refuse_of_a_model(chosen)
         more = {"costs": flags.read_costs(chosen), "latency": chosen.latency, "jitter": chosen.jitter}
@@ -74,7 +71,7 @@ def check(chosen) -> dict:
     from hybridlab.training.check import check as prove
 
     more = flags.read_learning(chosen)
-    report = prove(**more)
+    report = prove(hang_s=chosen.hang_s, **more)
     print(report)
     found = {"ok": report.ok, "largest_gap": report.largest_gap, "gaps": report.gaps, "bytes": report.bytes}
     found |= {"untouched": report.untouched, "unproved": report.unproved, "noisy": report.noisy}
@@ -91,7 +88,7 @@ def train(chosen) -> dict:
             print(output.as_json(event) if chosen.json else _in_words(event), flush=True)
 
     more = flags.read_learning(chosen) | flags.read_saving(chosen) | {"on_event": tell}
-    result = learn(**more)
+    result = learn(hang_s=chosen.hang_s, **more)
     whole = result["end"] >= chosen.steps
     if not chosen.json and result["losses"]:  # without a step there are no gradients
         kept = ", ".join(f"{size / 1e6:.2f}" for size in result["memory"])
@@ -196,12 +193,14 @@ def _run_flags(one):
     one.flag("--steps", type=int, default=3, metavar="N", help="measured steps (default 3); the median is reported")
     one.flag("--save", metavar="FILE", help="save the measured timeline as JSON")
     flags.add_training(one)
+    flags.add_patience(one)
 
 
 def _check_flags(one):
     flags.add_layout(one)
     flags.add_training(one, dtype="float64")
     flags.add_learning(one)
+    flags.add_patience(one)
 
 
 def _train_flags(one):
@@ -211,6 +210,7 @@ def _train_flags(one):
     flags.add_training(one)
     flags.add_learning(one, **LEARNING)
     flags.add_saving(one)
+    flags.add_patience(one)
 
 
 def _dry_run_flags(one):
@@ -265,13 +265,13 @@ def _notebooks_flags(one):
     one.flag("folder", nargs="?", default="mine", metavar="FOLDER", help="folder for your copies (default mine)")
 
 
-ON_RANKS = {  # what ranks of these commands import
+ON_RANKS = {  # modules that the ranks of these commands import
     "run": "hybridlab.training.run",
     "check": "hybridlab.training.check",
     "train": "hybridlab.training.run",
     "reshard": "hybridlab.training.reshard",
 }
-COMMANDS = {  # by name: what it does, in a line, and its flags
+COMMANDS = {  # {name of a command: its description in a line, and its flags}
     "doctor": (doctor, "Report what this machine has, and what can run on it.", lambda one: None),
     "schedule": (schedule, "Print a schedule: the list of actions of every rank.", _schedule_flags),
     "simulate": (simulate, "Predict the timeline of a schedule.", _simulate_flags),
@@ -282,7 +282,7 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
     ),
     "check": (
         check,
-        "Check that a layout trains exactly as one device does, and that it sends the predicted bytes.",
+        "Check that training under a layout gives exactly the results of one device, and sends the predicted bytes.",
         _check_flags,
     ),
     "train": (

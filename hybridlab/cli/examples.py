@@ -1,8 +1,8 @@
 """Examples: three commands for each verb, shown above its flags. A test reads each of them as `main` does."""
 
-EXAMPLES = {  # by command: what is typed after its name
+EXAMPLES = {  # {command: the words after its name}
     "": (
-        ("check --dp 2 --pp 2 --zero 1", "does this layout train as one device does?"),
+        ("check --dp 2 --pp 2 --zero 1", "does this layout give the results of one device?"),
         ("simulate --schedule gpipe --svg gpipe.svg", "draw a schedule"),
         ("plan --gpus 1024 --batch 1536", "how to divide GPT-3 among 1,024 GPUs"),
     ),
@@ -30,11 +30,11 @@ EXAMPLES = {  # by command: what is typed after its name
     "train": (
         ("--pp 2 --steps 50", "a small GPT on two pipeline ranks"),
         ("--dp 2 --pp 2 --steps 50 --checkpoint run", "with a checkpoint at the end"),
-        ("--tp 4 --steps 99 --checkpoint run --resume", "continue that run under another layout"),
+        ("--tp 4 --steps 99 --checkpoint run --resume", "continue that run under a different layout"),
     ),
     "reshard": (
         ("--pp 4 --to tp=4", "from four stages to four shards of each layer"),
-        ("--pp 4 --to tp=4 --check", "train on, and compare with one device"),
+        ("--pp 4 --to tp=4 --check", "continue training, and compare with one device"),
         ("--dp 4 --zero 1 --to dp=2,tp=2,zero=0 --svg moves.svg", "draw who sends what to whom"),
     ),
     "dry-run": (

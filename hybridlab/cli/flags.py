@@ -18,7 +18,7 @@ TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # the default if neither a flag nor a file gives a value
 OF_A_JOB = (  # see `training.asked`
     *("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "validated", "accumulate", "decay"),
-    *("warmup", "anneal", "betas", "weights", "slicing"),
+    *("warmup", "anneal", "betas", "weights", "slicing", "predict_weights"),
 )
 OF_WAITS = ("F", "B", "I", "W", "latency", "jitter")
 LEARNING = ("steps", "optimizer", "rate")
@@ -38,7 +38,7 @@ def add_layout(one, microbatches=4):
     told = "token slices of each row, or their lengths, such as 12,9,7; for seq1f1b and terapipe"
     one.flag("--slices", type=lists.slices, metavar="N", help=told)
     one.flag("--copies", type=lists.numbers, metavar="N,N", help="ranks of each stage, such as 3,1; only for pipedream")
-    told = "the lost ranks, numbered from 0 to dp·pp-1; other copies of their stages do their work"
+    told = "the lost ranks, numbered from 0 to dp·pp-1; the other copies of their stages take over their work"
     one.flag("--lost", type=lists.numbers, metavar="N,N", default=(), help=told)
 
 
@@ -104,7 +104,7 @@ def add_schedule(one):
 
 
 def read_schedule(chosen, ranks=None):
-    """The schedule; `ranks` of one pipeline, if not those of the flags."""
+    """The schedule; `ranks` is the number of ranks of one pipeline, if the flags do not determine it."""
     from hybridlab.predict.plans.slicing import number_of
     from hybridlab.scheduling.registry import schedule as make
 
@@ -120,11 +120,6 @@ def read_schedule(chosen, ranks=None):
         return make(chosen.schedule, dp=chosen.dp, **of)
     from hybridlab.scheduling.rerouted import rerouted
 
-    if getattr(chosen, "zero", 0):
-        raise ValueError(
-            "--lost needs another copy of the lost rank's state, and --zero shards this state over the copies: restart "
-            "from a checkpoint, or leave --zero out"
-        )
     return rerouted(make(chosen.schedule, **of), chosen.dp, chosen.lost)
 
 
@@ -158,7 +153,7 @@ def read_schedule_or_file(chosen):
         vars(chosen).update({name: value for name, value in SCHEDULE.items() if f"--{name}" not in given})
         return read_schedule(chosen)
     if given:
-        raise ValueError(f"{file} already contains the schedule: leave {given[0]} out")
+        raise ValueError(f"{file} already contains the schedule: leave out {given[0]}")
     if file == chosen.written != "-" and not os.path.exists(file):
         raise ValueError(f"there is no schedule and no file {file!r}: give another name; {nearest(file, GENERATORS)}")
     from hybridlab.core.when.schedule import Schedule
@@ -245,7 +240,8 @@ def refuse_of_a_model(chosen):
 
     axes = [axis for mode in modes() for axis in mode.axes if axis not in PLAYED]
     sizes = ("batch", "model", "dropout", "tied", "skips", *OF_A_TRANSFORMER, *ROUTING)
-    _refuse(chosen, {*OF_A_JOB, *sizes, *options(), *axes} - {"ahead", "driven"}, "a model", "emulated work", "model")
+    its = {*OF_A_JOB, *sizes, *options(), *axes, "hang_s"} - {"ahead", "driven"}
+    _refuse(chosen, its, "a model", "emulated work", "model")
 
 
 def refuse_of_waits(chosen):
@@ -293,6 +289,11 @@ def add_learning(one, **usual):
 def read_learning(chosen) -> dict:
     said = {"mesh": read_mesh(chosen), "batch": chosen.batch, **read_played(chosen)}
     return said | {name: getattr(chosen, name) for name in LEARNING} | read_training(chosen)
+
+
+def add_patience(one):
+    told = "seconds that one layer, or one wait for another rank, may take (default 60); it is for large layers"
+    one.flag("--hang-s", type=float, metavar="X", help=told)
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """From the command line to an exit code: one command runs, and an error is reported in one sentence.
 
 Bad arguments end with exit code 2. A failing rank ends with 1; so do a check that finds ranks not equal to one device,
-and a dry run whose rank does not fit. A training that was asked to stop ends as an interrupted command does, so that no
-script goes on with half of it.
+and a dry run whose rank does not fit. A training run that was asked to stop ends as an interrupted command does, so
+that no script continues with half of the training.
 """
 
 import contextlib

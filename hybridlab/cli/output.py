@@ -8,11 +8,15 @@ import math
 import os
 import signal
 import sys
+import threading
+import time
+from collections.abc import Iterator
 
 CLOSED = 128 + signal.SIGPIPE  # the exit code of shells if the reader has closed the pipe
 INTERRUPTED = 128 + signal.SIGINT
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 NUMBERS = "nan and inf as text"
+PATIENCE = 1.0  # seconds before a terminal is told what a command does
 
 
 def as_json(value) -> str:
@@ -30,6 +34,30 @@ def _speakable(value):
     if isinstance(value, list | tuple):
         return [_speakable(one) for one in value]
     return str(float(value)) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Tell a terminal what is being done, and for how many seconds, if it takes longer than one; then erase it."""
+    if not sys.stderr or not sys.stderr.isatty():
+        yield
+        return
+    screen, over, start = sys.stderr, threading.Event(), time.monotonic()
+
+    def tell():
+        while not over.wait(PATIENCE):
+            screen.write(f"\r{what}, {time.monotonic() - start:.0f} s")
+            screen.flush()
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+        if time.monotonic() - start > PATIENCE:
+            screen.write("\r\033[K")
 
 
 def to_the_end(main):
@@ -67,7 +95,7 @@ def to_the_end(main):
 
 
 def _more(error: Exception) -> str:
-    """The note on an error: the checkpoint that a training has saved."""
+    """The note on an error: the checkpoint that a training run has saved."""
     return "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
 
 
@@ -85,7 +113,7 @@ def _say_no_more():
 
 
 def of_messages(measured) -> str:
-    """How long messages take, in words: the fastest edge, and the slowest one."""
+    """The time of messages, in words: on the fastest edge, and on the slowest one."""
     from hybridlab.predict.time.costs import Costs, links_in
 
     schedule, links = measured.schedule, Costs(**links_in(measured.origin))

@@ -5,7 +5,8 @@ Every flag of a command with a job is in one line of `GROUPS` or `FURTHER`; a te
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from hybridlab.signatures import Argument, nearest
@@ -23,13 +24,14 @@ GROUPS = {  # of the commands with a job: what a user wants, and the flags for i
     "checkpoints and results": "checkpoint every resume async_save log save json",
 }
 FURTHER = {  # the same, shown by --help-all
-    "further axes": "overlap x h w attend ulysses zigzag zigzag_over dispatch fold expert_copies scatter",
+    "further axes": "overlap directions x h w attend ulysses zigzag zigzag_over dispatch fold expert_copies scatter",
     "sizes of a transformer": "kv_heads per_head vocabulary inner dropout tied skips latent query_latent rotary",
     "experts of a transformer": "experts chosen shared scores balance pace capacity",
     "the optimizer's step": "warmup anneal betas clip validated accumulate decay sums sum_dtype master_dtype owners "
-    "two_levels secondary offload muon",
+    "two_levels secondary offload muon predict_weights",
     "local steps": "sync_every fragments sync_delay mix outer_rate outer_momentum",
     "memory of a device": "device_memory make_room copy_time",
+    "time limits": "hang_s",
     "order of the actions": "cut slices slicing ahead driven lost",
 }
 ADDED = "modes from outside the package"
@@ -62,6 +64,13 @@ class Parser(argparse.ArgumentParser):
     def begin(self, title: str):
         """Show the flags that follow under a title."""
         self.open = self.add_argument_group(title)
+
+    @contextmanager
+    def either(self) -> Iterator[None]:
+        """Inside, add flags of which a user may give only one."""
+        titled, self.open = self.open, self.open.add_mutually_exclusive_group()
+        yield
+        self.open = titled
 
     def flag(self, *names, otherwise="", **how):
         """Add a flag, in its group if there are groups."""

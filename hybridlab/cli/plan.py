@@ -3,10 +3,11 @@
 import math
 from dataclasses import replace
 
+from hybridlab.cli.output import waiting
 from hybridlab.cli.plan_flags import FIXED, MOST_RANKS
 
 PLAIN = ("zero", "ulysses", "zigzag", "fold", "skew", "fused", "spread_head", "two_levels", "secondary", "further",
-         "sync_every")  # of the same name  # fmt: skip
+         "sync_every", "fragments", "sync_delay", "overlap", "directions")  # of the same name  # fmt: skip
 BY_NAME = ("recompute", "attend", "dispatch", "optimizer")  # flags of the same name, whose values are names
 WIDER = ("grids", "contexts", "experts", "stages")  # axes that the search includes only on request
 ASSUMED = ("software", "precision", "schedule", "sums")
@@ -23,7 +24,8 @@ def plan(chosen) -> dict:
     shape = _shape(chosen)
     machine = _machine(chosen)
     more |= {"fit": _calibrated(chosen, shape, machine, more)} if chosen.took else {}
-    planned = search(shape, machine, chosen.gpus, chosen.batch, **more)
+    with waiting("predicting all plans"):
+        planned = search(shape, machine, chosen.gpus, chosen.batch, **more)
     print(planned)
     answer = {"best": planned.best.facts, "front": [one.facts for one in planned.front], "rejected": planned.rejected}
     if planned.best.plan.sync_every:
@@ -69,8 +71,10 @@ def _refuse_price(chosen):
 
 
 def _training(chosen, planned) -> dict:
-    """The days, the GPU-hours and with a price the cost of the training, as uncertain as the time of a step."""
-    from hybridlab.predict.plans.planner import days
+    """The days and the GPU-hours of the training, and with a price its cost; all are as uncertain as the time of a
+    step.
+    """
+    from hybridlab.predict.plans.choice import days
 
     took = days(planned.best, planned.shape, chosen.batch, chosen.tokens)
     hours = 24 * took * planned.devices
@@ -99,7 +103,7 @@ def _shape(chosen):
 def _machine(chosen):
     """The machine, with its usable memory and its network."""
     from hybridlab.core.what.machines import machine_of
-    from hybridlab.predict.plans.planner import ROOM
+    from hybridlab.predict.plans.footprint import ROOM
 
     found = machine_of(chosen.machine)
     if chosen.memory is not None and not 0 < chosen.memory < math.inf:
@@ -109,7 +113,7 @@ def _machine(chosen):
 
 
 def _network(chosen, node) -> dict:
-    """The given values of the network; a node of the machine has so many devices."""
+    """The given values of the network; `node` is the number of devices in a node of the machine."""
     pod, ratio = chosen.pod, chosen.oversubscription
     if pod is not None and pod < node:
         raise ValueError(f"--pod {pod} is less than one node of {node} devices: give a multiple of {node}")

@@ -6,7 +6,7 @@ from hybridlab.cli.sizes import OF_A_PLAN
 FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
 FIXED |= {"cp": "cp", "ep": "ep"}  # flags, and the sizes of a plan that they fix
 STARTS = ("megatron", "torchtitan")  # programs for which a plan has lines
-MOST_RANKS = 8  # that --run starts on this machine
+MOST_RANKS = 8  # the most ranks that --run starts on this machine
 
 
 def add_flags(one):
@@ -24,8 +24,9 @@ def _add_question(one):
     """The flags for the model and the machine."""
     from hybridlab.predict.plans.software import SOFTWARE
 
-    one.flag("--model", metavar="NAME", default="gpt3-175b", help="a model from the catalog (default gpt3-175b)")
-    one.flag("--config", metavar="FILE", help="a Hugging Face config.json, instead of --model")
+    with one.either():
+        one.flag("--model", metavar="NAME", default="gpt3-175b", help="a model from the catalog (default gpt3-175b)")
+        one.flag("--config", metavar="FILE", help="a Hugging Face config.json, instead of --model")
     one.flag(
         "--machine",
         metavar="NAME",
@@ -54,7 +55,7 @@ def _add_question(one):
     one.flag("--batch", type=int, metavar="N", required=True, help="sequences in the global batch")
     one.flag("--context", type=int, metavar="N", help="tokens in a sequence, instead of the model's own context")
     one.flag("--tokens", type=float, metavar="X", help="total training tokens; also prints days and GPU-hours")
-    one.flag("--price", type=float, metavar="X", help="price of one GPU-hour; with --tokens, also prints the cost")
+    one.flag("--price", type=float, metavar="X", help="price of one GPU-hour; with --tokens, the cost is printed too")
     one.flag(
         "--software",
         metavar="NAME",
@@ -79,7 +80,8 @@ def _add_search(one):
     )
     one.flag("--with-cp", action="store_true", dest="contexts", help="also consider context parallelism")
     one.flag("--with-ep", action="store_true", dest="experts", help="also consider expert parallelism")
-    one.flag("--slices", type=int, nargs="?", const=True, metavar="N", help="token slices of a row; without N, search")
+    told = "set the number of token slices of a row; without N, search for the best number"
+    one.flag("--slices", type=int, nargs="?", const=True, metavar="N", help=told)
     one.flag("--uneven", action="store_true", dest="stages", help="also consider stages of unequal length")
 
 
@@ -91,8 +93,15 @@ def _add_fixed(one):
     one.flag("--schedule", metavar="NAME", help=told)
     one.flag("--sums", metavar="NAME", help="local: replicas step alone, and exchange their updates only occasionally")
     one.flag("--sync-every", type=int, metavar="N", help="the same with N steps between two exchanges (default 2)")
+    told = "the same with N groups of layers, which are exchanged at different steps (default 1)"
+    one.flag("--fragments", type=int, metavar="N", help=told)
+    told = "the same with N steps that hide an exchange, before its result is used (default 0)"
+    one.flag("--sync-delay", type=int, metavar="N", help=told)
     one.flag("--zero", type=int, metavar="N", help="set the ZeRO stage, 0 to 3")
     one.flag("--recompute", metavar="NAME", help="set what is recomputed: none, selective or full")
+    told = "with sequence parallelism: send tp's messages in pieces during their matmuls; the hidden time is predicted"
+    one.flag("--overlap", action="store_true", default=None, help=told)
+    one.flag("--directions", type=int, metavar="N", help="with --overlap: directions in which pieces travel, 1 or 2")
     told = "set how keys and values reach the queries along cp: gather, ring, ulysses or usp"
     one.flag("--attend", metavar="NAME", help=told)
     told = "set the number of ranks that exchange heads with usp (inside a node)"
@@ -101,14 +110,15 @@ def _add_fixed(one):
     one.flag("--dispatch", metavar="NAME", help="set how tokens are sent to experts along ep: all_to_all or all_gather")
     one.flag("--fold", action="store_true", default=None, help="distribute whole experts over the tp and cp ranks too")
     one.flag("--skew", type=float, metavar="X", help="Zipf exponent of the load of experts (default 0: equal load)")
-    one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
+    with one.either():
+        one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
+        one.flag("--unfused", action="store_false", dest="fused", help="assume attention that stores its scores")
     one.flag("--spread-head", action="store_true", default=None, help="shard the head over the stages")
     one.flag("--two-levels", action="store_true", default=None, help="with --owners: all replicas shard Adam's state")
     told = "with ZeRO 3: number of neighbouring ranks that share a second copy of the weights"
     one.flag("--secondary", type=int, metavar="N", help=told)
     one.flag("--further", type=int, metavar="N", help="let the model predict N more tokens (default 0)")
     one.flag("--optimizer", metavar="NAME", help="optimizer whose state is counted: adamw (default) or muon")
-    one.flag("--unfused", action="store_false", dest="fused", help="assume attention that stores its scores")
 
 
 def _add_answer(one):

@@ -4,7 +4,7 @@ OF_A_TRANSFORMER = {
     "layers": "transformer blocks",
     "width": "width of the residual stream",
     "heads": "attention heads; N must divide the width",
-    "kv_heads": "key-value heads, for grouped-query attention (default: the number of heads)",
+    "kv_heads": "key-value (KV) heads, for grouped-query attention (default: the number of heads)",
     "per_head": "width of one head (default width / heads)",
     "context": "tokens in one sequence",
     "vocabulary": "tokens in the vocabulary",

@@ -1,13 +1,13 @@
 """The limits of this machine: the bytes and seconds of a request, checked in one place before any work begins.
 
 Code that knows the cost of a piece of work reports it here, as a lower bound; a request beyond this machine raises an
-error in one sentence, with the largest that would fit.
+error in one sentence, with the largest size that would fit.
 """
 
 import math
 import os
 
-ACTION = 1000, 5e-6  # bytes and seconds of one action of a schedule, at least: to make, check and simulate it
+ACTION = 1000, 5e-6  # lower bounds for one action of a schedule: bytes, and seconds to make, check and simulate it
 LONGEST = 30 * 24 * 3600.0  # largest allowed lower bound on the seconds of a request
 DAY = 24 * 3600.0
 Units = tuple[tuple[float, str], ...]  # from the largest down
@@ -29,7 +29,7 @@ def memory() -> tuple[int, int] | None:
 def refuse(what: str, size: float = 0, seconds: float = 0, longest: float = LONGEST, **numbers: int) -> None:
     """Raise ValueError if a request needs more memory than is free here, or more than `longest` seconds.
 
-    numbers  the sizes that the need grows with, by name: the message gives for each the largest that would fit
+    numbers  the sizes on which the need depends, by name; the message gives the largest value of each that would fit
 
     >>> refuse("1e+30 actions", size=1e33, microbatches=10**29)  # doctest: +ELLIPSIS
     Traceback (most recent call last):

@@ -11,7 +11,7 @@ Amount = Any
 
 
 def where(condition: Amount, one: Amount, other: Amount) -> Amount:
-    """One amount where a condition holds, the other elsewhere: `np.where` that keeps numbers numbers.
+    """One amount where a condition holds, the other elsewhere, like `np.where`; for two numbers it returns a number.
 
     >>> where(True, 3, 4) + 1, where(np.array([True, False]), 3, 4)
     (np.int64(4), array([3, 4]))

@@ -29,7 +29,7 @@ GB = 1e9
 class DryRun:
     """One rank in one training step.
 
-    job       in words;  rank  the rank of the mesh
+    job       in words;  rank  its rank in the mesh
     actions   in order: compute actions, then "sums" (the remaining reductions) and "update"
     held      (actions, kinds) bytes at the peak of each action, by `KINDS`; receives, sends and reductions after an
               action belong to the next one

@@ -21,7 +21,7 @@ KINDS |= {stat.S_IFSOCK: "a socket"}
 def looked_at(path: str | PathLike[str]) -> os.stat_result | None:
     """The system's status of a path; None if nothing is there.
 
-    raises  ValueError if that cannot be found out: the name is too long, or the folder may not be searched
+    raises  ValueError if it cannot be read: the name is too long, or the folder may not be searched
 
     >>> looked_at("no/such/file")
     """
@@ -30,7 +30,7 @@ def looked_at(path: str | PathLike[str]) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise ValueError(f"cannot look at {_shown(path)}: {getattr(error, 'strerror', None) or error}") from None
+        raise ValueError(f"cannot access {_shown(path)}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def is_folder(path: str | PathLike[str]) -> bool:
@@ -39,7 +39,7 @@ def is_folder(path: str | PathLike[str]) -> bool:
 
 
 def is_file(path: str | PathLike[str]) -> bool:
-    """Whether a plain file is there; raises as `looked_at`."""
+    """Whether a plain file is there; errors as in `looked_at`."""
     return (found := looked_at(path)) is not None and stat.S_ISREG(found.st_mode)
 
 
@@ -51,7 +51,7 @@ def listed(path: str | PathLike[str]) -> list[str]:
     try:
         return os.listdir(path) if is_folder(path) else []
     except OSError as error:
-        raise ValueError(f"cannot look into {_shown(path)}: {error.strerror}") from None
+        raise ValueError(f"cannot list {_shown(path)}: {error.strerror}") from None
 
 
 def _shown(path) -> str:
@@ -61,7 +61,7 @@ def _shown(path) -> str:
 
 
 def content(path: str | PathLike[str], what: str = "the file", most: float = 4e9) -> bytes:
-    """The bytes of a plain file; arguments and errors as for `regular`, also if reading fails."""
+    """The bytes of a plain file; arguments and errors as for `regular`, even if reading fails."""
     try:
         return regular(path, what, most).read_bytes()
     except OSError as error:

@@ -16,14 +16,15 @@ PHASES = {  # when a message is sent, in the order of a step
     "reduce": "after the last backward, for its gradients",
     "publish": "after the update, for its weights",
 }
-ONCE = ("gather", "reduce", "publish")  # phases that are once in a step: these messages carry weights or gradients
+ONCE = ("gather", "reduce", "publish")  # phases that occur once in a step: their messages carry weights or gradients
 
 
 class Travel(NamedTuple):
     """The messages of one kind at one place in the layer.
 
     place  the number of a part, n; or n - 0.5 for the place before it. None for messages that carry weights
-    count, bytes  operations of one microbatch, or of the step if they carry weights; and the bytes of their tensors
+    count, bytes  the number of operations in one microbatch, or in the step if they carry weights; the bytes of their
+                  tensors
     """
 
     phase: str
@@ -38,7 +39,7 @@ class Travel(NamedTuple):
 class Layer:
     """One layer on one rank of a job.
 
-    job      its options and its dtype, in words;  rank  the rank of the mesh
+    job      its options and its dtype, in words;  rank  its rank in the mesh
     parts    the names of its parts, in forward order
     weights  bytes of its weights that this rank computes with
     travels  its messages

@@ -1,9 +1,12 @@
 """Pictures in addition to the timeline of `hl.draw`, and its annotations: braces and outlines, rows of tracks, a map of
-plans, a box of ranks, a ring, a matmul on a grid.
+plans, a box of ranks, a ring, a matmul on a grid, a bubble's formula, a model under three knives, a calculator.
 """
 
 from hybridlab.modes.products.steps import moments
 from hybridlab.show.layouts.memory_bars import size
+from hybridlab.show.live.bubble_formula import bubble_formula
+from hybridlab.show.live.calculator import calculator
+from hybridlab.show.live.cut_model import cut_model
 from hybridlab.show.live.moving import grid_panel, ring_panel
 from hybridlab.show.live.rank_box import box_of_ranks
 from hybridlab.show.live.shown import Shown
@@ -13,13 +16,14 @@ from hybridlab.show.timelines.tracks import Row, tracks
 from hybridlab.world.talk.ring import route
 
 __all__ = [
-    "Row", "box_of_ranks", "busy_and_idle", "fill_work_drain", "matmul_on_grid", "plan_map", "ring_all_reduce", "size",
-    "tracks", "triangles",
+    "Row", "box_of_ranks", "bubble_formula", "busy_and_idle", "calculator", "cut_model", "fill_work_drain",
+    "matmul_on_grid", "plan_map", "ring_all_reduce", "size", "tracks", "triangles",
 ]  # fmt: skip
 
 
 def ring_all_reduce(ranks: int = 4, size: float | None = None) -> Shown:
-    """An all-reduce on a ring, step by step: the chunks that move, the sums that they become, what is sent.
+    """An all-reduce on a ring, step by step: the chunks that move, the sums that they become, and the amount that is
+    sent.
 
     ranks  the initial number of ranks, from 2 to 8; a slider changes it
     size   bytes of the tensor on each rank; if given, bytes are counted instead of chunks
@@ -34,7 +38,8 @@ def ring_all_reduce(ranks: int = 4, size: float | None = None) -> Shown:
 
 
 def matmul_on_grid(*algorithms: str, side: int = 3, size: float | None = None) -> Shown:
-    """A matmul on a square grid of ranks, step by step: the blocks that move, the sums on each rank, what is sent.
+    """A matmul on a square grid of ranks, step by step: the blocks that move, the sums on each rank, and the amount
+    that is sent.
 
     algorithms  to choose from, the first one first: "summa", "cannon", "summa_ahead" (each panel is sent one step
                 early); none: SUMMA and Cannon

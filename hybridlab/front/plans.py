@@ -7,12 +7,12 @@ from hybridlab.predict.launch.imported import imported
 from hybridlab.predict.plans import slicing
 from hybridlab.predict.plans.arithmetic import DAY, flops, training_seconds, training_seconds_exact
 from hybridlab.predict.plans.by_schedule import by_schedule, seconds_of_clipping
+from hybridlab.predict.plans.choice import days
 from hybridlab.predict.plans.measured import by_step
 from hybridlab.predict.plans.on_submeshes import Submesh, on_submeshes, pipeline_length, submeshes
 from hybridlab.predict.plans.partition import partition
 from hybridlab.predict.plans.performance import FITTED, Step, step
 from hybridlab.predict.plans.plan import Plan
-from hybridlab.predict.plans.planner import days
 from hybridlab.predict.plans.replicated import replicated
 
 __all__ = [

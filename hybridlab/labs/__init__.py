@@ -2,12 +2,12 @@
 
 Also `labs.machines`: your measurements and those recorded on other machines; `labs.on_gpus`: published measurements on
 GPUs, with our predictions; `labs.reveal`: your guesses; `labs.compare`: predictions and measurements; `labs.table`,
-`labs.timelines`: rows that a loop would print.
+`labs.timelines`: tables of rows, instead of a loop that prints them.
 
 The names are in `exercises`, `by_machine`, `gpu_results`, `revealed`, `comparison` and `rows`; `explore`, `play` and
-`demo` are `hl.explore`, `hl.play` and the main job; `copies` are those of notebooks. Every notebook has its own folder
-here.
-Each name is loaded when it is first used, because ranks import modules of this package and need none of these names.
+`demo` are `hl.explore`, `hl.play` and the main job; `copies` makes your copies of the notebooks. Every notebook has its
+own folder here. Each name is loaded when it is first used, because ranks import modules of this package and need none
+of these names.
 """
 
 from hybridlab.lazily import lazily

@@ -6,24 +6,34 @@ import os
 from dataclasses import dataclass
 
 from hybridlab.core.when.timeline import Timeline
-from hybridlab.labs.rows import as_html
 from hybridlab.measuring.course_suite import TO
 from hybridlab.measuring.recorded import Recorded, recorded
 from hybridlab.measuring.row import device_of_ranks, row, where
+from hybridlab.show.charts import strip
+from hybridlab.show.charts.card import NUMBER, Head, Line, card
 from hybridlab.world.devices.placement import placement
 
 HERE, PREDICTED = "this machine", "predicted"
-ELSEWHERE = "elsewhere"  # the class of other machines' columns, by which tests/nbval.cfg leaves them out
+ELSEWHERE = "elsewhere"  # the class of other machines' columns
 SCALES = {"s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")), "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s")),
           "B/s": ((1e9, "GB/s"), (1e6, "MB/s"))}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Machines:
-    """A table of measurements, with a column for each machine and each value in its unit."""
+    """Measurements of several machines, shown as a card of strips: a column for each machine, a line for each quantity.
+
+    values  {quantity: its numbers in `unit`, in the order of the columns}; None if a machine has none
+    """
 
     columns: tuple[str, ...]
-    rows: dict[str, tuple[str, ...]]
+    values: dict[str, tuple[float | None, ...]]
+    unit: str = "s"
+
+    @property
+    def rows(self) -> dict[str, tuple[str, ...]]:
+        """{quantity: each value with its unit, or ""}."""
+        return {what: tuple(in_unit(value, self.unit) for value in its) for what, its in self.values.items()}
 
     def __repr__(self):
         return "\n".join(f"{what}: {'; '.join(self._told(cells))}" for what, cells in self.rows.items())
@@ -32,8 +42,24 @@ class Machines:
         return [f"{column} {cell}" for column, cell in zip(self.columns, cells) if cell]
 
     def _repr_html_(self):
-        classes = ("", *("" if column in (PREDICTED, HERE) else ELSEWHERE for column in self.columns))
-        return as_html(("", *self.columns), [(what, *cells) for what, cells in self.rows.items()], classes)
+        lines = [Line(what, self._drawn(self.values[what]), cells) for what, cells in self.rows.items()]
+        return card("Predicted, on this machine, and on others", self._heads, lines)
+
+    def _drawn(self, values):
+        marks = [(head.sign, value) for head, value in zip(self._heads, values) if value is not None]
+        return strip.on_scale(marks, lambda value: in_unit(value, self.unit) if value else "0", measured=True)
+
+    @property
+    def _heads(self):
+        """Each column with its mark; those of other machines have a class, by which tests/nbval.cfg leaves them out."""
+        own = {PREDICTED: "predicted", HERE: "measured"}
+        others = iter(range(len(self.columns)))
+        return [
+            Head(column, own[column], "; ")
+            if column in own
+            else Head(column, strip.other(next(others)), "; ", f"{ELSEWHERE} {NUMBER}")
+            for column in self.columns
+        ]
 
 
 def machines(
@@ -44,7 +70,7 @@ def machines(
     device: str | None = None,
     ranks: int | dict[str, int] = 1,
 ) -> Machines:
-    """A table of a notebook's measurements: predicted, on this machine, and on the machines recorded in `results`.
+    """A notebook's measurements, as a card: predicted, on this machine, and on the machines recorded in `results`.
 
     measured  {name: measured, or (predicted, measured)}; each is a timeline, a number in `unit`, or several
               numbers, of which the median counts
@@ -75,7 +101,8 @@ def machines(
     filled = [place for place in range(len(columns)) if any(its[place] is not None for its in cells.values())]
     return Machines(
         tuple(columns[place] for place in filled),
-        {what: tuple(in_unit(its[place], unit) for place in filled) for what, its in cells.items()},
+        {what: tuple(its[place] for place in filled) for what, its in cells.items()},
+        unit,
     )
 
 
@@ -110,7 +137,7 @@ def in_unit(number: float | None, unit: str) -> str:
 
 
 def of(record: Recorded, notebook: str, what: str) -> float | None:
-    """The measurement of that machine, or None."""
+    """The measurement of a record's machine, or None."""
     found = record.row(notebook, what)
     return found and found["median"]
 

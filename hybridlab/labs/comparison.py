@@ -2,10 +2,17 @@
 
 from dataclasses import dataclass
 
-from hybridlab.labs.rows import as_html
+from hybridlab.show.charts import strip
+from hybridlab.show.charts.card import BELOW, VERDICT, Head, Line, card
 
 ABOUT = "≈"  # marks numbers that differ from run to run: tests/nbval.cfg leaves them out
-COLUMNS = ("", "your guess", "predicted", "measured", "off by", "likely cause")
+HEADS = (
+    Head("your guess", "yours"),
+    Head("predicted", "predicted"),
+    Head("measured", "measured"),
+    Head("off by", name=VERDICT),
+    Head("likely cause", join="; ", name=BELOW),
+)
 
 
 @dataclass(frozen=True)
@@ -30,8 +37,7 @@ class Compared:
     @property
     def off(self) -> float:
         """The difference, measured minus predicted, relative to the prediction; for percentages, absolute."""
-        gap = self.measured - self.predicted
-        return gap if self._share else gap / abs(self.predicted or 1)
+        return self._off(self.measured)
 
     @property
     def verdict(self) -> str:
@@ -53,6 +59,8 @@ class Compared:
         ('10%', '25%', '≈31%', '≈+6.0 points: outside tolerance (±5 points)')
         >>> Compared("messages", 24, 24, within=0).row[2:5], Compared("messages", 24, 25, within=0).row[3:5]
         (('24', '24', '0: equal'), ('25', '+4.2 %: not equal'))
+        >>> Compared("bytes", 18956304, 18956300, "{:,.0f}", within=0).row[4]
+        '-4: not equal'
         >>> Compared("a step", 46, 100, "{:.0f} ms", within=None).row[4]
         '≈+117.4 %'
         """
@@ -66,12 +74,29 @@ class Compared:
         )
 
     @property
+    def drawn(self) -> str:
+        """The strip: both numbers on the scale of the tolerance; without a tolerance, on one of ratios."""
+        yours = None if self.yours is None else self._off(self.yours)
+        if self.within is None:
+            return strip.ratio(self._over(self.measured), None if yours is None else self._over(self.yours))
+        return strip.within(self.off, self.within, yours) if self.within else strip.equal(self.off)
+
+    def _off(self, number):
+        gap = number - self.predicted
+        return gap if self._share else gap / abs(self.predicted or 1)
+
+    def _over(self, number):
+        return number / self.predicted if self.predicted else 1 + self._off(number)
+
+    @property
     def _about(self) -> str:
         return "" if self.within == 0 else ABOUT
 
     @property
     def _difference(self) -> str:
-        return f"{self._about}{100 * self.off:+.1f} {self._unit}" if self.within != 0 or self.off else "0"
+        if self.within == 0 and round(1000 * self.off) == 0:
+            return f"{self.measured - self.predicted:+g}" if self.off else "0"
+        return f"{self._about}{100 * self.off:+.1f} {self._unit}"
 
     @property
     def _unit(self) -> str:
@@ -84,7 +109,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several quantities, shown as a table without empty columns."""
+    """Several quantities, shown as a card of strips. A cause that several quantities share is printed once."""
 
     rows: tuple[Compared, ...]
 
@@ -93,13 +118,15 @@ class Comparison:
 
     def _told(self, row):
         what, *cells, why = row
-        told = ", ".join(f"{name} {cell}" for name, cell in zip(COLUMNS[1:], cells) if cell)
-        return f"{what}: {told}" + (f"; {COLUMNS[-1]}: {why}" if why else "")
+        told = ", ".join(f"{head.text} {cell}" for head, cell in zip(HEADS, cells) if cell)
+        return f"{what}: {told}" + (f"; {HEADS[-1].text}: {why}" if why else "")
 
     def _repr_html_(self):
-        rows = [one.row for one in self.rows]
-        kept = [i for i in range(len(COLUMNS)) if i == 0 or any(row[i] for row in rows)]
-        return as_html([COLUMNS[i] for i in kept], [[row[i] for i in kept] for row in rows])
+        causes = {one.why for one in self.rows}
+        shared = causes.pop() if len(causes) == 1 else ""
+        lines = [Line(one.what, one.drawn, (*one.row[1:-1], "" if shared else one.why)) for one in self.rows]
+        band = "tolerance" if any(one.within for one in self.rows) else ""
+        return card("Predicted and measured", HEADS, lines, band, shared and f"Likely cause: {shared}.")
 
 
 def compare(*rows: Compared) -> Comparison:

@@ -15,7 +15,7 @@ from hybridlab.core import files
 from hybridlab.core.beside import beside
 
 TOLD = {"new": "copied", "updated": "untouched by you, so now the newer one", "kept": "changed by you, kept"}
-TAKEN = ".taken.json"  # in the folder: what each notebook was when it was copied
+TAKEN = ".taken.json"  # the file in the folder with the digest of each notebook when it was copied
 
 
 def _digest(text: bytes) -> str:
@@ -35,7 +35,7 @@ def take(folder: pathlib.Path, source: pathlib.Path | None = None) -> dict[str, 
     """Copy notebooks into a folder; {name: "new", "updated", "kept" or "newer"} for each with something to report.
 
     source  the course's own notebooks; None: those that came with the package
-    kept    its owner has changed it, and the course has not changed;  newer  both have: the owner's stays
+    kept    its owner has changed it, and the course has not;  newer  both have changed it: the owner's version stays
 
     raises  ValueError if the folder holds the originals, or cannot be read or written
     """

@@ -24,7 +24,7 @@ from hybridlab.training.run import EMULATED, LEARNING, run, train
 
 SHAPE = Shape(layers=4, width=64, heads=4, context=64)
 BATCH = 16  # sequences in the global batch
-LAYOUTS = {  # name: (mesh, schedule, microbatches of one pipeline)
+LAYOUTS = {  # {name: (mesh, schedule, microbatches of one pipeline)}
     "one process": (Mesh(pp=1), "1f1b", 8),
     "pipeline pp=4": (Mesh(pp=4), "1f1b", 8),
     "hybrid dp=2 × pp=2": (Mesh(dp=2, pp=2), "1f1b", 4),
@@ -32,7 +32,7 @@ LAYOUTS = {  # name: (mesh, schedule, microbatches of one pipeline)
 SCHEDULES = ("naive", "gpipe", "1f1b")
 RANKS, MICROBATCHES = 4, 8
 DTYPE = "float64"  # layouts differ by the order of sums: by 5e-7 in float32, by 1e-15 here
-PROMPT = "A rank "  # of which the model writes the rest
+PROMPT = "A rank "  # the beginning of a text that the model continues
 
 
 def demo(steps: int = 120, data: str | None = None, out: str = "build/report.html") -> dict:

@@ -3,9 +3,14 @@
 import math
 from dataclasses import dataclass
 
-from hybridlab.labs.rows import as_html
+from hybridlab.show.charts import strip
+from hybridlab.show.charts.card import VERDICT, Head, Line, card
 
-HEADING = ("", "you said", "it is", "your guess is")
+HEADS = (
+    Head("you said", "yours"),
+    Head("it is", "measured"),
+    Head("your guess is", name=VERDICT),
+)
 RIGHT = 0.01  # relative
 
 
@@ -33,18 +38,32 @@ class Guess:
         """
         if self.yours is None:
             return self.what, "guess first", "", ""
-        try:
-            yours = float(self.yours)
-        except (TypeError, ValueError):
-            yours = math.nan
+        yours = self._number
         if math.isnan(yours) or (self.form.endswith("%") and abs(yours) > 1.5 * max(1, abs(self.right))):
             return self.what, "a fraction, 0 to 1, please" if self.form.endswith("%") else "a number, please", "", ""
         return self.what, format(yours, self.form), format(self.right, self.form), _compared(yours, self.right)
 
+    @property
+    def line(self) -> Line:
+        """The line of a card; its strip is empty as long as the number is hidden."""
+        what, said, right, off = self.row
+        if not right:
+            return Line(what, strip.hidden(), said=said)
+        marks = [("yours", self._number), ("measured", self.right)]
+        return Line(what, strip.on_scale(marks, lambda value: format(value, self.form)), (said, right, off))
+
+    @property
+    def _number(self) -> float:
+        """The guess as a number; nan if it is not a number."""
+        try:
+            return math.nan if self.yours is None else float(self.yours)
+        except (TypeError, ValueError):
+            return math.nan
+
 
 @dataclass(frozen=True)
 class Revealed:
-    """Guesses and the right values; shown as a table."""
+    """Guesses and the right values; shown as a card of strips."""
 
     guesses: tuple[Guess, ...]
 
@@ -53,7 +72,7 @@ class Revealed:
                          for what, yours, right, off in (one.row for one in self.guesses))  # fmt: skip
 
     def _repr_html_(self):
-        return as_html(HEADING, [one.row for one in self.guesses])
+        return card("Your guesses and the results", HEADS, [one.line for one in self.guesses])
 
 
 def reveal(*guesses: Guess) -> Revealed:
@@ -76,6 +95,8 @@ def _compared(yours: float, right: float) -> str:
     'too small'
     >>> _compared(1, 1), _compared(0, 5), _compared(2, 5), _compared(4, 5), _compared(-1, 5)
     ('right', 'too small', '2.5 times too small', '20% too small', 'too small')
+    >>> _compared(12, 2390)
+    '199 times too small'
     """
     if math.isinf(right):
         return "right" if yours == right else "too small"
@@ -87,4 +108,5 @@ def _compared(yours: float, right: float) -> str:
     ratio = yours / right
     if 0.5 < ratio < 2:
         return f"{abs(ratio - 1):.0%} too {much}"
-    return f"{max(ratio, 1 / ratio):.2g} times too {much}"
+    many = max(ratio, 1 / ratio)
+    return f"{many:,.0f} times too {much}" if many >= 10 else f"{many:.2g} times too {much}"

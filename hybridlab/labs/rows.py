@@ -3,7 +3,6 @@
 import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from hybridlab.core.when.timeline import Timeline
 
@@ -26,18 +25,13 @@ class Table:
         return as_html(self.heads, self.rows)
 
 
-def as_html(heads, rows, classes=()) -> str:
-    """A table of text as HTML, as in every table and card of a notebook.
-
-    classes  of the columns, as CSS has them; "" for those without one, and for the columns that follow
+def as_html(heads, rows) -> str:
+    """A table of text as HTML, as in every table of a notebook.
 
     >>> as_html(("a",), [("<b>",)])
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
     """
-    opened = lambda tag, name: f'<{tag} class="{name}">' if name else f"<{tag}>"
-    line = lambda cells, tag: "".join(
-        f"{opened(tag, name)}{html.escape(cell)}</{tag}>" for cell, name in zip_longest(cells, classes, fillvalue="")
-    )
+    line = lambda cells, tag: "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
     return f"<table><thead><tr>{line(heads, 'th')}</tr></thead><tbody>{body}</tbody></table>"
 

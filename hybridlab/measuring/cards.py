@@ -1,4 +1,5 @@
-"""The GPUs of a machine as nvidia-smi describes them: the settings that affect a measurement, without any names.
+"""The GPUs of a machine as nvidia-smi describes them: the settings that affect a measurement, without any names of the
+machine.
 
 Relatives: `world.devices.driver`, which asks nvidia-smi; `measuring.record`, which keeps it.
 """
@@ -15,11 +16,11 @@ STYLE = re.compile(r"\x1b\[[\d;]*m")  # the head of the topology is underlined
 
 
 def settings() -> dict[str, list]:
-    """How the cards are set, and how they are connected.
+    """The settings of the cards, and their connections.
 
     cards            for each one its current and maximum clocks, its power limit, and its active modes
     other processes  the memory of each process on the cards; asked before ranks start, so none is ours
-    topology         the rows of `nvidia-smi topo -m`: which link leads from card to card, and to which cores
+    topology         the rows of `nvidia-smi topo -m`: the kind of link between two cards, and the cores near each card
     """
     return {
         "cards": driver.cards(ASKED),

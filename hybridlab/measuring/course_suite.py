@@ -17,9 +17,9 @@ from pathlib import Path
 
 from hybridlab.measuring.row import device_of_ranks, row
 
-SECONDS_PER_CELL = 120  # the limit of `make test` too
-WHOLE = "the whole notebook"  # the last row of each
-TO = "HYBRIDLAB_RECORD"  # names the file to which a notebook's rows go
+SECONDS_PER_CELL = 120  # also the limit of `make test`
+WHOLE = "the whole notebook"  # the last row of each notebook
+TO = "HYBRIDLAB_RECORD"  # names the file into which a notebook's rows are written
 
 
 def notebooks(folder: str | Path = "notebooks") -> list[Path]:
@@ -64,7 +64,7 @@ def without(rows: list[dict], notebooks: Sequence[str]) -> list[dict]:
 
 
 def is_whole(rows: list[dict], folder: str | Path = "notebooks") -> bool:
-    """Whether there are rows of every notebook."""
+    """Whether every notebook has rows."""
     return {path.stem for path in notebooks(folder)} <= {row["notebook"] for row in rows if row["name"] == WHOLE}
 
 

@@ -21,7 +21,7 @@ OWN = "ranks use a separate network"
 CAN_BE_CLOSED = "every user here can reach the loopback of ranks; HYBRIDLAB_NETWORK=own closes it"
 OPEN = "every user here can reach the loopback of ranks, and this system allows no separate one"
 FIRST_USER, NOBODY = 1000, 65534  # user ids of people, on Linux
-ADVICE = (  # (is it wrong?, given the facts; the advice)
+ADVICE = (  # (a test of the facts that finds a problem, the advice)
     (
         lambda facts: not facts["system"].startswith("Linux"),
         "Ranks run on Linux only (on Windows, in WSL2). Schedules, predictions and pictures work here.",
@@ -46,7 +46,7 @@ ADVICE = (  # (is it wrong?, given the facts; the advice)
     ),
     (
         lambda facts: "GPUs not used" in facts,
-        "Ranks run on the CPU, because torch cannot use the GPU: the line 'GPUs not used' says why, and what to do.",
+        "A GPU of this machine is not used: the line 'GPUs not used' says why, and what to do.",
     ),
     (
         lambda facts: facts["other users"] and facts["neighbours"] == CAN_BE_CLOSED,
@@ -62,7 +62,7 @@ ADVICE = (  # (is it wrong?, given the facts; the advice)
 
 @typed
 def doctor(count: int = 4) -> dict:
-    """Facts about this machine, with units in their names; the last one, "what to do", is a text.
+    """Facts about this machine, with units in their names; the last one, "what to do", is text.
 
     count  ranks that are started, 2 or more
 
@@ -74,7 +74,7 @@ def doctor(count: int = 4) -> dict:
     >>> facts["cores"] >= 1, "ranks fail" in facts
     (True, False)
     """
-    facts = _seen()
+    facts = _seen(count)
     try:
         facts |= _measured(count)
     except (RankError, RuntimeError, ModuleNotFoundError) as error:
@@ -87,9 +87,10 @@ def advice(facts: dict) -> list[str]:
     return [sentence for wrong, sentence in ADVICE if wrong(facts)]
 
 
-def _seen() -> dict:
+def _seen(count: int) -> dict:
     free, all_of_it = afford.memory() or (0, 0)
     here = gpus.here()
+    why = here.for_ranks(count)[1]
     return {
         "system": machine.system(),
         "python": platform.python_version(),
@@ -104,7 +105,7 @@ def _seen() -> dict:
         "neighbours": neighbours(),
         "other users": other_users(),
         "GPUs": "; ".join(f"{gpu.name}, {gpu.memory / GIB:.0f} GiB" for gpu in here.usable) or "none",
-        **({"GPUs not used": here.why} if here.why else {}),
+        **({"GPUs not used": why} if why else {}),
         "GPU driver": here.driver or "none",
         **{f"{n} ranks": placement(n).sentence for n in (2, 4, 8)},
     }

@@ -1,4 +1,4 @@
-"""The answers of the GPU suite: the work of one rank for one question. Runs as a separate process, see `gpu_suite`.
+"""The answers of the GPU suite: the work of one rank for one question. It runs as a separate process, see `gpu_suite`.
 
 An answer is a function of a `Rank`. Most of them call torch.distributed directly, since the questions are about torch;
 `ours` uses our own `comm`.
@@ -54,7 +54,7 @@ def ours(rank: Rank):
 
 
 def _there_and_back(rank: Rank, by, x, y):
-    """A message from rank 0 to rank 1, and one back; `by` sends and receives: our `comm`, or torch."""
+    """Send a message from rank 0 to rank 1, and one back; `by` sends and receives: our `comm`, or torch."""
     if rank.rank == 0:
         by.send(x, 1)
         by.recv(y, 1)
@@ -101,7 +101,7 @@ def messages(rank: Rank):
 
 
 def _collectives(rank: Rank):
-    """Each of torch's collectives once; if one raises an error, this is recorded, and the next one runs."""
+    """Run each of torch's collectives once; if one raises an error, this is recorded, and the next one runs."""
     count, n = rank.count, 4 * rank.count
     total = count * (count + 1) / 2
     in_turn = torch.arange(1.0, count + 1)
@@ -220,7 +220,9 @@ def lost_peer(rank: Rank):
 
 
 def peer_memory(rank: Rank):
-    """CUDA IPC: each rank maps the memory of the others, and copies from it. Barriers of gloo say when it may."""
+    """CUDA IPC: each rank maps the memory of the others, and copies from it. Barriers of gloo determine when it may do
+    so.
+    """
     rank.meet()
     mine = rank.numbers(64 * MIB // 4)
     rank.wait()

@@ -1,4 +1,5 @@
-"""The GPU suite: whether and how several ranks can share one GPU, how fast, and the difference with one GPU for each.
+"""The GPU suite: whether and how several ranks can share one GPU, how fast they are, and the difference if each has its
+own GPU.
 
 Every question runs in separate processes with a time limit, so an endless kernel, a crash or a deadlock costs only one
 row. This module asks the questions and imports no torch; `gpu_answers` is the program of the ranks.
@@ -22,9 +23,9 @@ from hybridlab.world.devices.placement import Placement, placement
 
 TIMEOUT = 15  # timeout of an operation, in seconds
 PATIENCE = TIMEOUT + 8  # seconds in which the others must notice and report a lost rank
-# NCCL gives up by a watchdog, a thread that ends the process before this can say why. Value 2 has it end the
-# communicators only, and the next operation should raise (torch 2.13's ProcessGroupNCCL.hpp). On one H200 with torch
-# 2.11 it had not raised when the patience ended.
+# NCCL gives up by a watchdog, a thread that ends the process before this can say why. With value 2 it ends only the
+# communicators, and the next operation should raise an error (torch 2.13's ProcessGroupNCCL.hpp). On one H200 with
+# torch 2.11 no error had been raised when the patience ended.
 WATCHDOG = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "2", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
 POLL = 0.05
 FOLDERS = re.compile(r"(?<![\w.…])/(?:[\w.+-]+/)+")
@@ -34,8 +35,8 @@ class Question(NamedTuple):
     """One question: the function in `gpu_answers` that the ranks run, the number of ranks, and their GPUs.
 
     asks      the question in words
-    gpus      that the ranks are placed on; a machine with fewer says so instead of answering
-    backend   as `placement` takes it;  host_each  keep the disguise with which NCCL lets ranks share a GPU
+    gpus      the number of GPUs on which the ranks are placed; a machine with fewer reports this instead of an answer
+    backend   as `placement` takes it;  host_each  whether to keep the disguise with which NCCL lets ranks share a GPU
     extra     further environment variables;  cap  seconds after which it is ended
     """
 
@@ -153,7 +154,7 @@ def _start(question, placed, rank, folder):
 
 
 def _wait(ranks, cap: float) -> bool:
-    """Whether all processes ended without being stopped: before the time limit, and soon after the first failure."""
+    """Whether all processes ended by themselves: before the time limit, and soon after the first failure."""
     until = cap
     while any(rank.poll() is None for rank in ranks):
         if any(rank.poll() for rank in ranks):

@@ -16,7 +16,8 @@ from hybridlab.predict.time.overlap import Layer
 
 
 def pieces(comm, layer: GridLinear, rows: int, times: int, choose: Callable = min) -> Layer:
-    """Seconds of a layer's three matmuls and four messages, each alone; the same on every rank.
+    """The seconds of a layer's three matmuls and four messages, each measured alone; the result is the same on every
+    rank.
 
     rows    of the batch on this rank
     choose  the function that selects one of the repetitions: `min`, or a median
@@ -38,7 +39,8 @@ def pieces(comm, layer: GridLinear, rows: int, times: int, choose: Callable = mi
 
 
 def tries(comm, does: Callable, times: int) -> list[float]:
-    """The time of some work in seconds, one for each repetition, if all ranks do only this; the slowest rank counts.
+    """The seconds of some work, one number for each repetition, if all ranks do only this work; the slowest rank
+    counts.
 
     One more repetition before them is a warm-up.
     """

@@ -1,7 +1,7 @@
-"""Here: this machine as a `Machine` of the catalog, measured with its own ranks, and real runs of plans on it.
+"""Here: this machine as a `Machine` in the catalog's form, measured with its own ranks, and real runs of plans on it.
 
-The performance model counts 16-bit numbers and we compute with 32 bits, so all byte rates are halved. The two
-fitted numbers of the model are found as for the paper's table, but from one microbatch of the full model: its time with
+The performance model counts 16-bit numbers and we compute with 32 bits, so all byte rates are halved. The two fitted
+numbers of the model are found as for the paper's table, but from one microbatch of the full model: from its times with
 few and with many sequences, on all ranks at once, as in a real run.
 
 A link is measured as it will be used: with tensor parallelism's two all-reduces, one forward and one backward, after
@@ -37,18 +37,20 @@ from hybridlab.world.processes.launch import foresee, ranks
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.typed import all_reduce, enter
 
-FEW, MANY, REPEATS = 1, 8, 24  # sequences in a microbatch; repetitions of each
-HALVES, MICROBATCHES = 8, 16  # MLPs in a row, each with its sums; of one sequence each, in a pipeline
+FEW, MANY, REPEATS = 1, 8, 24  # sequences in a microbatch; repetitions of each measurement
+HALVES, MICROBATCHES = 8, 16  # MLPs in a row, each with its all-reduces; microbatches of one sequence in a pipeline
 CORE, GPU = (256, 1 << 24), (4096, 1 << 28)  # side of the matrices that are multiplied; bytes that are copied
 AS_MEASURED = {"dtype": "float32", "optimizer": "sgd"}
 HALF = 2  # our numbers are twice as long as those of the model
-OURS = MEGATRON_2021._replace(ends=True)  # it waits for every all-reduce, also for those outside of blocks
+OURS = MEGATRON_2021._replace(ends=True)  # it waits for every all-reduce, even for those outside of blocks
 GIB = 2**30
 
 
 def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit, Software]:
-    """This machine as a node of `count` ranks; the fit that reproduces the time of a microbatch here; the terms of our
-    runtime, in which messages are sent ahead and collectives outside of blocks count, as they matter in small models.
+    """Three values to plan for this machine: the machine, as a node of `count` ranks; the fit that reproduces the time
+    of a microbatch on it; the terms of our runtime.
+
+    In these terms, messages are sent ahead. Collectives outside of blocks count, because they matter in small models.
 
     shape  of the model
     count  ranks
@@ -59,7 +61,7 @@ def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit, Software]:
     """
     foresee(
         __name__
-    )  # otherwise the parent of the ranks imports modules at the same time, and the measured times are too long
+    )  # otherwise the ranks' parent would import modules at the same time, and the times would be too long
     with ranks(count) as pool:
         found = pool.run(_rates, shape)
         sums = pool.run(_sums_between, shape)[0]
@@ -81,7 +83,7 @@ def calibrated(shape: Shape, kind: Machine, few: float, many: float) -> Fit:
     """The fit with which a model's forward and backward take this number of seconds, for FEW and for MANY sequences.
 
     Both fractions are the same number, since a model's time alone does not separate them. All time that does not grow
-    with the sequences counts for the blocks, also that of embedding, head and loss.
+    with the number of sequences counts for the blocks, even that of embedding, head and loss.
 
     >>> from hybridlab.core.what.catalog import machine
     >>> fit = calibrated(Shape(layers=4), machine("a100"), few=4e-3 + 1e-4, many=4e-3 + 8e-4)
@@ -94,7 +96,7 @@ def calibrated(shape: Shape, kind: Machine, few: float, many: float) -> Fit:
 
 
 def _seconds(shape, kind, fit) -> float:
-    """Forward and backward of the model for one sequence, by the performance model."""
+    """The predicted seconds of the model's forward and backward for one sequence."""
     one = pieces(shape, Plan(), 1, kind, fit)
     return float(shape.layers * (sum(one.forward) + sum(one.backward)) + one.head)
 
@@ -120,14 +122,14 @@ def _rates(comm, shape) -> tuple[float, float, float, float, float]:
 
 
 def _microbatch(model, shape, sequences):
-    """Forward and backward of one microbatch."""
+    """A function that runs forward and backward of one microbatch."""
     device = next(model.parameters()).device
     tokens = torch.zeros(sequences, shape.context, dtype=torch.long, device=device)
     return lambda: token_loss(model(tokens), tokens).backward()
 
 
 def _sums_between(comm, shape) -> list[float]:
-    """Seconds that an all_reduce of each size adds to an MLP, on the slowest rank: not less than a microsecond."""
+    """The seconds that an all_reduce of each size adds to an MLP, on the slowest rank: at least a microsecond."""
     comm, works = Comm(Mesh(tp=comm.size), comm.rank, placed=comm.placed), []
     blocks = [Block(replace(shape, heads=0)).to(comm.device) for _ in range(HALVES)]
     pair = lambda y: all_reduce(comm, enter(comm, y, "tp"), "tp", to="I")
@@ -141,7 +143,9 @@ def _sums_between(comm, shape) -> list[float]:
 
 
 def _blocks_beside(blocks, shape, y, moved):
-    """Forward and backward of the blocks, for FEW sequences; after each block, `moved` communicates y."""
+    """A function that runs forward and backward of the blocks, for FEW sequences; after each block, `moved`
+    communicates y.
+    """
     x = torch.randn(FEW, shape.context, shape.width, device=y.device, requires_grad=True)
 
     def work():
@@ -173,8 +177,9 @@ def _once_each(comm, works) -> list[float]:
 
 
 def in_turns(plans: list[Plan], shape: Shape, batch: int, rounds: int = 5) -> list[list[float]]:
-    """times[plan][round]: seconds of training steps of several plans for the same number of ranks. The plans alternate,
-    so that other load on the machine affects all of them. The slower rank counts.
+    """times[plan][round]: the seconds that a training step takes, for plans with the same number of ranks.
+
+    The plans alternate, so that other load on the machine affects all of them. The slower rank counts.
 
     plans   to compare
     shape   of the model

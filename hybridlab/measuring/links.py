@@ -1,4 +1,5 @@
-"""Measure links: the times of messages and collectives of several sizes between ranks. For `pool.run`.
+"""Measure links: the times of messages and collectives of several sizes between ranks. `pool.run` calls these
+functions.
 
 All repetitions are returned. Lines are fitted to the shortest time of each size, because other work of the machine only
 adds time, often milliseconds. For a collective, the slowest rank counts. The tensors are on the ranks' device.
@@ -60,6 +61,6 @@ def _there_and_back(comm, ball) -> float:
 
 
 def _input(comm, op: str, size: int):
-    """The input tensor of a rank, in float32, such that the full tensor has so many bytes."""
+    """The input tensor of a rank, in float32, of which the full tensor has `size` bytes."""
     elements = size // 4
     return torch.zeros(elements // comm.size if op == "all_gather" else elements, device=comm.device)

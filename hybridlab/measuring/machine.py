@@ -36,5 +36,5 @@ def version(package: str) -> str | None:
 
 
 def system() -> str:
-    """Kind of system and of processor, as in "Linux x86_64"; no name of this very machine."""
+    """Kind of system and of processor, as in "Linux x86_64"; it contains no name of this machine."""
     return f"{platform.system()} {platform.machine()}"

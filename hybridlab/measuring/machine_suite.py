@@ -26,7 +26,7 @@ from hybridlab.world.devices.placement import ASKED, placement
 from hybridlab.world.processes.launch import ranks
 
 REPEATS, COPIED = 7, {"cuda": 1 << 30, "cpu": 1 << 26}  # repetitions; bytes
-GPU, CORE = shard(8192, 64, t=1), Shape(1, 512, 8, 256)  # whose block is measured
+GPU, CORE = shard(8192, 64, t=1), Shape(1, 512, 8, 256)  # the model whose block is measured
 SUMMED = {"cuda": (1 << 16, 1 << 24, 1 << 28), "cpu": (1 << 10, 1 << 17, 1 << 22)}  # bytes
 MATMUL, BLOCK, COPY, SUM = "matmul", "a block's forward and backward", "copy", "all_reduce"
 
@@ -64,11 +64,13 @@ def _alone(comm, about: dict) -> list[dict]:
 
 
 def described(record: dict) -> str:
-    """The text of the file that describes the machine of a record of this suite. Each measured number says so."""
+    """The text of the file that describes the machine of a record of this suite. Each measured number is marked as
+    measured.
+    """
     facts, rows = record["machine"], record["rows"]
     cuda = facts["device"] == "cuda"
     gpus = facts["gpus"] if cuda else []
-    wide = 1 if cuda else 2  # our numbers are so many times as long as those of the model
+    wide = 1 if cuda else 2  # the length of our numbers, divided by the length of the model's
     like = recognised(gpus[0][0]) if cuda else ""
     # the fastest counts, since other programs only add time
     fastest = lambda one: one["least"] if one["unit"] == "s" else max(one["repetitions"])
@@ -96,7 +98,7 @@ def _label(facts, gpus) -> str:
 
 
 def _short(value):
-    """A number with four digits, as far as it was measured."""
+    """A number with the four digits that a measurement gives."""
     if isinstance(value, tuple):
         return tuple(map(_short, value))
     return float(f"{value:.4g}") if isinstance(value, float) else value

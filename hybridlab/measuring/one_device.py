@@ -18,12 +18,12 @@ from hybridlab.measuring.timed import least, own_clock
 from hybridlab.training.data.text import Text
 from hybridlab.training.models.gpt import GPT, token_loss
 
-ENOUGH, ENOUGH_FOR_A_GPU = 10**7, 10**10  # multiplications: small against them, reading the clock takes little time
+ENOUGH, ENOUGH_FOR_A_GPU = 10**7, 10**10  # multiplications that take much longer than to read the clock
 MOST = 5_000  # matmuls between two clock readings: a GPU does the smallest ones faster than the host launches them
 
 
 class Parts(NamedTuple):
-    """Seconds of the parts of one training step, in their order."""
+    """Seconds of the parts of one training step, in order."""
 
     read: float
     forward: float

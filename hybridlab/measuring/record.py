@@ -20,14 +20,14 @@ from hybridlab.measuring.row import device_of_ranks
 from hybridlab.world.devices import gpus
 
 SUITES = ("cpu", "gpu", "machine", "course")
-SAME = ("machine", "cores", "device", "gpus", "torch", AT_ONCE)  # of two records of one machine
+SAME = ("machine", "cores", "device", "gpus", "torch", AT_ONCE)  # keys that are equal in two records of one machine
 
 
 def measure(
     suite: str = "cpu", out: str | Path = "results", on_row=lambda row: None, only: Sequence[str] = (), jobs: int = 1
 ) -> tuple[dict, Path]:
     """Run a suite, and return its record and the file that holds it, `<suite>-<day>.json` in the folder `out`
-    (`course-<device>-<day>.json`); later ones of a day end in -2, -3, …
+    (`course-<device>-<day>.json`); later records of a day end in -2, -3, …
 
     on_row  called with each row as soon as it is measured and in the file, so an interrupted run loses nothing
     only    notebooks of the course to run; their rows are added to the newest incomplete record of this machine
@@ -51,11 +51,11 @@ def measure(
 
 
 def _opened(suite, folder, only, jobs) -> tuple[dict, Path]:
-    """A record without rows, or the newest one here that lacks these notebooks; and its file."""
+    """A record without rows, or this machine's newest one that lacks these notebooks; and its file."""
     from hybridlab.training.run import provenance  # only now, so that a wrong suite is reported immediately
 
     machine = provenance(device_of_ranks()) | hardware() | {"load before": round(os.getloadavg()[0], 2), AT_ONCE: jobs}
-    name = f"{suite}-{machine['device']}" if suite == "course" else suite  # the one that runs on either
+    name = f"{suite}-{machine['device']}" if suite == "course" else suite  # the suite that runs on either
     if only and (begun := _begun(folder.glob(f"{name}-*.json"), machine, only)):
         return begun
     command = f"python -m hybridlab measure --suite {suite}"
@@ -64,8 +64,9 @@ def _opened(suite, folder, only, jobs) -> tuple[dict, Path]:
 
 
 def _begun(files, machine, only) -> tuple[dict, Path] | None:
-    """The newest record of this machine and this torch that is not whole, without these notebooks, and its file; None
-    where none has others."""
+    """The newest incomplete record of this machine and this torch, without these notebooks, and its file; None
+    if there is none.
+    """
     found = [(json.loads(file.read_text(encoding="utf-8")), file) for file in files]
     same = lambda other: all(other.get(name, 1) == machine[name] for name in SAME)  # older ones lack AT_ONCE
     begun = [

@@ -1,12 +1,13 @@
 """Read the records of the course suite, from this machine and others, in the folder `results`.
 
 A machine with a GPU measures some things on its GPU and some on its CPU. And if ranks shared the GPU, their times show
-no speed-up. So its record is read as several. Only complete records count, and only the newest of each machine.
+no speed-up. So the record of such a machine is read as several records. Only complete records count, and only the
+newest of each machine.
 
     records = recorded()
     records[0].label, records[0].row("1f1b", "1F1B, one step")
 
-Relatives: `measuring.course_suite` (who writes them), `labs.machines` (who shows them).
+Relatives: `measuring.course_suite` (writes them), `labs.machines` (shows them).
 """
 
 import json
@@ -16,26 +17,26 @@ from pathlib import Path
 from hybridlab.core.beside import beside
 
 SUITE = "course"
-AT_ONCE = "notebooks at once"  # of a record's machine
+AT_ONCE = "notebooks at once"  # a key of a record's machine
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """The rows of one machine on one day on one kind of device, and the label that says so."""
+    """The rows of one machine on one day on one kind of device, and a label with these facts."""
 
     label: str
     rows: tuple[dict, ...]
 
     def row(self, notebook: str, name: str) -> dict | None:
-        """The row of this name, or None if that machine has none."""
+        """The row with this name, or None if the machine has none."""
         mine = (row for row in self.rows if (row.get("notebook"), row["name"]) == (notebook, name))
         return next(mine, None)
 
 
 def recorded(folder: str | Path | None = None) -> list[Recorded]:
-    """The whole records of the course, the oldest first; one for each place where a machine's tensors were.
+    """The complete records of the course, the oldest first; one for each place of a machine's tensors.
 
-    folder  where they are; None: those that came with the package
+    folder  the folder of the records; None: those that came with the package
     """
     files = Path(folder or beside("results")).glob(f"{SUITE}-*.json")
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
@@ -50,14 +51,16 @@ def recorded(folder: str | Path | None = None) -> list[Recorded]:
 
 
 def is_whole(record: dict) -> bool:
-    """Whether a suite has ended. Records of the days before 2026-11-27 do not say it; all that were kept have."""
+    """Whether a suite has ended. Records of the days before 2026-11-27 do not contain this; their suites have all
+    ended.
+    """
     return record.get("whole", True)
 
 
 def by_place(rows: list[dict]) -> dict[tuple[str, int], list[dict]]:
-    """The rows of each (kind of device, number of ranks that shared GPUs; 0 where none did).
+    """The rows of each (kind of device, number of ranks that shared GPUs; 0 if none did).
 
-    Those that name no device are of the days before 2026-11-22, all measured on CPUs.
+    Rows without a device are older than 2026-11-22; all of them were measured on CPUs.
     """
     found = {}
     for row in rows:

@@ -25,7 +25,7 @@ def where(placed: Placement) -> dict:
 def row(name: str, unit: str, repetitions: list, *, device: str, **more) -> dict:
     """One row of a record.
 
-    device  the kind of device that the tensors were on;  more  further circumstances
+    device  the kind of device of the tensors;  more  further circumstances
 
     >>> row("a call", "s", [0.3, 0.1, 0.2], device="cpu", ranks=4)  # doctest: +NORMALIZE_WHITESPACE
     {'name': 'a call', 'device': 'cpu', 'ranks': 4,

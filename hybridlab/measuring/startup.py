@@ -10,11 +10,13 @@ import time
 from hybridlab.world.processes.launch import ranks
 from hybridlab.world.processes.zygote import IDLE_SECONDS
 
-ANSWER = lambda comm: comm.rank  # travels by value, like what is written in a notebook: no rank imports this file
+ANSWER = lambda comm: comm.rank  # sent by value, like a function of a notebook: no rank imports this file
 
 
 def parent() -> float:
-    """Seconds of the very first start; on return the warm parent has also imported what it imports while idle."""
+    """The seconds of the very first start. On return, the warm parent has also imported the modules that it imports
+    while idle.
+    """
     first = warm(1)
     time.sleep(5 * IDLE_SECONDS)
     warm(1)
@@ -22,7 +24,7 @@ def parent() -> float:
 
 
 def warm(count: int) -> float:
-    """Seconds until this number of our ranks is ready, if their parent already runs; they are ended after that."""
+    """The seconds until this number of our ranks is ready, if their parent already runs; the ranks are then ended."""
     begin = time.perf_counter()
     with ranks(count) as pool:
         pool.run(ANSWER)
@@ -30,7 +32,9 @@ def warm(count: int) -> float:
 
 
 def spawned(count: int) -> float:
-    """Seconds until this number of processes spawned by `torch.multiprocessing` is ready, each a fresh interpreter."""
+    """The seconds until this number of processes is ready, if `torch.multiprocessing` spawns each as a fresh
+    interpreter.
+    """
     import torch.multiprocessing as processes
 
     with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +49,10 @@ def spawned(count: int) -> float:
 
 
 def in_turns(count: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds of warm starts and of spawned ones, three and one in each round, so that both see the same machine."""
+    """The times of warm starts and of spawned starts, in seconds.
+
+    Each round has three warm starts and one spawned start, so that other load on the machine affects both.
+    """
     ours, theirs = [], []
     for _ in range(rounds):
         theirs.append(spawned(count))
@@ -54,7 +61,7 @@ def in_turns(count: int, rounds: int) -> tuple[list[float], list[float]]:
 
 
 def calls(count: int, repeats: int) -> list[float]:
-    """Seconds of each call, when ranks that already run call an empty function several times."""
+    """The seconds of each call, if ranks that already run call an empty function several times."""
     times = []
     with ranks(count) as pool:
         pool.run(ANSWER)
@@ -66,7 +73,7 @@ def calls(count: int, repeats: int) -> list[float]:
 
 
 def crowd(count: int) -> float:
-    """Seconds in which this number of ranks starts, adds up its numbers, and ends.
+    """The seconds in which this number of ranks starts, adds up the ranks' numbers, and ends.
 
     raises  ArithmeticError when the sum is wrong
     """

@@ -37,9 +37,9 @@ from hybridlab.predict.search.pieces import Piece, Seconds, pieces
 from hybridlab.predict.search.profile import Measured
 
 SIZES = (1 << 12, 1 << 16, 1 << 19, 1 << 22)  # bytes of a full tensor
-A_WHILE = 0.002  # seconds that one try of a piece or of a collective takes at least
+A_WHILE = 0.002  # the least seconds of one try of a piece or of a collective
 CLOCKS = {"wall": now, "core": lambda device: time.process_time()}
-ENDS = {  # of a collective along an axis: what a tensor is before and after it
+ENDS = {  # {collective along an axis: the states of a tensor before and after it}
     "all_reduce": ("P", "I"),
     "all_gather": ("V:T", "I"),
     "reduce_scatter": ("P", "V:T"),
@@ -90,7 +90,7 @@ def steps(
 
 def collectives(graph: Graph, mesh: Mesh) -> Iterator[tuple[str, str]]:
     """(operation, axis) of all that an arrow may call, along every axis and every product of axes that is longer than
-    one; messages between neighbours too, if an operator looks on.
+    one; and messages between neighbours, if an operator looks beyond its own positions.
 
     >>> from hybridlab.core.what.programs import mlp
     >>> [axis for op, axis in collectives(mlp(), Mesh(x=2, y=2)) if op == "all_reduce"]
@@ -108,7 +108,9 @@ def collectives(graph: Graph, mesh: Mesh) -> Iterator[tuple[str, str]]:
 
 
 def _on_rank(comm, graph, every, asked, strategies, rounds, clock, dtype) -> list[list[float]]:
-    """The tries of all of them, in this order; of a piece that learns its forward, then its backward."""
+    """The times of all pieces, collectives and strategies, in this order; for a piece with a gradient, those of its
+    forward, then of its backward.
+    """
     for axes in sorted({tuple(axis.split("+")) for _, axis in asked if "+" in axis}):
         comm.open(*comm.mesh.groups(axes))
     short = [does for one in every for does in _piece(comm, one, dtype)]
@@ -117,7 +119,7 @@ def _on_rank(comm, graph, every, asked, strategies, rounds, clock, dtype) -> lis
 
 
 def tries(comm, short: list[Callable], long: list[Callable], rounds: int, clock: str) -> list[list[float]]:
-    """Seconds of each, round by round, on the slowest rank; short work is repeated several times."""
+    """The seconds of each piece of work, round by round, on the slowest rank; short work is repeated several times."""
     every, draw, reads = [*short, *long], random.Random(0), partial(CLOCKS[clock], comm.device)
     for does in every:
         _once(comm, does, 1, reads)  # warms up
@@ -131,7 +133,7 @@ def tries(comm, short: list[Callable], long: list[Callable], rounds: int, clock:
 
 
 def _once(comm, does, count, reads) -> float:
-    """Mean seconds of so many consecutive repetitions."""
+    """The mean seconds of `count` consecutive repetitions."""
     comm.barrier()
     begin = reads()
     for _ in range(count):
@@ -144,7 +146,7 @@ def _slowest(comm, seconds: list[float]) -> list[float]:
 
 
 def _piece(comm, piece: Piece, dtype) -> Iterator[Callable]:
-    """Its forward, and its backward if it has one. Padding replaces the elements of neighbours."""
+    """The forward of a piece, and its backward if it has one. Padding replaces the elements of neighbours."""
     does, sizes = piece.operator, dict(piece.lengths)
     spans = {look.of: (sizes[look.made] - 1) * look.sight.stride + look.sight.reach for look in piece.looks}
     padding = {dim: (max(0, span - sizes[dim]), 0) for dim, span in spans.items()}

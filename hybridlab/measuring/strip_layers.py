@@ -44,7 +44,7 @@ class Emulated(NamedTuple):
     message: float
 
     def speed(self, conv: Conv) -> Speed:
-        """The same as `predict.time.strips` has it."""
+        """The speed, in the form that `predict.time.strips` takes."""
         return Speed(conv.flops / conv.sight.outputs(conv.rows) / self.row, Link(self.message, 0.0))
 
 
@@ -118,14 +118,14 @@ class StripLayer:
         return Strip(*forward, there), Strip(*backward, back)
 
     def _view(self, seen=None) -> View:
-        """This rank's rows of a tensor: those that it has, or also those that it receives."""
+        """This rank's rows of a tensor: those that it has and, with `seen`, those that it receives."""
         view = View(self.comm, self.x, self.cuts, self.sights, self.make, 0.0)
         if seen is not None:
             view.saw(seen, ROWS, self.want[self.here])
         return view
 
     def _pulled(self, *made):
-        """The backward of some outputs."""
+        """Run the backward of some outputs."""
         for leaf in (self.x, self.whole, self.weight):
             leaf.grad = None
         torch.autograd.backward(made, [torch.ones_like(y) for y in made])

@@ -48,7 +48,7 @@ def least(work: Callable[[], object], device: torch.device, repeat: int, times: 
 def repeated(work: Callable[[], object], device: torch.device, repeat: int, times: int = 1) -> list[float]:
     """The time of every repetition of a piece of work, in seconds, after one warm-up.
 
-    repeat  repetitions;  times  how often each does the work between two readings of the clock
+    repeat  the number of repetitions;  times  how often each one does the work between two readings of the clock
     """
     work()
     clock, found = own_clock(device), []

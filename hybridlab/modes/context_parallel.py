@@ -125,11 +125,11 @@ class ContextParallel(Mode):
         ways = job.mesh["cp"]
         if job.schedule.exchanges:
             raise ValueError(
-                f"{job.schedule.name} has its all-to-alls between layers, where positions are not sharded: leave cp out"
+                f"{job.schedule.name} has its all-to-alls between layers, where positions are not sharded: leave out cp"
             )
         if any("T" not in one for one in (job.sizes, job.model.enters.split(), job.model.targets.split())):
             raise ValueError(
-                f"cp={ways} shards the positions T, but no dimension of this model has that name: leave cp out, or "
+                f"cp={ways} shards the positions T, but no dimension of this model has that name: leave out cp, or "
                 'give enters="B T", targets="B T" and sizes={"T": …}'
             )
         divisions.refuse(job.sizes, job.division, "cp")
@@ -164,7 +164,7 @@ class ContextParallel(Mode):
     # its messages
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
-        ways, each, positions = job.mesh["cp"], here["B"] * job.widths.value, job.sizes["T"]  # all, on a rank of tp too
+        ways, each, positions = job.mesh["cp"], here["B"] * job.widths.value, job.sizes["T"]  # "T": all
         for one in _attending(job.layers[layer]) if when != "again" else ():
             queries, keys, values, found = (
                 each * width * here.get(heads, 1) // job.sizes.get(heads, 1) for width, heads in zip(one.widths, "NKKN")
@@ -207,7 +207,9 @@ def _attending(module) -> list:
 
 
 def _place(module, positions: list[int], device=None):
-    """Tell the layers that depend on positions which positions are here: first ones, and their places in the stream."""
+    """Tell the layers that depend on positions which positions are here: the first one, with an offset for each
+    position.
+    """
     places = torch.tensor(positions, device=device)
     for layer in module.modules():
         if isinstance(layer, Positions):
@@ -216,49 +218,89 @@ def _place(module, positions: list[int], device=None):
 
 @torch.no_grad()
 def _refuse_mixing(job):
-    """Raise an error unless attention is causal and all other layers treat every position separately. This is tested by
-    running the model: a rank's positions go through it, and attention returns its part of the output for the full
-    sequence.
+    """Raise an error unless attention is causal and all other layers, and the loss, treat every position separately.
+    This is tested by running the model: a rank's positions go through it, and attention returns its part of the output
+    for the full sequence, if its queries, keys and values are those of the full sequence too.
     """
-    inputs, chunks, found = job.batch(0)[0][0], chunks_of(job), []
-    inputs = _each(lambda x: x.double() if x.is_floating_point() else x, inputs)
-    whole = job.model.made(job.seed, torch.float64)
+    wide = lambda x: x.double() if x.is_floating_point() else x
+    inputs, targets = (_each(wide, one[0]) for one in job.batch(0))
+    whole, chunks, found = job.model.made(job.seed, torch.float64), chunks_of(job), []
     for layer in _attending(whole):
         layer.attend = partial(_kept, layer, layer.attend, found, chunks._replace(documents=layer.documents))
-    output = job.model.through(whole, inputs)
-    for rank in (0, job.mesh["cp"] - 1):
+    output, ways = job.model.through(whole, inputs), job.mesh["cp"]
+    _refuse_few_heads(job, {x.shape[1] for qkv, _ in found for x in qkv})
+    for rank in (0, ways - 1):
         here, its = chunks.positions(rank), iter(found)
         part = job.model.made(job.seed, torch.float64)
         _place(part, here)
         for layer in _attending(part):
-            layer.attend = lambda *_, its=its, here=here: next(its)[:, :, here]
+            layer.attend = partial(_recalled, its, here)
         try:
-            mine = job.model.through(part, _each(lambda x, here=here: x[:, here], inputs))
-            torch.testing.assert_close(mine, output[:, here], rtol=1e-9, atol=1e-12)
+            mine = job.model.through(part, _at(here, inputs))
+            torch.testing.assert_close(mine, _at(here, output), rtol=1e-9, atol=1e-12)
         except Exception as error:
             raise ValueError(
-                f"cp={job.mesh['cp']} shards positions, but a layer that does not declare it reads other positions or "
+                f"cp={ways} shards positions, but a layer that does not declare it reads other positions or "
                 "position numbers: declare Attends or Positions, as in class YourAttention(nn.Module, "
-                "hl.seams.Attends), or leave cp out"
+                "hl.seams.Attends), or leave out cp"
             ) from error
+    _refuse_other_sum(job.model.loss, output, targets, [chunks.positions(rank) for rank in range(ways)])
 
 
-def _each(function, inputs):
-    """A function of a tensor, applied to a batch's inputs: a tensor, or a tuple of them."""
-    return tuple(map(function, inputs)) if isinstance(inputs, tuple) else function(inputs)
+def _refuse_few_heads(job, heads: set[int]):
+    """Raise an error unless every rank that exchanges heads gets equally many; a model need not have named them."""
+    ways = {"ulysses": job.mesh["cp"], "usp": job["ulysses"]}.get(job["attend"], 1)
+    for number in sorted(heads):
+        if number % ways:
+            raise ValueError(
+                f"attend={job['attend']!r} distributes heads over {ways} ranks, but attention has {number}: choose "
+                "'ring' or 'gather'"
+            )
+
+
+def _refuse_other_sum(loss, output, targets, parts: list[list[int]]):
+    """Raise an error unless the losses of the ranks' positions add up to the loss of the sequence."""
+    try:
+        found = sum(loss(_at(here, output), _at(here, targets)) for here in parts)
+        torch.testing.assert_close(found, loss(output, targets), rtol=1e-9, atol=1e-12)
+    except Exception as error:
+        raise ValueError(
+            f"cp={len(parts)} shards positions, but the losses of the parts of a sequence do not add up to its loss: "
+            "compare each position with its own target, and shift targets in the data, not in the loss; or leave out cp"
+        ) from error
+
+
+def _at(here: list[int], x):
+    """These positions of a tensor, or of each tensor of a tuple."""
+    return _each(lambda one: one[:, here], x)
+
+
+def _each(function, x):
+    """A function applied to a tensor, or to each tensor of a tuple."""
+    return tuple(_each(function, one) for one in x) if isinstance(x, tuple) else function(x)
+
+
+def _recalled(calls, here: list[int], *qkv):
+    """The recorded attention at these positions, if queries, keys and values are the recorded ones."""
+    recorded, output = next(calls)
+    for one, other in zip(qkv, recorded):
+        torch.testing.assert_close(one, other[:, :, here], rtol=1e-9, atol=1e-12)
+    return output[:, :, here]
 
 
 def _kept(layer, attend, found: list, chunks: Chunks, *qkv):
-    """The recorded output of a layer's own attention. The ways above may replace it only if theirs is equal."""
+    """The recorded inputs and output of a layer's own attention. The ways above may replace it only if theirs is
+    equal."""
     seen_TS = seen(torch.from_numpy(chunks.looks), torch.arange(len(chunks.looks)))
-    found.append(attend(*qkv))
+    made = attend(*qkv)
     expected = functional.scaled_dot_product_attention(*qkv, attn_mask=seen_TS, enable_gqa=True)
-    if found[-1].shape != expected.shape or not torch.allclose(found[-1], expected, rtol=1e-9, atol=1e-12):
+    if made.shape != expected.shape or not torch.allclose(made, expected, rtol=1e-9, atol=1e-12):
         raise ValueError(
             f"{type(layer).__name__}.attend does not compute causal attention, softmax(q·k/√H)·v, and cp would replace "
-            "it: change attend, or leave cp out"
+            "it: change attend, or leave out cp"
         )
-    return found[-1]
+    found.append((qkv, made))
+    return made
 
 
 MODE = ContextParallel()

@@ -1,7 +1,7 @@
 """Copies of popular experts: other ranks compute some of their tokens, so that loads are even and no token is dropped.
 
-All ranks wait for the one with the most tokens. An expert with more tokens than a rank should have cannot be placed
-well; copies share its tokens. Here an expert keeps one owner, as the layout says, and a copy is a *loan* for one
+All ranks wait for the one with the most tokens. If an expert has more tokens than a rank should have, no placement is
+good; so copies share its tokens. Here an expert keeps one owner, as the layout says, and a copy is a *loan* for one
 microbatch: its weights come from the owner, its gradient returns there (`parts.lent_experts`). So this mode changes no
 record, and works with every mode that allows an all-to-all of tokens.
 
@@ -82,7 +82,7 @@ class CopiedExperts(Mode):
     def refuse(self, job):
         if job.schedule.exchanges:
             raise ValueError(
-                f"{job.schedule.name} sends tokens between stages, to the owners of experts: leave expert_copies out, "
+                f"{job.schedule.name} sends tokens between stages, to the owners of experts: leave out expert_copies, "
                 "or choose a schedule of whole blocks"
             )
         if job["dispatch"] != "all_to_all":
@@ -104,7 +104,10 @@ class CopiedExperts(Mode):
                         f"rank {rank} cannot have a copy of expert {expert}: choose ranks 0 to {len(slots.owned) - 1}"
                     )
                 if rank == slots.owner[expert] or ranks.count(rank) > 1:
-                    raise ValueError(f"rank {rank} has expert {expert} already: give other ranks, each once")
+                    raise ValueError(
+                        f"rank {rank} already has expert {expert}: name each rank only once, and not the "
+                        "owner of the expert"
+                    )
 
     def fit(self, module, comm, job):
         comm.open(*job.mesh.groups(self.met(job)))

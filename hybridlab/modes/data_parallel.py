@@ -43,8 +43,8 @@ class DataParallel(Mode):
     options = {
         "sums": Option(
             None,
-            "when gradients are all-reduced; None: after the backward, or in buckets with zero; local: never, copies "
-            "update on their own, and only occasionally exchange their updates",
+            "when gradients are all-reduced; None: after the backward, or in buckets with zero; local: "
+            "never, since copies update on their own and exchange their updates only occasionally",
             str,
             (*FORMS, LOCAL),
         ),
@@ -79,11 +79,11 @@ class DataParallel(Mode):
         return Policy(other(job["sum_dtype"]), other(job["master_dtype"]), job["offload"])
 
     def alone(self, job) -> int:
-        """The number of copies that update their own weights: one, the model, unless copies step alone."""
+        """The number of copies that update their own weights: one, the model, unless copies train alone."""
         return 1
 
-    def busiest(self, job) -> int:
-        """The first of the steps that send the most."""
+    def busiest(self, job, rank: int) -> int:
+        """The index of one of the steps after which a rank sends the most."""
         return 0
 
     def one_model(self, job, rank: int) -> tuple[int, ...] | None:

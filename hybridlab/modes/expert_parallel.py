@@ -2,13 +2,13 @@
 experts.
 
 For all parameters except the experts, ep is one more axis of data parallelism: each rank holds the full parameters and
-sees other rows, so gradients are added over ep. An expert is on one rank along ep and receives the tokens of all ranks.
+sees other rows, so gradients are added over ep. An expert is on one rank along ep and receives tokens from all ranks.
 So its gradient is complete there, and is only reduced over its copies along dp. Both follow from two tables: {E: ep}
 for parameters and {B: ep} for the batch.
 
 Systems that average gradients have divided those of experts by the wrong number of ranks at least five times
 (pytorch/pytorch#160285; databricks/megablocks#86; deepspeedai/DeepSpeed#5259; NVIDIA/Megatron-LM#5956, #7160). Here the
-loss is divided by the tokens of the global batch, and gradients are only added.
+loss is divided by the number of tokens in the global batch, and gradients are only added.
 
   parameter            what a rank has     its gradient
   experts              some of them        complete: the tokens of all ranks along ep came here
@@ -33,21 +33,20 @@ sends tokens there and back; `training.models.experts`; notebook 32.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from math import ceil
 
-from hybridlab.core.what.seams import ByExpert, Dispatches, Routes
+from hybridlab.core.what.seams import Dispatches, Routes
 from hybridlab.core.where.layout import even
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts.dispatch import Exchanges, by_all_gather, by_all_to_all, with_slots
 from hybridlab.modes.parts.lent_experts import dealt, number_of, slots_of
+from hybridlab.modes.parts.routed import routed_first, routed_in, seams_in
 from hybridlab.predict.bytes.experts import DISPATCH, exchanged
 from hybridlab.predict.plans import divisions
 
-EXPERTS = Dispatches, Routes, ByExpert  # a layer with experts, complete or split in parts
 FOLDED = "ep", "cp", "tp"  # the axes whose ranks see different tokens
-COUNT = 8  # bytes of one count of tokens, or of one expert's number
+COUNT = 8  # bytes of one count of tokens, or of the index of an expert
 
 
 class ExpertParallel(Mode):
@@ -80,10 +79,10 @@ class ExpertParallel(Mode):
         rows, experts, asked = job.mesh["ep"], job.sizes.get("E"), "·".join(self.met(job))
         ways = job.mesh.length(self._product(job))
         if job.schedule.exchanges and job["dispatch"] != "all_to_all":
-            raise ValueError(f"{job.schedule.name} already has its all-to-alls between stages: leave dispatch out")
+            raise ValueError(f"{job.schedule.name} already has its all-to-alls between stages: leave out dispatch")
         if experts is None or not any(isinstance(module, Dispatches) for module in job.whole.modules()):
             said = "fold=True" if job["fold"] else f"ep={ways}"
-            remedy = f"leave {'fold' if job['fold'] else 'ep'} out, or give experts=…"
+            remedy = f"leave out {'fold' if job['fold'] else 'ep'}, or give experts=…"
             raise ValueError(f"{said} distributes experts, but this model has none: {remedy}")
         divisions.refuse(job.sizes, job.division, "fold")
         memory = job["device_memory"] is not None
@@ -114,7 +113,7 @@ class ExpertParallel(Mode):
         return Exchanges(comm, self._owned(job))
 
     def _group(self, comm, job) -> tuple[int, ...]:
-        """The ranks among which the experts are distributed that meet this one."""
+        """The ranks of this rank's group, over which the experts are distributed."""
         comm.open(*job.mesh.groups(self.met(job)))
         return job.mesh.group(comm.rank, self.met(job))
 
@@ -141,22 +140,22 @@ class ExpertParallel(Mode):
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
         """The mean over ranks of the tokens that travel to their experts: the destinations depend on the data."""
-        found = {seam for module in job.layers[layer].modules() for seam in EXPERTS if isinstance(module, seam)}
-        if when == "again" or not found:
+        if when == "again":
             return
-        shape, ways, width = job.model.shape, job.mesh.length(self._product(job)), job.widths.value
-        rows = here["B"] / ways
-        if job["dispatch"] == "all_to_all" and (slots := _slots(job)):
-            yield from [("all_to_all", rows * slots * shape.experts * shape.width * width)] * 2
-            return
-        if job["dispatch"] == "all_gather":
-            rows = ceil(rows)  # uneven ranks are padded
-        counted = replace(shape, experts=shape.experts + number_of(job))  # a copy is counted as one more expert
-        moves = exchanged(counted, rows * here["T"], ways, job["dispatch"], when)
-        if Dispatches not in found:  # split in parts: rows leave after the router, and return after the experts
-            moves = moves[:-1] if Routes in found else moves[-1:]
-        for operation, what, numbers in moves:
-            yield operation, numbers * (COUNT if what in ("counts", "choices") else width)
+        seams, ways, width = seams_in(job, layer), job.mesh.length(self._product(job)), job.widths.value
+        for one in routed_in(job, layer):
+            rows = here["B"] / ways
+            if job["dispatch"] == "all_to_all" and (slots := _slots(job)):
+                yield from [("all_to_all", rows * slots * one.experts * one.width * width)] * 2
+                continue
+            if job["dispatch"] == "all_gather":
+                rows = ceil(rows)  # uneven ranks are padded
+            counted = one._replace(experts=one.experts + number_of(job))  # each copy is counted as one more expert
+            moves = exchanged(counted, rows * one.here(job, here), ways, job["dispatch"], when)
+            if Dispatches not in seams:  # split in parts: rows leave after the router, and return after the experts
+                moves = moves[:-1] if Routes in seams else moves[-1:]
+            for operation, what, numbers in moves:
+                yield operation, numbers * (COUNT if what in ("counts", "choices") else width)
 
 
 def _shares(length: int, ways: int) -> tuple[int, ...]:
@@ -164,11 +163,12 @@ def _shares(length: int, ways: int) -> tuple[int, ...]:
 
 
 def _slots(job) -> int:
-    """The maximum number of tokens of one sequence that an expert takes; 0 where there is no capacity."""
-    shape = job.model.shape
-    if shape.routing.capacity is None:
+    """The maximum number of tokens of one sequence that an expert takes; 0 if there is no capacity."""
+    routing = next((one.routing for one in job.whole.modules() if isinstance(one, Routes)), None)
+    if routing is None or routing.capacity is None:
         return 0
-    return shape.routing.slots(shape.context, shape.experts, shape.chosen)
+    first = routed_first(job)
+    return routing.slots(first.tokens, first.experts, first.chosen)
 
 
 MODE = ExpertParallel()

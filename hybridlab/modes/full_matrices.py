@@ -8,11 +8,11 @@ momentum: each element of the update depends on all elements. So
                between matrices (`Param.whole`); all other weights are in flat packs as usual
   tp, x        each rank has a part of the momentum. `gather`: the parts are gathered, each rank computes the update of
                the full matrix and keeps its part. `gram`: each rank computes its part from Gram matrices, which are
-               all-reduced; only for a matrix that is cut once
+               all-reduced; only for a matrix that is cut once. `blockwise`: each part is updated as if it were a matrix
   ep           every expert has its own matrices: nothing to do
 
-A third way updates every shard as if it were a matrix (blockwise). It needs no messages, but it is another optimizer,
-whose result depends on the number of shards.
+`blockwise` needs no messages, but it is another optimizer, whose result depends on the cuts. Its reference is one
+device that updates the same blocks, and a checkpoint resumes only under the same cuts.
 
 Bytes: dealing costs what ZeRO costs, plus the padding to the longest piece. A gather of Ψ elements over t ranks sends
 Ψ(t-1)/t; a Gram matrix of side n, five times, 10 n²(t-1)/t, and the norm.
@@ -24,6 +24,8 @@ notebook 22.
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 
 from hybridlab.core.where.layout import Cut, Layout, Param
 from hybridlab.core.where.matrices import is_hidden_matrix
@@ -31,8 +33,9 @@ from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts.newton_schulz import STEPS, newton_schulz
 from hybridlab.predict.bytes.transfer import Transfer, transfer
 
-WAYS = ("gather", "gram")
-LENGTH = 0.2  # of an update, as a root mean square, in units of the learning rate
+BLOCKWISE = "blockwise"
+WAYS = ("gather", "gram", BLOCKWISE)
+LENGTH = 0.2  # root mean square of an update, in units of the learning rate
 
 
 class FullMatrices(Mode):
@@ -43,7 +46,8 @@ class FullMatrices(Mode):
     options = {
         "muon": Option(
             "gather",
-            "with optimizer muon: 'gather' a matrix that is sharded inside a stage, or all-reduce its 'gram' matrices",
+            "with optimizer muon, for a matrix that is sharded inside a stage: 'gather' collects it, 'gram' "
+            "all-reduces its Gram matrices, and 'blockwise' updates each shard separately, as a different optimizer",
             str,
             WAYS,
         )
@@ -53,10 +57,11 @@ class FullMatrices(Mode):
         return chosen.get("optimizer") == "muon"
 
     def title(self, job):
-        return {"gather": "gathers of momentum", "gram": "all-reduces of Gram matrices"}[job["muon"]]
+        titles = "gathers of momentum", "all-reduces of Gram matrices", "messages of blocks"
+        return titles[WAYS.index(job["muon"])]
 
     def said(self, job):
-        return "muon" + " by Gram matrices" * (job["muon"] == "gram")
+        return "muon" + ("", " by Gram matrices", " in blocks")[WAYS.index(job["muon"])]
 
     def refuse(self, job):
         if not any(_updates(param, job) for param in job.records):
@@ -77,7 +82,7 @@ class FullMatrices(Mode):
         comm.open(*sorted({group for param in job.layout.params if param.whole for group in _groups(param, job.mesh)}))
 
     def transfers(self, job) -> Iterator[Transfer]:
-        for param in job.layout.params:
+        for param in job.layout.params if job["muon"] != BLOCKWISE else ():
             if param.whole and _cuts(param):
                 for rank in range(job.mesh.size):
                     if job.layout.box(param.name, rank) is not None and job.layout.owns(param.name, rank):
@@ -112,7 +117,7 @@ def _updates(param: Param, job) -> bool:
 def update_of(job, name: str, comm=None) -> Callable:
     """Muon's update of a matrix: the function from its momentum to the orthogonal matrix, times a factor.
 
-    The factor makes the root mean square of the update that of a usual one of AdamW, 0.2.
+    The factor makes the root mean square of the update 0.2, as in a usual update of AdamW.
 
     comm  the communicator of a rank that has a part of the matrix, flat or in its shape; None: it has the full one
 
@@ -121,13 +126,33 @@ def update_of(job, name: str, comm=None) -> Callable:
     """
     factor = LENGTH * math.sqrt(max(job.whole.get_parameter(name).shape[-2:]))
     if comm is None:
-        return lambda momentum: factor * newton_schulz(momentum)
+        turn = partial(in_blocks, param=job.layout[name]) if job["muon"] == BLOCKWISE else newton_schulz
+        return lambda momentum: factor * turn(momentum)
     layout, comm = job.layout, comm.for_purpose(MODE.purpose)
     if not layout.owns(name, comm.rank):
         return lambda empty: empty
     shape = [span.stop - span.start for span in layout.box(name, comm.rank)]
     turned = by_gram_matrices if by_gram(layout[name], job["muon"]) else gathered
+    if job["muon"] == BLOCKWISE:
+        turned = lambda part, *about: newton_schulz(part)
     return lambda part: factor * turned(part.view(shape), layout[name], layout, comm).reshape(part.shape)
+
+
+def blocks_of(job) -> str:
+    """The cuts whose blocks are updated as if they were matrices, such as "tp=2"; "" if full matrices are."""
+    if job.optimizer != "muon" or job["muon"] != BLOCKWISE:
+        return ""
+    axes = {axis for param in job.layout.params if param.whole for joined in _cuts(param) for axis in joined.split("+")}
+    return ", ".join(f"{axis}={job.mesh[axis]}" for axis in job.mesh.axes if axis in axes)
+
+
+def in_blocks(momentum, param: Param):
+    """The orthogonal matrices of all blocks of a matrix: the result of all ranks together, if each updates its part."""
+    made, spans = momentum.clone(), {cut.dim: sorted(set(cut.spans)) for cut in _cuts(param).values()}
+    parts = ([slice(*span) for span in spans.get(dim, [(None,)])] for dim in range(momentum.dim()))
+    for box in product(*parts):
+        made[box] = newton_schulz(momentum[box])
+    return made
 
 
 def gathered(part, param: Param, layout: Layout, comm):
@@ -166,12 +191,12 @@ def by_gram(param: Param, way: str) -> bool:
 
 
 def _cuts(param: Param) -> dict[str, Cut]:
-    """The cuts of the matrix itself: experts, along the dim before, are full matrices."""
+    """The cuts of a matrix itself, not of the dim of experts before it: each expert has a full matrix."""
     return {axes: cut for axes, cut in param.shard.items() if cut.dim >= len(param.shape) - 2}
 
 
 def _other(param: Param, cut: Cut) -> int:
-    """The dim of a matrix that a cut leaves whole."""
+    """The dim of a matrix that a cut does not shard."""
     return 2 * len(param.shape) - 3 - cut.dim
 
 

@@ -1,11 +1,11 @@
 """AxoNN's tensor parallelism on a grid: every matrix is sharded along both dims, over tp and over x.
 
 Tensor parallelism cuts hidden units, heads and the vocabulary over tp. The residual stream between the pairs of
-matrices is the same on all its ranks. Here the width D of the stream is cut too, along a second axis, x. A matrix that
-reads from the stream multiplies the part of its inputs on this rank, and the partial sums are reduced along x. A matrix
-that writes to the stream computes the outputs of this rank; its inputs are the same along x, so their gradients are
-reduced. A norm sums two numbers along x for each position. So x and tp alternate, and no tensor is resharded between
-two matrices.
+matrices is the same on all ranks along tp. Here the width D of the stream is cut too, along a second axis, x. A matrix
+that reads from the stream multiplies the part of its inputs on this rank, and the partial sums are reduced along x. A
+matrix that writes to the stream computes the outputs of this rank; its inputs are the same along x, so their gradients
+are reduced. A norm sums two numbers along x for each position. So x and tp alternate, and no tensor is resharded
+between two matrices.
 
   parameter                  held by a rank          forward                  backward
   q, k, v, up, scores        its columns of its rows     all-reduce of outputs    -
@@ -156,6 +156,8 @@ def _crossings(job) -> list[Crossing]:
             param = job.layout[name_of[id(weight)]]
             if "x" not in param.shard or isinstance(layer, nn.Embedding):
                 continue
+            if len(param.shape) == 1 and not isinstance(layer, (nn.Linear, *NORMS)):
+                continue  # a scale, or a bias, of the features that are here
             if not isinstance(layer, (nn.Linear, *NORMS)):
                 raise ValueError(
                     f"{param.name} is sharded along x, but {type(layer).__name__} is not a Linear, an Embedding or a "
@@ -179,7 +181,7 @@ def _by_layer(job) -> dict[int, list[tuple]]:
     for one in job.once(_crossings):
         passed = job.passed[one.name]
         if one.kind == "norm":
-            numbers = NORMS[type(job.whole.get_submodule(one.name))]
+            numbers = NORMS[type(job.whole.get_submodule(one.name))] * passed.left[:-1].numel() // positions
         else:
             numbers = (passed.left if one.kind == "leave" else passed.entered).numel() // positions
         for layer in passed.layers:

@@ -1,4 +1,4 @@
-"""Local steps: each copy takes optimizer steps on its own data, and copies only occasionally exchange their changes.
+"""Local steps: each copy takes optimizer steps on its own data, and copies exchange their updates only occasionally.
 
 Plain data parallelism all-reduces every gradient. Here a copy divides its loss by its own tokens and updates its own
 weights. After every H steps, Δ = mean(θ_old - θ_copy) over the copies is used like a gradient in an outer step, SGD
@@ -21,7 +21,8 @@ arXiv:1805.09767. The names of the options follow torchft (`sync_every`). Relati
 `predict.bytes.local_steps`, `training.replay_copies`, notebook 21.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 from hybridlab.core.where.layout import Layout
 from hybridlab.modes.data_parallel import LOCAL, DataParallel
@@ -73,22 +74,15 @@ class LocalSteps(DataParallel):
         return "all-reduces of moves"
 
     def said(self, job):
-        streaming = f" in {job['fragments']} fragments" * (job["fragments"] > 1)
-        return f"local steps, sums every {job['sync_every']}{streaming}"
+        return f"local steps, sums every {rounds_of(job)}"
 
     def refuse(self, job):
         divisions.refuse(job.sizes, job.division, "sums")
         if job["offload"]:
-            raise ValueError(f"{WITH} exchanges the optimizer's weights: leave offload out")
+            raise ValueError(f"{WITH} exchanges the optimizer's weights: leave out offload")
         if not job.flushes:
-            raise ValueError(f"{job.schedule.name} updates every stage independently: leave {WITH} out")
-        if job["sync_delay"] >= job["sync_every"]:
-            raise ValueError(f"sync_delay={job['sync_delay']} is too long: give less than sync_every")
-        if job["fragments"] > min(job["sync_every"], len(job.layers)):
-            raise ValueError(
-                f"fragments={job['fragments']} is too many: give at most sync_every={job['sync_every']} and the "
-                f"{len(job.layers)} layers"
-            )
+            raise ValueError(f"{job.schedule.name} updates every stage independently: leave out {WITH}")
+        rounds_of(job).refuse(len(job.layers))
         for name in ("mix", "outer_momentum"):
             if job[name] >= 1:
                 raise ValueError(f"{name}={job[name]} is not possible: give 0 or more, and less than 1")
@@ -106,20 +100,29 @@ class LocalSteps(DataParallel):
     def alone(self, job) -> int:
         return job.mesh["dp"]
 
-    def busiest(self, job):
-        return job["sync_every"] - 1
+    def busiest(self, job, rank):
+        rounds, size = rounds_of(job), self._size(job, rank)
+        later = rounds.every * (1 + job.steps // rounds.every)  # at a job's last step, all exchanges end
+        return max(range(later, later + rounds.every), key=lambda step: sum(map(size, rounds.begun(step))))
 
     def one_model(self, job, rank):
         return job.mesh.group(rank, tuple(axis for axis in job.mesh.axes if axis != "dp"))
 
     def seldom(self, job) -> Iterator[Transfer]:
-        rounds, layout, fragment_of = rounds_of(job), job.layout, job.once(layer_of)
+        rounds = rounds_of(job)
         for ranks in job.mesh.groups("dp"):
+            size = self._size(job, ranks[0])
             for fragment in range(rounds.fragments) if len(ranks) > 1 else ():
-                names = [name for name in layout.held(ranks[0]) if fragment_of[name] % rounds.fragments == fragment]
-                size = sum(layout.size(name, ranks[0]) for name in names) * job.widths.gradient
                 times = rounds.number(fragment, job.steps)
-                yield transfer(job.mesh, "moves", "all_reduce", ranks, size * times)
+                yield transfer(job.mesh, "moves", "all_reduce", ranks, size(fragment) * times)
+
+    def _size(self, job, rank: int) -> Callable[[int], int]:
+        """A function size(fragment): the bytes of a rank's updates in this fragment."""
+        layout, fragments, layers = job.layout, job["fragments"], job.once(layer_of)
+        of = Counter[int]()
+        for name in layout.held(rank):
+            of[layers[name] % fragments] += layout.size(name, rank) * job.widths.gradient
+        return of.__getitem__
 
 
 def rounds_of(job) -> Rounds:
@@ -128,7 +131,7 @@ def rounds_of(job) -> Rounds:
 
 
 def layer_of(job) -> dict[str, int]:
-    """{parameter: the number of the first layer that uses it}."""
+    """{parameter: the index of the first layer that uses it}."""
     name = {id(weight): name for name, weight in job.whole.named_parameters()}
     found = [(name[id(weight)], number) for number, layer in enumerate(job.layers) for weight in layer.parameters()]
     return dict(reversed(found))

@@ -54,7 +54,7 @@ class Mode:
     core     whether its messages belong to the core of attention, between queries and keys
     options  {name: Option};  copied  letters of dims that may be shorter than the axis that cuts them
     leading  letters of dims that have their axes for themselves in a parameter (see `core.where.rules`)
-    factors  {name: choices}: its rows in the table of combinations that are all proved equal (tests/equality.py)
+    factors  {name: choices}: its rows in the table of combinations (tests/equality.py), all of which are proved equal
     """
 
     name, axis, purpose, copied, leading, core = "", "", "", "", "", False
@@ -86,7 +86,7 @@ class Mode:
         return self.axes
 
     def title(self, job) -> str:
-        """The name of its bytes in a report."""
+        """The name of the mode's bytes in a report."""
         return f"inside stages, along {' and '.join(self.axes)}"
 
     # before anything runs
@@ -121,12 +121,16 @@ class Mode:
         """{letter: axis}: how tensors between layers are cut, where this differs from the batch."""
         return self.data(job)
 
+    def joined(self, job, layer: int) -> str:
+        """The letters of the dims that a layer unshards: all ranks have the same output."""
+        return ""
+
     def stream(self, job) -> Rules:
         """{letter: axis}: how tensors between stages are cut."""
         return self.between(job)
 
     def placed(self, layout: Layout, job) -> Layout:
-        """The layout with the mode's changes to every record, in addition to its rules."""
+        """The layout after the mode's rules and its changes to individual records have been applied."""
         return layout
 
     # on a rank

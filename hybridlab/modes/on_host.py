@@ -26,7 +26,7 @@ class OnHost(Sharded):
         super().__init__(comm, *about)
 
     def _gather(self, pack):
-        """Copy a pack to the device, into the memory that its parameters view."""
+        """Copy a pack to the device, into the memory of its parameters."""
         piece, values = self.pieces[pack], self.values[pack]
         self.moved["up"] += values.nbytes
         return self.engines.start(IN, _Weights(piece, values))
@@ -58,7 +58,7 @@ class _Weights:
         self.piece, self.values = piece, values
 
     def room(self):
-        """Allocate the memory that its parameters view."""
+        """Allocate the memory of the parameters."""
         self.values.untyped_storage().resize_(self.values.nbytes)
 
     def carry(self):

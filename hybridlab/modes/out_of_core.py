@@ -1,8 +1,8 @@
 """Out of core: saved activations fit into a given capacity, because some of them are moved to the host.
 
 `KeepingWork` is a `ModelWork` whose forwards save their tensors in an `Arena`. A swap moves the tensors that one
-forward has saved, except weights, the batch and the stage's input: the input is on an edge of the stage graph and stays
-on the device, where a recomputation starts from it.
+forward has saved, except weights, the batch and the stage's input: the input belongs to an edge of the stage graph and
+stays on the device, where a recomputation starts from it.
 
 Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA). Relatives: the rows SWAP_OUT and SWAP_IN of `core.when.law`;
 `scheduling.out_of_core.swapped`, which inserts them; `runtime.copies`, which executes them.
@@ -52,7 +52,7 @@ class KeepingWork(ModelWork):
         return call(arrived)
 
     def swap(self, action, before: list):
-        """Start to copy the saved tensors of a forward to the host, or back, once the copies in `before` have
+        """Start copying the saved tensors of a forward to the host, or back, once the copies in `before` have
         finished."""
         kept = self.stored[action.stage, action.microbatch].saved
         self.carried[action.kind] += sum(one.size for one in kept)
@@ -60,7 +60,7 @@ class KeepingWork(ModelWork):
         return self.engines.start(action.kind, load, before)
 
     def move(self, comm, action, other: int, tag: int) -> Message:
-        """Start to send the saved tensors of a forward to another rank, or to receive them: all in one message."""
+        """Start sending the saved tensors of a forward to another rank, or receiving them: all in one message."""
         if action.kind == OUT:
             row = self._packed(action)
             return comm.isend(row, other, tag).then(lambda _: self.arena.give(row.untyped_storage()))
@@ -69,7 +69,9 @@ class KeepingWork(ModelWork):
         return comm.irecv(row, other, tag).then(lambda row: self._unpacked(action, row))
 
     def _packed(self, action):
-        """The bytes that a move sends; saved tensors are freed. Ranks that shard a stage send equally many."""
+        """Return the bytes that a move sends, and free the saved tensors. Ranks that shard a stage send the same
+        number.
+        """
         place = action.stage, action.microbatch
         if place in self.guests:
             return self.guests.pop(place)
@@ -85,7 +87,7 @@ class KeepingWork(ModelWork):
         return row
 
     def _unpacked(self, action, row):
-        """The bytes that have come: kept for another rank, or the saved tensors of a forward of this one."""
+        """Keep the bytes that have come: for another rank, or as the saved tensors of one of this rank's forwards."""
         place = action.stage, action.microbatch
         if place not in self.stored:
             self.guests[place] = row
@@ -239,7 +241,7 @@ class OutOfCore(Mode):
     def refuse(self, job):
         if not job.flushes:
             raise ValueError(
-                f"{job.schedule.name} keeps several versions of its weights: leave device_memory out, or choose a "
+                f"{job.schedule.name} keeps several versions of its weights: leave out device_memory, or choose a "
                 "schedule with one update per step"
             )
         if job.schedule.slices > 1:
@@ -248,7 +250,7 @@ class OutOfCore(Mode):
                 f"the slices of {job.schedule.name} share keys and values. Leave device_memory out"
             )
         if job.driven:
-            raise ValueError("driven=True has no fixed order, so swaps cannot be planned: leave driven out")
+            raise ValueError("driven=True has no fixed order, so swaps cannot be planned: leave out driven")
         if job["recompute"] != "none":
             raise ValueError(
                 f"recompute={job['recompute']!r} saves activations outside of the planned memory: give "
@@ -264,7 +266,7 @@ def refuse_moves(job):
         if job[option] != usual:
             raise ValueError(
                 f"{option}={job[option]!r} manages the saved activations, and so does {job.schedule.name}, which "
-                f"moves them: leave {option} out"
+                f"moves them: leave out {option}"
             )
 
 

@@ -17,7 +17,7 @@ from hybridlab.core.when.along import lines
 from hybridlab.modes.mode import Mode
 from hybridlab.predict.bytes.transfer import Transfer, transfer
 from hybridlab.runtime.message_driven import NUMBER
-from hybridlab.runtime.player import Player as Player  # the former place, which students' notebooks may still use
+from hybridlab.runtime.player import Player as Player  # where students' notebooks may still import it from
 from hybridlab.scheduling.norms import repeated
 
 NORM = 8  # bytes of a norm, or of squares: one number in float64
@@ -69,7 +69,7 @@ class Pipeline(Mode):
 
 
 def _crossings(job) -> Counter:
-    """{(edge, rank of the group, another): messages forward in one run}."""
+    """{(edge, a rank of the group, another rank): messages in the forward of one run}."""
     schedule, times = job.schedule, Counter()
     for edge, (a, b) in enumerate(schedule.edges):
         for replica in schedule.replica_of if (a, b) in job.links.crossing else ():

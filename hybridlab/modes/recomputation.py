@@ -41,8 +41,8 @@ class Again(torch.autograd.Function):
     def forward(ctx, do, draws, token, *entered):
         ctx.do, ctx.draws, ctx.row = do, draws, draws.row
         ctx.save_for_backward(*entered)
-        made = do(*entered)
-        return tuple(made) if isinstance(made, list) else made
+        made = do(*entered)  # new tensors: else a weight that is returned unchanged becomes a result
+        return tuple(x.view_as(x) for x in made) if isinstance(made, tuple | list) else made.view_as(made)
 
     @staticmethod
     def backward(ctx, *gradients):
@@ -115,13 +115,13 @@ class Recomputation(Mode):
         if kinds & {"I", "W"}:
             raise ValueError(
                 f"{job.schedule.name} splits the backward in two, but a recomputed layer runs both halves at once: "
-                "leave recompute out, or choose 1f1b"
+                "leave out recompute, or choose 1f1b"
             )
         if kinds & {"C", "R"}:
-            raise ValueError(f"{job.schedule.name} recomputes whole stages already: leave recompute out")
+            raise ValueError(f"{job.schedule.name} already recomputes whole stages: leave out recompute")
         if job.schedule.exchanges:
             raise ValueError(
-                f"{job.schedule.name} splits a block into three stages: leave recompute out, or choose a schedule of "
+                f"{job.schedule.name} splits a block into three stages: leave out recompute, or choose a schedule of "
                 "whole blocks"
             )
         divisions.refuse(job.sizes, job.division, "recompute")

@@ -36,9 +36,9 @@ def register(mode: Mode) -> Mode:
         )
     for other in modes():
         if other.purpose == mode.purpose or other.name == mode.name:
-            raise ValueError(f"{other.name} already has the purpose {other.purpose}: give {mode.name} another one")
+            raise ValueError(f"{other.name} already has the purpose {other.purpose}: give {mode.name} a different one")
         if both := mode.options.keys() & other.options.keys():
-            raise ValueError(f"{other.name} already has an option {min(both)}: give {mode.name}'s another name")
+            raise ValueError(f"{other.name} already has an option {min(both)}: rename the option of {mode.name}")
     _added.append(mode)
     renew()
     return mode
@@ -71,7 +71,7 @@ def chosen_of(mesh: Mesh, said: dict, dtype: str) -> dict:
         if least is not None and not least <= value < math.inf:
             raise ValueError(f"{name}={value} is not possible: give a number, {least} or more")
         if value != every[name].usual and (lacking := missing(name, mesh, said)):
-            raise ValueError(f"{name}={value!r} has no effect without {lacking}: {too(lacking)}, or leave {name} out")
+            raise ValueError(f"{name}={value!r} has no effect without {lacking}: {too(lacking)}, or leave out {name}")
     chosen = {name: option.usual for name, option in every.items()} | said
     for mode in modes():
         chosen |= {name: value for name, value in mode.completed(mesh, chosen, dtype).items() if name not in said}
@@ -101,7 +101,7 @@ def missing(name: str, mesh: Mesh, said: dict) -> str:
 
 
 def too(lacking: str) -> str:
-    """The advice for the result of `missing`."""
+    """The advice in an error message, for the result of `missing`."""
     return "give one of them" if " or " in lacking else "give both"
 
 

@@ -24,7 +24,7 @@ from hybridlab.core.where.layout import Cut, even
 from hybridlab.modes.mode import Mode, done
 from hybridlab.modes.parts.cut_layers import KNOWN, forward_of, is_known, is_mean, normalised, sights_of, unfit
 from hybridlab.modes.parts.halos import COLUMNS, ROWS
-from hybridlab.modes.parts.pixelwise import refuse_mixing
+from hybridlab.modes.parts.pixelwise import of_one_pixel, refuse_mixing
 from hybridlab.predict.bytes.spatial import moved
 from hybridlab.predict.bytes.transfer import Transfer, transfer
 
@@ -43,7 +43,7 @@ class SpatialParallel(Mode):
             if job.mesh[axis] > 1 and letter not in job.model.enters.split():
                 raise ValueError(
                     f"{axis}={job.mesh[axis]} shards the {letter} of images, but the inputs of this model have no "
-                    f'dimension of that name: give enters="B C Y X" if its inputs are images, or leave {axis} out'
+                    f'dimension of that name: give enters="B C Y X" if its inputs are images, or leave out {axis}'
                 )
         for name, layer in job.whole.named_modules():
             if is_known(layer) and (reason := unfit(layer)):
@@ -55,6 +55,11 @@ class SpatialParallel(Mode):
     def data(self, job):
         return RULES
 
+    def joined(self, job, layer):
+        means = any(map(is_mean, job.layers[layer].modules()))
+        left = job.between[layer]  # a tuple has more than the pixel that a mean leaves
+        return "YX" if means and not isinstance(left, tuple) and left.shape[2:] == (1, 1) else ""
+
     def fit(self, module, comm, job):
         ranks = job.mesh.group(comm.rank, self.axes)
         comm.open(*job.mesh.groups(self.axes))
@@ -63,7 +68,8 @@ class SpatialParallel(Mode):
             if isinstance(layer, Normalises):
                 layer.normalise = partial(normalised, comm=comm, cuts=cuts, ranks=ranks)
             else:
-                layer.forward = forward_of(layer, comm, cuts, ranks)
+                passed = job.passed[name]
+                layer.forward = forward_of(layer, comm, cuts, ranks, of_one_pixel(passed.entered, passed.left))
 
     def loss(self, comm, job, whole):
         if any(letter in job.leaving[-1].split() for letter in RULES):
@@ -136,7 +142,9 @@ def _messages(job) -> dict[str, dict]:
 
 
 def _halos(job, layer: int, when: str, at: dict[str, int]):
-    """((sender, receiver), bytes) of a layer's halos, among the ranks that differ from these coordinates in h and w."""
+    """((sender, receiver), bytes) of a layer's halos, among the ranks that differ from these coordinates only in h and
+    w.
+    """
     messages = job.once(_messages)
     for name in job.once(_by_layer).get(layer, ()):
         if name in messages and _goes(job, name, when):

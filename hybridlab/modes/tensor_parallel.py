@@ -35,7 +35,7 @@ from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.rules import placed
 from hybridlab.modes.mode import Mode, Option
-from hybridlab.modes.parts import cut_experts, overlapped
+from hybridlab.modes.parts import cut_experts, inner_draws, overlapped
 from hybridlab.modes.parts.plain_layers import before, refuse_more
 from hybridlab.modes.parts.scatter_gather import narrowed
 from hybridlab.modes.parts.sequence_parallel import CutStream, uncut
@@ -55,11 +55,11 @@ from hybridlab.world.talk.typed import all_reduce, enter
 # hidden units, those of plain blocks, heads, heads of keys and values, tokens
 RULES = dict.fromkeys("FWNKV", "tp")
 FURTHER = "cp+tp"  # the positions of a cp rank, or all
-COPIED = "K"  # fewer heads of keys than ranks: neighbours hold the same one
+COPIED = "K"  # fewer KV heads than ranks: neighbouring ranks hold the same one
 
 
 def place(param: Param, shape: Shape, ways: int, sequence: bool = False) -> dict:
-    """The changes of tensor parallelism to the record of one parameter of a model of this shape.
+    """The changes that tensor parallelism makes to the record of one parameter of a model with this shape.
 
     ways      the length of tp;  sequence  whether the stream between the matrices is sharded along the sequence
 
@@ -98,7 +98,7 @@ class WholeStream:
         return all_reduce(self.comm, summand_BTD, "tp", to="I")
 
     def multiplied(self, x_BTF, weight_DF):
-        """The output of a linear layer sharded by its inputs, which leaves to the stream."""
+        """The output of a linear layer sharded by its inputs, all-reduced for the stream."""
         return self.leave(functional.linear(x_BTF, weight_DF))
 
 
@@ -107,7 +107,7 @@ class RowParallel(nn.Module):
 
     The bias is added once, after the all-reduce.
 
-    linear  whose parameters it takes over, together with the input hooks of other modes
+    linear  the layer whose parameters it takes over, together with the input hooks of other modes
     stream  the residual stream that takes the output
     """
 
@@ -122,16 +122,16 @@ class RowParallel(nn.Module):
         return y_BTD if self.bias is None else y_BTD + self.bias
 
 
-def fit(module: nn.Module, comm, layout: Layout, context: int | None = None, overlap: bool = False):
+def fit(module: nn.Module, comm, layout: Layout, context: int | None = None, overlap: int = 0):
     """Turn a model whose parameters are this rank's boxes into this rank's part of it, in place.
 
     context  the positions of a sequence, if the stream is sharded along them; None if it is not
-    overlap  whether its messages overlap with the matmuls next to them
+    overlap  the directions of messages that overlap with the matmuls next to them; 0: none does
     """
     found = crossings(module, layout)
     stream = WholeStream(comm) if context is None else CutStream(comm, context)
     if overlap:
-        stream = overlapped.OverlappedStream(comm, context, readers(module, layout, found))
+        stream = overlapped.OverlappedStream(comm, context, readers(module, layout, found), overlap)
     entered = [one.name for one in found if one.kind == "enter"]
     if context is not None:
         stream.place(module, entered)
@@ -148,7 +148,7 @@ def fit(module: nn.Module, comm, layout: Layout, context: int | None = None, ove
             setattr(module.get_submodule(around), last, rows)
 
 
-def split(module: nn.Module, comm, layout: Layout, context: int | None = None, overlap: bool = False):
+def split(module: nn.Module, comm, layout: Layout, context: int | None = None, overlap: int = 0):
     """Turn a full model into this rank's part of it, in place: parameters keep their identity and their names.
 
     Layers of other stages, whose parameters are not here, stay unsharded and must not be called.
@@ -171,6 +171,13 @@ class TensorParallel(Mode):
         "overlap": Option(
             False, "with sequence: send in pieces, each during the matmul of another piece", beside="sequence"
         ),
+        "directions": Option(
+            1,
+            "with overlap: send pieces to the next rank (1), or to both neighbours (2)",
+            int,
+            least=1,
+            beside="overlap",
+        ),
         "scatter": Option(False, "with tp: send only a shard of each activation between stages", beside="tp"),
     }
     factors = {"stream": ("whole", "scatter", "sequence", "overlap")}
@@ -181,20 +188,26 @@ class TensorParallel(Mode):
             has = f"only {', '.join(sizes)}" if sizes else "none"
             remedy = job.model.uncut or 'name its dimensions, dims={"0.weight": "F D"}'
             raise ValueError(
-                f"tp={ways} shards dimensions called {', '.join(RULES)}, and this model has {has}: {remedy}"
+                f"tp={ways} shards dimensions called {', '.join(RULES)}, but this model has {has}: {remedy}"
             )
         for option in (one for one in ("sequence", "scatter") if job[one] and uncut(job, one)):
             raise ValueError(f"{option}=True shards the positions T, but {uncut(job, option)}: leave it out")
         if job.schedule.exchanges:
             raise ValueError(
-                f"{job.schedule.name} has its all-to-alls between layers, where tokens are not sharded: leave tp out"
+                f"{job.schedule.name} has its all-to-alls between layers, where tokens are not sharded: leave out tp"
             )
         divisions.refuse(sizes, job.division, "tp")
-        refuse_open_cuts(job.once(_crossings), job.model.scores)
+        found = job.once(_crossings)
+        refuse_open_cuts(found, job.model.scores)
         refuse_other_biases(job.layout)
         refuse_more(job.whole, job.layout, "tp")
         if job["overlap"]:
-            overlapped.refuse(job, lambda module: readers(module, job.layout, job.once(_crossings)))
+            overlapped.refuse(job, lambda module: readers(module, job.layout, found))
+        if job["sequence"] and not (found and found[0].kind == "rows" and job.model.scores):
+            raise ValueError(
+                "sequence=True shards positions from an embedding with a sharded vocabulary to a loss with one, but "
+                "this model has only its own loss: leave out sequence"
+            )
 
     def rules(self, job):
         return RULES
@@ -206,7 +219,9 @@ class TensorParallel(Mode):
         return RULES | ({"T": FURTHER} if job["sequence"] or job["scatter"] else {})
 
     def fit(self, module, comm, job):
-        fit(module, comm, job.layout, _positions(job) if job["sequence"] else None, job["overlap"])
+        overlap = job["overlap"] * job["directions"]
+        fit(module, comm, job.layout, _positions(job) if job["sequence"] else None, overlap)
+        inner_draws.place(module, comm, job.once(_crossings), job)
         for layer in cut_experts.routed(module).values():
             (cut_experts.fold if job["fold"] else cut_experts.cut)(layer, comm, job["sequence"])
 
@@ -243,7 +258,7 @@ class TensorParallel(Mode):
                 yield ("isend", size * (ways - 1) / ways) if in_pieces else (op, size)
         yield from cut_experts.sends(job, layer, when, here)
         if when == "forward" and self._cuts_scores(job) and layer in job.model.scored(len(job.layers)):
-            # the largest logit; Σ exp and the target's logit
+            # numbers of the loss: the largest logit; Σ exp and the target's logit
             yield "all_reduce", 3 * here["B"] * positions * job.widths.value
 
     def sends_around(self, job, stage, when, here):
@@ -287,7 +302,7 @@ def _read_in_pairs(job, layout) -> list[str]:
 
 
 def _turn(module: str, turn: dict[str, int]) -> int:
-    """The turn at which a module has finished; for one that is never called itself, that of the one around it."""
+    """The turn at which a module has finished; if it is never called itself, the turn of the module around it."""
     return turn[module] if module in turn or not module else _turn(module.rpartition(".")[0], turn | {"": len(turn)})
 
 

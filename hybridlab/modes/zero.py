@@ -16,7 +16,7 @@ Two more forms exploit the faster links inside a node (`modes.parts.two_levels`)
 state is sharded over all replicas, and only weights are replicated between the groups of owners; with `secondary`,
 weights are sharded over all owners, and neighbours keep a second copy of them for the later gathers of a step.
 
-The gathers of stage 3 are actions of the program, so the schedule decides when weights are gathered ahead, and the
+The gathers of stage 3 are actions of the program, so the schedule determines when weights are gathered ahead, and the
 picture shows it (`scheduling.sharded`).
 
 Bytes on each rank's wire in a step, of Ψ parameters over p ranks: a reduce-scatter and a gather, 2Ψ(p-1)/p, like the
@@ -119,6 +119,11 @@ class Zero(DataParallel):
     def refuse(self, job):
         if job["zero"] not in STAGES:
             raise ValueError(f"there is no ZeRO stage {job['zero']}: choose 0, 1, 2 or 3")
+        if job["zero"] and job.copies == 1 and not all(job.schedule.program):
+            raise ValueError(
+                f"zero={job['zero']} is invalid: {job.schedule.name} has lost ranks, and they take their shards of the "
+                "state with them. Leave zero out, or restart from a checkpoint"
+            )
         divisions.refuse(job.sizes, job.division, "zero")
 
     def meant(self, name, chunks, mesh, chosen, layers):
@@ -152,7 +157,7 @@ class Zero(DataParallel):
         return job.accumulate * _opened(program, job.homes[job.layout.packs[pack][0]])
 
     def published(self, job, pack, rank):
-        """Once for all later gathers, if the device keeps more of a pack than this rank's share."""
+        """One copy serves all later gathers, if the device keeps more of a pack than this rank's share."""
         first = job.layout[job.layout.packs[pack][0]]
         return 1 if first.groups > 1 or first.secondary else super().published(job, pack, rank)
 
@@ -168,7 +173,9 @@ def rests_on_hosts(chosen: dict) -> bool:
 
 
 def _opened(program, stages) -> int:
-    """The number of times that a program gathers the shared weights of these stages, except while one has them."""
+    """The number of times that a program gathers the shared weights of these stages; while one of the stages has them,
+    they are not gathered again.
+    """
     opened = in_use = 0
     for action in program:
         if action.stage in stages and action.kind in ("UNSHARD", "RESHARD"):

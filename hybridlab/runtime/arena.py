@@ -89,7 +89,7 @@ class Kept:
         self.flat = x.detach().as_strided((self.size // x.itemsize,), (1,), 0)
 
     def end(self):
-        """Free it: the device no longer needs it."""
+        """Free the storage: the device no longer needs it."""
         if self.flat is not None:
             self.arena.give(self.flat.untyped_storage())
             self.flat = None

@@ -11,7 +11,7 @@ from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import OF_EDGES, Costs, links_in
 
-NOTICED = 0.05  # a wait shorter than this fraction of the time since it began gives no information about a message
+NOTICED = 0.05  # a wait that is shorter than this fraction of the time since the message began gives no information
 
 
 def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, held=(), **more) -> Timeline:
@@ -39,11 +39,11 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
     carried, asked = (np.rint([1e9 * of(one) for one in every]) for of in (links.of_message, links.of_handshake))
     carried, asked = (column.astype(np.int64)[edge] for column in (carried, asked))
     posting = np.mean((begin - ready)[:, [*sends, *receives]]) * 1e-9 if len(sends) else 0.0
-    known = np.minimum(ready[:, receives] + asked, end[:, receives])  # a handshake may be shorter than the usual one
+    known = np.minimum(ready[:, receives] + asked, end[:, receives])  # a handshake may be shorter than the measured one
     begin[:, receives] = begin[:, sends] = np.maximum(known, ready[:, sends])
     if not origin.get("seen"):
         waited, since = (end[:, receives] - column[:, receives] for column in (looked, begin))
-        unseen = (waited <= np.maximum(carried, NOTICED * since)) & ~flow.exchanged[edge]  # a collective tells its end
+        unseen = (waited <= np.maximum(carried, NOTICED * since)) & ~flow.exchanged[edge]  # collectives have ends
         soonest = np.minimum(end[:, receives], begin[:, receives] + carried)
         end[:, receives] = np.where(unseen, soonest, end[:, receives])
     else:

@@ -121,7 +121,7 @@ class Copied:
         self.end = now()
 
     def wait(self):
-        """Wait until it is over; re-raises an error of the copy."""
+        """Wait until the copy is over; re-raises its error."""
         self.future.result()
 
     def done(self) -> bool:

@@ -20,8 +20,8 @@ CPU = torch.device("cpu")
 
 
 class EmulatedWork:
-    """Waiting instead of computing: real processes, real messages and collectives, given durations (in seconds per
-    stage).
+    """Work that waits instead of computing: with real processes, real messages and collectives, and given durations (in
+    seconds per stage).
 
     elements  the number of elements of a message;  latency  seconds added to each message
     jitter    relative standard deviation of durations, the same for one action in every order and run
@@ -71,8 +71,8 @@ class EmulatedWork:
         return self._beside(comm.iall_reduce(torch.zeros(self.elements), self.copies[action.stage]), action)
 
     def exchange(self, comm, action, edge: int, value) -> list:
-        """A real all-to-all of one message's size with the ranks along ep, which takes at least the given time; those
-        of one rank run one after another.
+        """A real all-to-all of one message's size with the ranks along ep, which takes at least the given time; the
+        exchanges of one rank run one after another.
         """
         self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of_message(edge)
         until = torch.full((self.elements,), self.free + self.offset, dtype=torch.float64)
@@ -91,7 +91,7 @@ class EmulatedWork:
         return self.summed
 
     def settled(self, total) -> bool:
-        """Every emulated optimizer step is right: no forward is repeated."""
+        """No emulated optimizer step is undone, so no forward is repeated."""
         self.unsettled = False
         return False
 

@@ -78,8 +78,9 @@ def _kept(edges, gradients, weights):
 
 
 def _junctions(roots, inputs) -> tuple[list[tuple[list[GradientEdge], list]], list]:
-    """[(the gradient edges into junctions that continue together, the weights of their branches)], the last in the
-    model first; and the weights that have a junction below another one."""
+    """[(the gradient edges into junctions that continue together, the weights of their branches)], with the last in the
+    model first; and the weights that have a junction below another one.
+    """
     order, ends = _upward(root.node for root in roots), {get_gradient_edge(x).node for x in inputs}
     left, into, again = _branches(roots, order, ends)
     if met := _meetings(order, ends, again):

@@ -1,12 +1,12 @@
 """Links: the time of messages on each edge of a schedule, measured between the ranks that it joins.
 
 Two ranks on one host talk faster than two on different ones, so one number for all edges is wrong where a pipeline
-crosses a network. Each pair of ranks sends a token there and back. Both hold it for a while, asleep, as between the
-messages of a pipeline: between ranks that do nothing else, a message takes a sixth of the time.
+crosses a network. Each pair of ranks sends a token there and back. Each rank holds it for a while and sleeps, as
+between the messages of a pipeline: if the ranks did nothing else, a message would take only a sixth of the time.
 
-gloo sends when the sender knows that a receive has been posted. A receive that is posted late asks for its message
-first, and the asking crosses the link too. A rank that is late on purpose measures this *handshake*. The other messages
-must not contain it, so a token is held until the other side's receive is known.
+gloo sends when the sender knows that a receive has been posted. A receive that is posted late first asks for its
+message, and this request also crosses the link. A rank that is late on purpose measures this *handshake*. The other
+messages must not contain it, so a token is held until the other side's receive is known.
 
 Relatives: `clocks`, which uses these times in timelines; `measuring.links`, which fits lines to messages of many sizes.
 """
@@ -22,10 +22,10 @@ import torch
 from hybridlab.core.when.schedule import Schedule
 
 HOLD = 0.002  # seconds for which a rank holds a token, unless the token is longer under way
-LAPS, ALL_LAPS, FEWEST = 8, 48, 3  # of each pair; of all pairs together, about; but of each at least
+LAPS, ALL_LAPS, FEWEST = 8, 48, 3  # repetitions of each pair; of all pairs together, about; the least of each pair
 LONG_LAPS = 5  # with a long message
-GREETINGS = 4  # tokens that two ranks exchange first, to know how long one is under way
-SHORT = 4096  # bytes: of a longer message, a short one is measured too, to know the bandwidth
+GREETINGS = 4  # tokens that two ranks exchange first, to find how long one is under way
+SHORT = 4096  # bytes: if messages are longer, a short one is measured too, to find the bandwidth
 LEAST = 1e-9  # seconds that the bytes of a long message take at least
 
 Pair = tuple[int, int]
@@ -48,19 +48,19 @@ def pairs_of(schedule: Schedule, line: Sequence[int]) -> dict[int, list[Pair]]:
 
 
 def edge_links(comm, pairs: Mapping[int, list[Pair]], sizes: Sequence[int], device="cpu") -> dict[str, list[float]]:
-    """The cost of a message on each edge, in the words of `Costs`: latency, handshake, bandwidth and bytes.
+    """The cost of a message on each edge, in the terms of `Costs`: latency, handshake, bandwidth and bytes.
 
     pairs   of ranks, for each edge that joins ranks
     sizes   bytes of a message on each edge, numbered as in `Schedule.edges`
     device  of the messages
 
-    All ranks call it at once, and get the same numbers. An edge of several pairs is as slow as its slowest pair. Pairs
-    without a common rank are measured at the same time, as they will send.
+    All ranks call it at once, and get the same numbers. If an edge has several pairs, its slowest pair determines the
+    times. Pairs without a common rank are measured at the same time, as they will send.
     """
     comm.greet({pair for some in pairs.values() for pair in some}, torch.device(device))
     count = sum(map(len, pairs.values()))
     laps = max(FEWEST, min(LAPS, ALL_LAPS // max(1, count)))
-    seconds = torch.zeros(3, len(sizes), dtype=torch.float64)  # of a short message, of a handshake, of the whole one
+    seconds = torch.zeros(3, len(sizes), dtype=torch.float64)  # of a short message, of a handshake, of a full message
     for edge, some in pairs.items():
         for pair in some:
             if comm.rank in pair:
@@ -97,8 +97,8 @@ class _Meeting:
     def meet(self):
         """Send tokens there and back, so that both know how long to hold the others.
 
-        The first token waits until the other rank has come, however long it was busy elsewhere, so its time says
-        nothing about the link. The fastest of the others counts: while one is under way, a rank may lose its core.
+        The first token waits until the other rank has come, which may have been busy for any time, so it gives no
+        information about the link. The fastest of the others counts: while one is under way, a rank may lose its core.
         """
         token = torch.zeros(1, dtype=torch.float64)
         laps = [self._lap(token) for _ in range(GREETINGS)][1:]
@@ -135,7 +135,7 @@ class _Meeting:
         return max(one_way, 0.0), max(late - one_way, 0.0)
 
     def _out(self, token, room) -> tuple[float, float, float]:
-        """Send the token and get it back; send once more, to a rank that is late. Returns (lap, posting, 0)."""
+        """Send the token and get it back; send once more, to a rank that is late. Return (lap, posting, 0)."""
         arriving = self.comm.irecv(room, self.far)
         time.sleep(self.hold)
         begin = time.perf_counter()

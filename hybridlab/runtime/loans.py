@@ -1,7 +1,7 @@
 """Loans: saved activations that another rank holds for a while, because it has memory to spare.
 
-A move of a loan is a message. The rank that lends its memory receives it, and later sends it back when it has arrived
-and its list says so. No move stops its rank: while a rank waits for something else, its loans go on.
+A move of a loan is a message. The rank that lends its memory receives it, and later, when it has arrived and the rank's
+list requires it, sends it back. No move stops its rank: while a rank waits for something else, its loans continue.
 
 Relatives: `scheduling.bpipe`, which makes loans; `core.when.law`; `runtime.player`, which submits the moves;
 `modes.out_of_core.KeepingWork.move` and `emulated.EmulatedWork.move`, which start the messages. Source: BPipe, Kim et
@@ -26,7 +26,7 @@ class Loan:
         self._post, self._before, self._clock, self._message, self._over = post, before, clock, None, False
 
     def go_on(self):
-        """Start its message if it can start, and settle it if it is over."""
+        """Start the loan's message if it can start, and settle it if it is over."""
         if not self._message and all(one.done() for one in self._before):
             self._start()
         if self._message and not self._over and self._message.done():
@@ -56,14 +56,14 @@ class Loan:
 
 
 def carry_on(loans: list[Loan]):
-    """Let all loans of a rank go on; those that are over leave the list."""
+    """Continue all loans of a rank; those that are over are removed from the list."""
     for one in loans:
         one.go_on()
     loans[:] = [one for one in loans if not one.done()]
 
 
 def until_over(one, loans: list[Loan]):
-    """Wait for a copy or a message, and let the rank's loans go on meanwhile; returns the result of its `wait`."""
+    """Wait for a copy or a message, and continue the rank's loans meanwhile; returns the result of its `wait`."""
     while loans and not one.done():
         carry_on(loans)
         time.sleep(LOOK_SECONDS)

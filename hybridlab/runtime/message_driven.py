@@ -105,7 +105,7 @@ class MessageDriven:
             yield BACKWARD, self.after, self.stage
 
     def _receive(self, direction, source, edge):
-        """In a separate thread: put every message of one direction into the inbox, backwards before forwards."""
+        """Runs in a separate thread: puts every message of one direction into the inbox, backwards before forwards."""
         try:
             if self.work.device.type != "cpu":
                 torch.accelerator.set_device_index(self.work.device.index)  # every thread starts with device 0
@@ -116,7 +116,7 @@ class MessageDriven:
                 tags = itertools.count(TAGS[direction] + ROOM, ROOM)
                 value = tuple(self._came(x, source, tag) for x, tag in zip(room, tags))
                 self.inbox.put((direction, count, number.item(), value, asked))
-        except Exception as error:  # reported where the rank listens
+        except Exception as error:  # reported to the thread that waits for messages
             self.inbox.put(("", TAGS[direction], error))
 
     def _came(self, x, source, tag):

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import torch
 
-from hybridlab.core.when.along import ALONG, lines, neighbours
+from hybridlab.core.when.along import ALONG, lines, neighbours, norms
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.world.talk.message import Message
 
@@ -29,7 +29,7 @@ class NormLine:
         self.above, self.below = (line[seat] if seat >= 0 else None for seat in sides)
         self.first_tag = 2 * len(schedule.edges) * len(schedule.replica_of) * work.widest  # above those of the stages
         self.pairs = set()
-        if any(action.kind in KINDS for action in schedule.program[0]):
+        if norms(schedule):
             self.pairs = {(line[a], line[b]) for ranks in lines(schedule) for a, b in pairwise(ranks)}
 
     def add(self) -> list[Message]:
@@ -37,8 +37,9 @@ class NormLine:
         return self._tell("squares", self.work.squares(self._told("squares", self.above)), self.below)
 
     def learn(self) -> tuple[bool, list[Message]]:
-        """Receive the total and pass it on, if an optimizer step waits for it. Returns also whether the forwards since
-        that step have to be repeated."""
+        """Receive the total and pass it on, if an optimizer step waits for it. It also returns whether the forwards
+        since that step have to be repeated.
+        """
         if not self.work.unsettled:
             return False, []
         total = self._told("norm", self.below)

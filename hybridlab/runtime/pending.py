@@ -8,7 +8,7 @@ class Sum:
         self.message, self.take = message, take
 
     def wait(self):
-        """Wait until it is over, once; its tensor is then freed, unless the function keeps it."""
+        """Wait once until the reduction is over; its tensor is then freed, unless the function keeps it."""
         if self.take:
             take, self.take = self.take, None
             take(self.message.wait())
@@ -24,7 +24,7 @@ class Sums(list):
     """A group of reductions with a single `wait`."""
 
     def wait(self):
-        """Wait for all of them."""
+        """Wait for all reductions of the group."""
         for one in self:
             one.wait()
 
@@ -43,7 +43,7 @@ class Arrival:
         self.weights, self.packs = weights, packs
 
     def wait(self):
-        """Wait until they are there."""
+        """Wait until the weights have arrived."""
         for pack in self.packs:
             self.weights.arrive(pack)
 

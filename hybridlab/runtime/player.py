@@ -73,8 +73,8 @@ class Player:
         return self.read()
 
     def pause(self, kind: str):
-        """From now on, `play` ends before the first action of this kind, and `go_on` runs the rest."""
-        self.until = [action.kind for action in self.program].index(kind)
+        """Make `play` stop before the first action of this kind, if there is one; `go_on` then runs the rest."""
+        self.until = next((at for at, action in enumerate(self.program) if action.kind == kind), len(self.program))
 
     def play(self):
         """Run the program once; on a GPU it is then queued."""
@@ -107,7 +107,7 @@ class Player:
         self._all_over()
 
     def _all_over(self):
-        """Wait for everything that this rank has sent, and for its reductions."""
+        """Wait for all messages that this rank has sent, and for its reductions."""
         for index, copy in self.copies.items():  # first, because others may wait for a loan
             until_over(copy, self.loans)
             self.times[index][1:] = copy.begin, copy.end, copy.end
@@ -118,8 +118,8 @@ class Player:
     def read(self) -> torch.Tensor:
         """The times of the latest run, (actions, 4) in ns, on the clock of this machine; waits until it is over.
 
-        For a compute action: ready, begin, end, end. For a message: start of posting, end of posting, known to be over,
-        and the first time that a receiver waited for it.
+        For a compute action: ready, begin, end, end. For a message: start of posting, end of posting, the time when it
+        is known to be over, and the first time when a receiver waited for it.
         """
         self.comm.settle()
         times = [[self.clock.read(mark) for mark in row] for row in self.times]
@@ -232,7 +232,7 @@ class Player:
         self.slots[slot] = _Awaited(messages, index)
 
     def _exchange(self, index, slot, edge, name, to, tag):
-        """Start to exchange tokens with the other ranks along ep: the rank sends a message to itself through them."""
+        """Start exchanging tokens with the other ranks along ep, instead of a message from this rank to itself."""
         value, self.slots[slot] = self.slots[slot], None
         self.times[index][0] = self.clock.mark()
         messages = self.work.exchange(self.comm, self.program[index], edge, value)
@@ -244,7 +244,7 @@ class Player:
         row = self.times[index]
         row[0] = row[1] = self.clock.mark()
         messages = self.exchanging.pop(slot)
-        for message in messages:  # the last one to finish sets the time
+        for message in messages:  # the last one to finish determines the time
             message.when_over(lambda mark: row.__setitem__(2, mark), self.clock)
         self.slots[slot] = _Awaited(messages, index)
 

@@ -25,7 +25,7 @@ def tallying(module: nn.Module) -> dict[str, nn.Module]:
         if isinstance(layer, Tallies):
             weight = next((weight for weight, _ in layer.named_parameters()), None)
             if weight is None:
-                raise ValueError(f"{name} keeps a tally but has no weight, which identifies its copies: give it one")
+                raise ValueError(f"{name} keeps a tally but has no weight to identify its copies: give {name} a weight")
             found[f"{name}.{weight}".lstrip(".")] = layer
     return found
 

@@ -21,7 +21,7 @@ from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.layout import Layout
 from hybridlab.runtime.pending import Sum, Sums
 
-ENDS_A_USE = ("F", "C", "R", "B", "W", "OPT")  # each of them uses a version once; W ends the use that I began
+ENDS_A_USE = ("F", "C", "R", "B", "W", "OPT")  # kinds that use a version once; W ends the use that I began
 
 
 class Versions:
@@ -34,8 +34,8 @@ class Versions:
     stages    {stage: module};  named  {stage: {name in the layout: weight}}, in the order of the module's parameters
     make      make({name in the layout: weight}) -> the optimizer of one stage
     sums      the dtype in which copies of a stage reduce their gradients
-    stash     False: one version, whose numbers change while microbatches are in flight. Their backward then uses other
-              weights than their forward, and its gradient is wrong for both: PipeDream avoids this
+    stash     False: one version, whose numbers change while microbatches are in flight. Their backward then uses
+              different weights from their forward, and the gradient is wrong for both: PipeDream avoids this
     held      {stage: {version: {name: weight}}};  peak  {stage: the maximum number held at once}
 
     Opens the groups of the layout, so all ranks must create their weights at the same time.
@@ -96,7 +96,7 @@ class Versions:
         self._used(stage, version)
 
     def reduce(self, comm, action):
-        """Start to reduce a window's gradients over the stage's copies. Returns a handle to wait for."""
+        """Start reducing a window's gradients over the stage's copies. Returns a handle to wait for."""
         found, under_way = self.gradients[action.stage, action.version], Sums()
         for ranks, names in self.packs[action.stage]:
             flat = torch.cat([found[name].reshape(-1) for name in names]).to(self.sums)
@@ -126,7 +126,9 @@ class Versions:
         self.peak[stage] = max(self.peak[stage], len(different))
 
     def _used(self, stage, version):
-        """Count one use less; a version without further uses is freed. Version -1, of an evaluation, is never freed."""
+        """Note that one use of a version has ended; a version without further uses is freed. Version -1, used in an
+        evaluation, is never freed.
+        """
         self.left[stage, version] -= 1
         if not self.left[stage, version]:
             del self.held[stage][version]

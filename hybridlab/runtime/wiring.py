@@ -20,7 +20,7 @@ class Wiring:
     def slots(self, part) -> tuple[list[int], list[int]]:
         """The slots of an action's inputs and of its outputs, edge by edge."""
         taken, made = takes(part.kind), makes(part.kind)
-        # An activation leaves its slot once, for the action that takes it; the work keeps it for the other actions.
+        # An activation leaves its slot once, for the action that takes it; the work saves it for the other actions.
         taken = [value for value in taken if value != "activation<" or "activation>" in made]
         return self._slots_of(taken, part), self._slots_of(made, part)
 

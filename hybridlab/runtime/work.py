@@ -1,9 +1,9 @@
 """The work of a stage: real compute. `emulated` waits for the time that compute would take.
 
-A work has the methods that `player.Player` calls: `bind` an action to its call, `room` for a receive buffer, `arrived`
-after a message, the collectives `reduce`, `unshard` and `reshard`, and the copies to the host and back (`swap`); also
-the maximum number `widest` of tensors on an edge, and their `device`. An edge carries a tuple of tensors; a call takes
-one such tuple for every incoming edge and returns one for every outgoing edge.
+A work object has the methods that `player.Player` calls: `bind` an action to its call, `room` for a receive buffer,
+`arrived` after a message, the collectives `reduce`, `unshard` and `reshard`, and the copies to the host and back
+(`swap`); also the maximum number `widest` of tensors on an edge, and their `device`. An edge carries a tuple of
+tensors; a call takes one such tuple for every incoming edge and returns one for every outgoing edge.
 """
 
 from collections.abc import Callable, Collection
@@ -25,7 +25,7 @@ class Ends(NamedTuple):
     """The stages at the two ends of a model.
 
     reads   the stages that take the batch
-    scored  {stage whose output enters the loss: from all targets of a microbatch to those of this output}
+    scored  {stage whose output enters the loss: a function from all targets of a microbatch to those of this output}
     """
 
     reads: Collection[int]
@@ -44,7 +44,7 @@ class ModelWork:
     rows     (the number b in one microbatch, the first of them on this rank)
     device   where the weights are
     step     the optimizer step of a schedule with its norm, see `training.validated`; None: the schedule has none
-    exchanging  how tokens are exchanged between stages, see `Mode.exchange`; None: not at all
+    exchanging  the function that exchanges tokens between stages, see `Mode.exchange`; None: none are exchanged
 
     `losses`, one for each microbatch if this rank has a stage at the end, stay on the device.
 
@@ -62,7 +62,7 @@ class ModelWork:
         self.widest, self.exchanging, self.step = max([1, *map(len, rooms.values())]), None, None
 
     def load(self, inputs: list, targets: list, tokens: int, first: int = 0):
-        """Set the microbatches of the next step, the number `first` of the first one in the global batch, and the
+        """Set the microbatches of the next step, the index `first` of the first one in the global batch, and the
         number of tokens in that batch.
         """
         self.inputs, self.targets, self.tokens, self.first = inputs, targets, tokens, first
@@ -72,7 +72,7 @@ class ModelWork:
 
     @property
     def losses(self) -> torch.Tensor:
-        """The loss of each microbatch, of the outputs on this rank."""
+        """The loss of each microbatch, from the outputs on this rank."""
         return sum(self.by_end.values())
 
     def bind(self, action, part):
@@ -150,7 +150,7 @@ class ModelWork:
         return self.step.squares(before)
 
     def settled(self, total: torch.Tensor) -> bool:
-        """Clip by the norm of all gradients. Returns whether forwards since the optimizer step used other weights."""
+        """Clip by the norm of all gradients. Returns whether forwards since the optimizer step used wrong weights."""
         return self.step.settled(total)
 
     def drop(self):
@@ -159,15 +159,15 @@ class ModelWork:
         self.step.drop()
 
     def exchange(self, comm, action, edge: int, value) -> list:
-        """Start to exchange the output tokens of a stage, if any mode exchanges them."""
+        """Start exchanging the output tokens of a stage, if any mode exchanges them."""
         return self.exchanging(action, value) if self.exchanging else [Message(lambda x=x: x) for x in value]
 
     def reduce(self, comm, action):
-        """Start to reduce this stage's gradients over its copies, and return handles to wait for."""
+        """Start reducing this stage's gradients over its copies, and return handles to wait for."""
         return self.weights.reduce(comm, action)
 
     def unshard(self, comm, action):
-        """Start to gather this stage's weights, and return handles to wait for."""
+        """Start gathering this stage's weights, and return handles to wait for."""
         return self.weights.unshard(action.stage)
 
     def reshard(self, action):
@@ -207,7 +207,7 @@ class ModelWork:
 
 
 def scaled(loss, tokens):
-    """The loss for all ranks: a local *sum*, divided by the tokens of the global batch."""
+    """The loss for all ranks: a local *sum*, divided by the number of tokens in the global batch."""
     return loss / tokens
 
 
@@ -216,8 +216,8 @@ def _floating(tensors):
 
 
 def _pulled(outputs, arrived):
-    """(tensors, gradients) from which a backward starts; the loss, always last, needs none from outside. Empty if the
-    output of the stage depends on no weight.
+    """(tensors, gradients) from which a backward starts; the loss, which is always last, needs no gradient from
+    outside. Empty if the output of the stage depends on no weight.
     """
     tensors = [x for one in outputs for x in _floating(one)]
     gradients = [g for one in arrived for g in one]

@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 class ByHand:
     """An unfinished schedule: one stage per rank, and the actions chosen so far.
 
-    split   the backward is chosen in two halves, I and W
+    split   whether the halves of a backward, I and W, are placed separately
     limit   the most activations that a rank may hold; None: no limit
     chosen  numbers of actions, in the order in which they were chosen (see `Flow`)
 

@@ -87,5 +87,5 @@ def _slots(ranks, hops, waits):
 
 
 def _from_rank_0(ranks, hops):
-    """For each rank, the slots that a way from rank 0 to it takes."""
+    """For each rank, the number of slots on the way from rank 0 to it."""
     return [0, *itertools.accumulate(itertools.islice(itertools.cycle(hops), ranks - 1))]

@@ -8,9 +8,9 @@ Here each stage becomes three: attention, experts, and a last one that computes 
 edges between them are *exchanges*: a rank sends to the ranks along ep and receives from them. So an all-to-all is a
 SEND and a RECV like any other message, overlapped with compute, and the law says which action waits for it.
 
-The order decides whether it is hidden. A rank that runs the parts of one microbatch one after another waits for every
-exchange. In DualPipe a rank runs a forward and a backward as a pair; their parts can alternate, and each exchange then
-overlaps with a part of the other microbatch:
+The order determines whether it is hidden. A rank that runs the parts of one microbatch one after another waits for
+every exchange. In DualPipe a rank runs a forward and a backward as a pair; their parts can alternate, and each exchange
+then overlaps with a part of the other microbatch:
 
     computes     attention of F    experts of B     experts of F     attention of B
     overlapped   combine of B       dispatch of F    dispatch of B    combine of F
@@ -64,7 +64,7 @@ def dual_batch(microbatches: int, blocks: int = 1, overlapped: bool = True) -> S
     overlapped    as in `dispatched`: without it, a pair hides no more messages than a forward and a backward in order
 
     At most two microbatches are in flight. Four exchanges of each block are exposed in a step: those of the first
-    forward and of the last backward. This holds if `predict.time.with_experts.hidden` is true, and for one block.
+    forward and of the last backward. This holds for one block, if `predict.time.with_experts.hidden` is true.
 
     raises  ValueError if one of them is not a whole number, 1 or more
 

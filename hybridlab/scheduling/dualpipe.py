@@ -39,7 +39,7 @@ def dualpipe_v(ranks: int, microbatches: int) -> Schedule:
     """DualPipe cut in half: one copy of the model in a V, whose two arms serve as the two directions.
 
     Placement:   stages r and 2p-1-r on rank r
-    Order:       the eight steps of `_steps`, the arm down for the one direction, the arm up for the other
+    Order:       the eight steps of `_steps`, the downward arm for one direction, the upward arm for the other
     Needs:       m ≥ 2p
     Bubble:      idle time (p-1)(F&B+B-3W) at F = I = W, per chunk costs
     Peak:        2p+1 chunks on every rank

@@ -15,7 +15,7 @@ def hanayo(ranks: int, microbatches: int, waves: int = 1) -> Schedule:
     Peak:        about p activations of a whole rank (2wp chunks) for m = p, more for more microbatches
     Source:      Liu et al. 2023, arXiv:2308.15762; the order is our own list scheduling (no reference is known)
 
-    raises  ValueError when waves is not positive
+    raises  ValueError if `waves` is not positive
 
     >>> print(hanayo(ranks=2, microbatches=1))
     rank 0: 0F0 3F0 3B0 0B0

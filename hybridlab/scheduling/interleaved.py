@@ -16,7 +16,7 @@ def interleaved(ranks: int, microbatches: int, chunks: int = 2, group: int | Non
     Source:      Narayanan et al. 2021, arXiv:2104.04473; the factor 2 in w, because a microbatch that leaves must come
                  back
 
-    raises  ValueError when chunks or group is not possible
+    raises  ValueError if `chunks` or `group` is not possible
 
     >>> print(interleaved(ranks=2, microbatches=2, chunks=2))
     rank 0: 0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1
@@ -79,7 +79,7 @@ def table(chunks: int, sizes: list[int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def passes(ranks: int, rank: int, chunks: int, sizes: list[int], backward: str = "B") -> tuple[np.ndarray, np.ndarray]:
-    """All forwards and all backwards of one rank, in the order of the table; backwards from the last chunk on."""
+    """All forwards and all backwards of one rank, in the order of the table; backwards start with the last chunk."""
     chunk, microbatch = table(chunks, sizes)
     forwards, backwards = actions("F", 0, microbatch), actions(backward, 0, microbatch)
     forwards[:, 1] = chunk * ranks + rank

@@ -17,7 +17,7 @@ def looped_bfs(ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     Peak:        v·m chunks on every rank
     Source:      Lamy-Poirier 2022, arXiv:2211.05953; each chunk's weights are gathered and reduced once a step
 
-    raises  ValueError when chunks is not positive
+    raises  ValueError if `chunks` is not positive
 
     >>> print(looped_bfs(ranks=1, microbatches=2, chunks=2))
     rank 0: 0F0 0F1 1F0 1F1 1B1 1B0 0B1 0B0

@@ -77,7 +77,9 @@ def _turns(flow):
 
 
 def _messages(flow, makers, edges, down):
-    """The messages of what these rows make, in columns: SEND, RECV, SEND, RECV, … Each is numbered as its maker is."""
+    """The messages with the values that these rows make, in columns: SEND, RECV, SEND, RECV, … Each is numbered as its
+    maker is.
+    """
     begin, end = flow.edges[edges].T
     source, target = np.where(down, begin, end), np.where(down, end, begin)
     far = abs(begin - end) != 1  # not to a neighbour: the message names the other stage

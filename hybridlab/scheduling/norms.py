@@ -14,6 +14,7 @@ latest place. Relatives: the rows NORM, VALID and OPT of `core.when.law`; `train
 """
 
 from dataclasses import replace
+from itertools import pairwise
 
 from hybridlab.core.when.action import CODE, Action
 from hybridlab.core.when.along import lines
@@ -26,16 +27,18 @@ VALIDATED = ("before", "after")
 
 @typed
 def with_norm(schedule: Schedule, validated: str | None = "after") -> Schedule:
-    """The schedule of a training step with its optimizer step, and with the norm that clips its gradients.
+    """The schedule of a training step, including the optimizer step and the norm by which gradients are clipped.
 
     schedule   one step, without optimizer steps and without messages
-    validated  "before": every rank waits for the norm; "after": it steps without, and may have to undo its step, see
-               above; None: the step is not clipped
+    validated  "before": every rank waits for the norm; "after": it steps before it knows the norm, and may have to
+               undo its step, see above; None: the step is not clipped
 
-    Rank r learns the norm at the latest before forward number min(2(p-1-r), m-1) of the next step, before its first
-    backward, and before a forward that takes a value from a forward after VALID: only forwards are repeated, and only
-    on ranks that do not know the norm yet. With "after", VALID is thus at the beginning, and belongs to the step
-    before.
+    Rank r must learn the norm before the first of three actions of the next step: forward number min(2(p-1-r), m-1),
+    counted from 0; its first backward; a forward that takes a value from a forward after VALID. So only forwards are
+    repeated, and only on ranks that do not know the norm yet. With "after", VALID is thus at the beginning, and belongs
+    to the step before. The norm comes from the next rank, which begins one forward later. So if rank r has fewer
+    than 2(p-1-r) forwards before VALID, rank r+1 has at least one fewer than rank r, and no rank waits: with F = I = W,
+    a step of any of these schedules takes as long as without clipping.
 
     raises  ValueError if the schedule has optimizer steps already, or messages, or there is no such place for VALID
 
@@ -54,8 +57,8 @@ def with_norm(schedule: Schedule, validated: str | None = "after") -> Schedule:
         raise ValueError(f"{schedule.name} has messages or optimizer steps already: give a schedule without them")
     if validated == "after" and schedule.replicas > schedule.dp:
         raise ValueError(
-            f"{schedule.name} begins at both ends of the pipeline, so a norm passed from rank to rank is late: "
-            "choose validated='before', or another schedule"
+            f"{schedule.name} has several ranks for a stage in one pipeline, so a norm passed from rank to rank is "
+            "late: choose validated='before', or another schedule"
         )
     summed = with_sums(schedule, everywhere=True)
     programs, homes = [[] for _ in range(schedule.ranks)], _homes(schedule)
@@ -78,8 +81,11 @@ def _homes(schedule: Schedule) -> list[tuple[tuple[int, int], int]]:
 
 
 def _places(schedule: Schedule) -> dict[int, int]:
-    """{rank: the number of actions before its VALID}: only forwards, at most 2(p-1-r) and m-1 of them, and only such
-    that need no other rank's forwards after its VALID, which are not repeated."""
+    """{rank: the number of actions before its VALID}: only forwards, at most 2(p-1-r) and m-1 of them, and only those
+    that do not need another rank's forward after its VALID, since such a forward is not repeated. A rank begins one
+    forward later than the one before, and sends the norm back to it: so it has at least one forward fewer, or the other
+    would wait.
+    """
     places, programs = {}, schedule.program
     for line in lines(schedule):
         for seat, rank in enumerate(line):
@@ -93,6 +99,9 @@ def _places(schedule: Schedule) -> dict[int, int]:
         for rank, place in places.items():
             alone = (number for number, action in enumerate(programs[rank][:place]) if _takes(schedule, action) - made)
             places[rank] = next(alone, place)
+        for line in lines(schedule):
+            for rank, later in pairwise(line):
+                places[later] = min(places[later], max(places[rank] - 1, 0))
     return places
 
 

@@ -1,7 +1,7 @@
 """Out of core: saved activations are swapped to the host, or recomputed, instead of staying on the device.
 
 Copies to the host and back overlap with compute actions, on one engine for each direction, so the order of the actions
-decides how much of them is hidden. A forward that saves nothing is recomputed right before its backward.
+determines how much of them is hidden. A forward that saves nothing is recomputed right before its backward.
 
 Sources: recomputation, Chen et al. 2016, arXiv:1604.06174; both mixed, Wahib et al. 2020, KARMA, arXiv:2008.11421.
 """

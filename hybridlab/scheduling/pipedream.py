@@ -17,15 +17,15 @@ def pipedream(
     Placement:   stage s on rank s; with copies=(k, …) on as many ranks as it says, stage after stage
     Order:       F × (p-1-r), then (F, B, REDUCE_GRAD, OPT), then the last B, each with its update
     Needs:       with copies, their sum equal to ranks, and microbatches a multiple of each; a microbatch is a whole
-                 minibatch here
-    Bubble:      none between fill and drain; bubble_fraction (p-1)/(M+p-1) over M minibatches
+                 mini-batch here
+    Bubble:      none between fill and drain; bubble_fraction (p-1)/(M+p-1) over M mini-batches
     Peak:        min(p-r, M) activations on rank r; p-r weight versions (weight stashing), p with vertical_sync
-    Source:      Narayanan et al. 2019, SOSP; with vertical_sync a minibatch uses one version on every stage
+    Source:      Narayanan et al. 2019, SOSP; with vertical_sync a mini-batch uses one version on every stage
 
-    `0F3#2` is the forward of minibatch 3 with version 2 of the weights of stage 0; `0OPT#2` makes version 3 from it.
+    `0F3#2` is the forward of mini-batch 3 with version 2 of the weights of stage 0; `0OPT#2` makes version 3 from it.
 
-    A stage with k copies takes turns (1F1B-RR): copy c has the minibatches c, c + k, c + 2k, …, forward and backward.
-    Its update number u is one step of all its copies with the mean of the gradients of minibatches u·k … u·k + k-1; so
+    A stage with k copies takes turns (1F1B-RR): copy c has the mini-batches c, c + k, c + 2k, …, forward and backward.
+    Its update number u is one step of all its copies with the mean of the gradients of mini-batches u·k … u·k + k-1; so
     it makes M/k of them, and a copy begins with as many forwards as there are ranks from its stage on, p-1-r in a
     straight pipeline, divided by k (see `_warm`). A replica, as `@1` in `1F1@1`, is a way through the copies.
 
@@ -56,7 +56,7 @@ def pipedream(
 
 
 def _warm(behind: int, copies: int) -> int:
-    """The number of forwards of a copy before its first backward: enough minibatches to keep all ranks from its stage
+    """The number of forwards of a copy before its first backward: enough mini-batches to keep all ranks from its stage
     on busy, divided among the copies of the stage."""
     return (behind - 1) // copies
 
@@ -69,13 +69,13 @@ def _refuse_copies(copies, ranks, microbatches, vertical_sync):
     for count in copies:
         if microbatches % count:
             raise ValueError(
-                f"{microbatches} minibatches cannot be distributed evenly over {count} copies: give a multiple of "
+                f"{microbatches} mini-batches cannot be distributed evenly over {count} copies: give a multiple of "
                 f"{lcm(*copies)}"
             )
     if vertical_sync and max(copies) > 1:
         raise ValueError(
-            "vertical_sync=True cannot work with copies, whose stages update at different times: leave vertical_sync "
-            "out"
+            "vertical_sync=True cannot work with copies, whose stages update at different times: leave out "
+            "vertical_sync"
         )  # fmt: skip
 
 

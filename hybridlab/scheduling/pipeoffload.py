@@ -34,7 +34,7 @@ def pipeoffload(
                  (v-1)N + min(p-1-r, 2N) + 1 (N divides m)
     Source:      PipeOffload, Wan et al. 2025, arXiv:2503.01328
 
-    raises  ValueError when chunks, group or offloaded is not possible
+    raises  ValueError if `chunks`, `group` or `offloaded` is not possible
 
     >>> print(pipeoffload(ranks=2, microbatches=1))
     rank 0: 0F0 0SWAP_OUT0 2F0 0SWAP_IN0 2B0 0B0

@@ -53,29 +53,29 @@ GENERATORS = {
     "pipedream": pipedream,
     "pipedream_2bw": pipedream_2bw,
 }
-_FACT = re.compile(r"^([A-Z][a-z]+): +(.+(?:\n +.+)*)", re.MULTILINE)  # its further lines stand further in
+_FACT = re.compile(r"^([A-Z][a-z]+): +(.+(?:\n +.+)*)", re.MULTILINE)  # its further lines are indented
 
 
 OPTIONS = {  # of some of the families
-    "chunks": Argument("int | None", None, "stages on each rank (usually 2); of interleaved, looped_bfs and others"),
+    "chunks": Argument("int | None", None, "stages on each rank (usually 2); for interleaved, looped_bfs and others"),
     "group": Argument(
         "int | None",
         None,
-        "microbatches of a chunk in one turn; of interleaved (usually the ranks) and pipeoffload (two thirds of them)",
+        "microbatches of a chunk in one turn; for interleaved (usually one per rank) and pipeoffload (two thirds)",
     ),
-    "offloaded": Argument("int | None", None, "chunks of a rank that go to the host (usually half); of pipeoffload"),
-    "waves": Argument("int | None", None, "of hanayo (usually 1): each wave has two stages on every rank"),
-    "copies": Argument("tuple[int, ...] | None", None, "ranks of each stage, such as (3, 1); of pipedream"),
-    "window": Argument("int | None", None, "microbatches between updates; of pipedream_2bw (usually the ranks)"),
-    "vertical_sync": Argument("bool | None", None, "one weight version for a microbatch in all stages; of pipedream"),
-    "backward": Argument("str | None", None, "the order of backwards, 'fifo' or 'lifo'; of gpipe"),
-    "recompute": Argument("str | None", None, "forwards run twice: 'never', 'except_last' or 'always'; of gpipe"),
-    "branches": Argument("int | None", None, "branches between the first stage and the last; of subgraph (usually 2)"),
-    "slices": Argument("int | None", None, "token slices of each row (usually 2); of seq1f1b and terapipe"),
+    "offloaded": Argument("int | None", None, "chunks of a rank that go to the host (usually half); for pipeoffload"),
+    "waves": Argument("int | None", None, "for hanayo (usually 1): each wave has two stages on every rank"),
+    "copies": Argument("tuple[int, ...] | None", None, "ranks of each stage, such as (3, 1); for pipedream"),
+    "window": Argument("int | None", None, "microbatches between updates; for pipedream_2bw (usually one per rank)"),
+    "vertical_sync": Argument("bool | None", None, "one weight version for a microbatch in all stages; for pipedream"),
+    "backward": Argument("str | None", None, "the order of backwards, 'fifo' or 'lifo'; for gpipe"),
+    "recompute": Argument("str | None", None, "forwards run twice: 'never', 'except_last' or 'always'; for gpipe"),
+    "branches": Argument("int | None", None, "branches between the first stage and the last; for subgraph (usually 2)"),
+    "slices": Argument("int | None", None, "token slices of each row (usually 2); for seq1f1b and terapipe"),
     "halves": Argument(
-        "bool | None", None, "each backward in two halves, the weights' later; of seq1f1b and vocabulary_1f1b"
+        "bool | None", None, "each backward in two halves, the weights' later; for seq1f1b and vocabulary_1f1b"
     ),
-    "shared": Argument("bool | None", None, "the first stage and the last share a rank; of subgraph"),
+    "shared": Argument("bool | None", None, "the first stage and the last share a rank; for subgraph"),
 }
 
 

@@ -80,7 +80,7 @@ class _Queues:
         return self.position[rank] > start
 
     def _exchange(self, rank):
-        """Let the first message of a rank's queue go, if its other rank's first is a receive from here."""
+        """Deliver the first message of a rank's queue, if the other rank's queue begins with a receive from here."""
         if not self.queues[rank] or self.lane[self.queues[rank][0]] != SEND:
             return False
         send = self.queues[rank][0]

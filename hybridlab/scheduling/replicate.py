@@ -19,7 +19,8 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
     Copy d runs the microbatches d·m … d·m+m-1 of the global batch. Each stage's REDUCE_GRAD comes after the last
     backward of its rank: the simplest form of data parallelism, without overlap.
 
-    raises  ValueError if the schedule's ranks are not the mesh's pp, or it updates weights during the step
+    raises  ValueError if the schedule's number of ranks is not the mesh's pp, or if the schedule updates weights during
+            the step
 
     >>> from hybridlab.scheduling.gpipe import gpipe
     >>> print(replicate(gpipe(ranks=2, microbatches=1), Mesh(dp=2, pp=2)))
@@ -34,7 +35,7 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
             f"{schedule.name} has {schedule.ranks} ranks, but {mesh} is not dp × pp={schedule.ranks}: make them equal"
         )
     if schedule.window and copies > 1:
-        raise ValueError(f"{schedule.name} updates every stage independently and cannot have replicas: leave dp out")
+        raise ValueError(f"{schedule.name} updates every stage independently and cannot have replicas: leave out dp")
     refuse_actions(copies * len(schedule.rows), dp=copies)
     programs, fused, place = [schedule.rows[:0]] * mesh.size, [[] for _ in range(mesh.size)], {}
     for d in range(copies):

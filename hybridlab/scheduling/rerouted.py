@@ -7,6 +7,7 @@ fits into the bubbles, because weight gradients can wait.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, count
 
 from hybridlab.core.when.action import Action
@@ -49,7 +50,8 @@ def rerouted(schedule: Schedule, dp: int, lost: Sequence[int]) -> Schedule:
     whole = replicate(schedule, Mesh(dp=dp, pp=schedule.ranks))
     place, replica_of = _routes(whole, frozenset(lost))
     more = {"name": f"rerouted {schedule.name}", "place": place, "replica_of": replica_of}
-    return with_sums(schedule.with_programs(_greedy(whole, place, replica_of), **more))
+    made = with_sums(schedule.with_programs(_greedy(whole, place, replica_of), **more))
+    return replace(made, microbatches=len(replica_of))  # all copies are one pipeline now
 
 
 def _refuse(schedule: Schedule, dp: int, lost: Sequence[int]):
@@ -58,7 +60,7 @@ def _refuse(schedule: Schedule, dp: int, lost: Sequence[int]):
     if schedule.window or schedule.fused or schedule.exchanges or others:
         raise ValueError(
             f"schedule={schedule.name} is invalid: it does more than forwards and backwards with one update at the "
-            "end. Choose gpipe, 1f1b, interleaved or a zero-bubble schedule, without messages"
+            "end. Choose gpipe, 1f1b, interleaved or a zero-bubble schedule, and give it without messages"
         )
     if dp < 2:
         raise ValueError(f"dp={dp} is invalid: a lost rank needs another copy of its stages. Give 2 or more")
@@ -114,7 +116,7 @@ def _turns(whole: Schedule) -> list[int]:
 def _waiting(whole: Schedule, rank_of, turn) -> tuple[dict[Item, int], dict[Item, list[Item]]]:
     """({action: for how many others it waits}, {action: those that wait for it}).
 
-    A rank's forwards wait also for its room: for the end of the microbatch that many turns before.
+    A rank's forward also waits for memory: for the end of an earlier microbatch (`_room`).
     """
     kinds = {action.kind for program in whole.program for action in program}
     back, end = ("I", "W") if "I" in kinds else ("B", "B")
@@ -139,7 +141,7 @@ def _waiting(whole: Schedule, rank_of, turn) -> tuple[dict[Item, int], dict[Item
 
 
 def _room(whole: Schedule, rank_of, turn, end: str):
-    """Pairs of an action that frees saved activations, and of the forward that may begin after it."""
+    """Pairs of actions: one that frees saved activations, and the forward that may begin after it."""
     mine = defaultdict(list)
     for m in sorted(range(len(turn)), key=lambda m: (turn[m], m)):
         for stage in range(whole.stages):

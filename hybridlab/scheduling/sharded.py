@@ -1,7 +1,7 @@
 """Sharded weights around a schedule: every stage's weights are gathered before use and freed after it; gradients are
 reduced.
 
-Gathers and reductions overlap with compute actions, on a separate lane, so their order decides how much of them is
+Gathers and reductions overlap with compute actions, on a separate lane, so their order determines how much of them is
 hidden. Breadth-first schedules gather each chunk once per pass; depth-first schedules gather it again for every group.
 """
 
@@ -30,7 +30,8 @@ def sharded(schedule: Schedule, active: int = 2) -> Schedule:
     if active < 1:
         raise ValueError(f"active={active} leaves no memory for the stage in use: give 1 or more")
     tied = {stage for group in schedule.tied for stage in group}
-    return schedule.with_programs([_with_gathers(program, active, tied) for program in schedule.computing])
+    programs = [_with_gathers(program, active, tied, schedule.copy_of) for program in schedule.computing]
+    return schedule.with_programs(programs)
 
 
 def without_gathers(schedule: Schedule) -> Schedule:
@@ -46,14 +47,18 @@ def without_gathers(schedule: Schedule) -> Schedule:
     return schedule.with_programs(programs)
 
 
-def _with_gathers(program, active, tied):
+def _with_gathers(program, active, tied, copy_of):
     """One rank's list: before each action, free the stages that are not among the next ones, and gather those that are.
 
     A stage is reduced after its last backward; one that shares weights with another stage, after all backwards.
+    Replicas that have a stage on the same rank share its weights, so they gather and reduce them as one.
     """
     program = [action for action in program if action.kind != "REDUCE_GRAD"]
-    upcoming = _next_places(program, active)
-    last = last_backwards(program)
+    used = [_places(action, copy_of) for action in program]
+    upcoming, last = _next_places(used, active), {}
+    for place, number in last_backwards(program).items():
+        shared = place[0], copy_of[place]
+        last[shared] = max(number, last.get(shared, 0))
     done, held = [], []
     for i, action in enumerate(program):
         needed = upcoming[i]
@@ -61,8 +66,8 @@ def _with_gathers(program, active, tied):
         done += [_on(place, "UNSHARD") for place in needed if place not in held]
         held = [place for place in held if place in needed] + [place for place in needed if place not in held]
         done.append(action)
-        ends = [place for place in _places(action) if last.get(place) == i]
-        later = {place for one in program[i + 1 :] for place in _places(one)} if ends else set()
+        ends = [place for place in used[i] if last.get(place) == i]
+        later = {place for places in used[i + 1 :] for place in places} if ends else set()
         for place in ends:
             if place not in later:
                 done.append(_on(place, "RESHARD"))
@@ -72,18 +77,19 @@ def _with_gathers(program, active, tied):
     return done + [_on(place, "RESHARD") for place in held] + late
 
 
-def _next_places(program, count):
+def _next_places(used, count):
     """For every action, the next `count` different (stage, replica) places that will compute, itself first."""
     upcoming, ahead = [], []
-    for action in reversed(program):
-        own = _places(action)
+    for own in reversed(used):
         ahead = own + [place for place in ahead if place not in own]
         upcoming.append(ahead[: max(count, len(own))])
     return upcoming[::-1]
 
 
-def _places(action):
-    return [(part.stage, part.replica) for part in action.each]
+def _places(action, copy_of):
+    """The (stage, replica) whose weights an action uses, each once."""
+    places = [(part.stage, copy_of[part.stage, part.replica]) for part in action.each]
+    return list(dict.fromkeys(places))
 
 
 def _on(place, kind):

@@ -36,7 +36,7 @@ def subgraph(ranks: int, microbatches: int, branches: int = 2, shared: bool = Fa
     Peak:        min(w+1, m) activations on every rank, so at most d
     Source:      LBANN's sub-graph parallelism (SUPER, Jain et al. 2021, IPDPS); GraphPipe, arXiv:2406.17145
 
-    raises  ValueError when branches is not positive
+    raises  ValueError if `branches` is not positive
 
     >>> print(subgraph(ranks=4, microbatches=2))
     rank 0: 0F0 0F1 0B0 0B1

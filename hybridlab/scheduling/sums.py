@@ -11,11 +11,11 @@ def with_sums(schedule: Schedule, everywhere: bool = False, alone: bool = False)
     """The same schedule with a REDUCE_GRAD after each rank's last action for every stage with copies on other ranks.
 
     Copies are replicas of a stage (data parallelism, the two directions of Chimera and DualPipe) and tied stages. All
-    ranks reduce in the order of the stages, so no rank waits in another group. Sums that the schedule has already are
-    left alone.
+    ranks reduce in the order of the stages, so no rank waits in another group. Sums that the schedule already has stay
+    as they are.
 
     everywhere  for every stage: the ranks that hold one stage between them (tp) may have separate reductions
-    alone  whether copies along dp take steps alone: then gradients are summed only inside each copy
+    alone  whether copies along dp make optimizer steps independently: then gradients are summed only inside each copy
 
     >>> from hybridlab.scheduling.chimera import chimera
     >>> print(with_sums(chimera(ranks=2, microbatches=2)))

@@ -1,6 +1,6 @@
 """Token slices: a row passes through the pipeline in slices of its tokens, so a few long rows fill it.
 
-Causal attention looks back only. So a stage can compute the first tokens of a row before the later ones have arrived,
+Causal attention only looks back. So a stage can compute the first tokens of a row before the later ones have arrived,
 if it keeps their keys and values for later slices. One row in n slices then fills a pipeline as n microbatches do,
 and a rank holds activations of slices instead of rows.
 
@@ -25,7 +25,7 @@ from hybridlab.scheduling.zero_bubble import delayed
 
 
 def seq1f1b(ranks: int, microbatches: int, slices: int = 2, chunks: int = 1, halves: bool = False) -> Schedule:
-    """1F1B over the slices of each row: forwards from the first slice on, backwards from the last one on.
+    """1F1B over the slices of each row: forwards start with the first slice, backwards with the last.
 
     Placement:   stage s on slice i is stage s·n + i; stage k·p + r of the model on rank r, for chunk k
     Order:       F × w, then (F, B), then B, with w = min(p-1-r + n-1, n·m); with v chunks w = min(2(p-1-r) + (v-1)N +
@@ -37,7 +37,7 @@ def seq1f1b(ranks: int, microbatches: int, slices: int = 2, chunks: int = 1, hal
     Peak:        min(n+p-1-r, n·m) slices on rank r, for one chunk: 1 + (p-1-r)/n rows; with halves min(n+p-1, n·m)
     Source:      Sun et al. 2024, arXiv:2406.03488
 
-    raises  ValueError when slices or chunks are not possible
+    raises  ValueError if `slices` or `chunks` are not possible
 
     >>> print(seq1f1b(ranks=2, microbatches=2, slices=2))
     rank 0: 0F0 1F0 0F1 1B0 1F1 0B0 1B1 0B1
@@ -69,7 +69,7 @@ def terapipe(ranks: int, microbatches: int, slices: int = 2) -> Schedule:
     Peak:        n·m slices on every rank
     Source:      Li et al. 2021, arXiv:2102.07988
 
-    raises  ValueError when slices are not possible
+    raises  ValueError if `slices` are not possible
 
     >>> print(terapipe(ranks=2, microbatches=1, slices=2))
     rank 0: 0F0 1F0 1B0 0B0
@@ -118,7 +118,7 @@ def on_slices(schedule: Schedule, slices: int) -> Schedule:
 
 
 def _passes(ranks: int, rank: int, chunks: int, sizes: list[int], slices: int) -> tuple[np.ndarray, np.ndarray]:
-    """All forwards and all backwards of one rank, on the table of interleaved whose microbatches are slices."""
+    """All forwards and all backwards of one rank, by the table of interleaved, with slices as microbatches."""
     chunk, number = table(chunks, sizes)
     row, slice_ = np.divmod(number, slices)
     forwards, backwards = actions("F", 0, row), actions("B", 0, row)

@@ -86,8 +86,8 @@ def _check_places(schedule):
 
 
 def _check_joined(schedule):
-    """Where the chain has breaks, every stage but the first still takes from an earlier one, and every one but the last
-    passes on to a later one.
+    """Check, if the chain has breaks, that every stage but the first still takes from an earlier one, and that every
+    one but the last passes on to a later one.
     """
     stage, edges = schedule.rows[:, 1], schedule.inside.values()
     enters, leaves = ([edge[at] for edge in edges] for at in (1, 0))
@@ -154,7 +154,7 @@ def _swap(kind, flow, name, value):
 
 
 def _check_let_go_once(flow):
-    """Saved activations are freed by the one action that takes them: swapped out after that, they would be lost."""
+    """Check that saved activations are not swapped out after the one action that frees them: they would be lost."""
     block = slice(flow.named("saved").start, flow.named("input").stop)
     count = np.bincount(flow.takes.values, minlength=flow.size)[block]
     twice = np.flatnonzero(count > 1) + block.start
@@ -166,7 +166,7 @@ def _check_let_go_once(flow):
 
 
 def _check_undone(schedule):
-    """Between an optimizer step and its VALID there are only forwards: these can be repeated."""
+    """Check that there are only forwards between an optimizer step and its VALID: these can be repeated."""
     kind, number = schedule.rows[:, 0], np.arange(len(schedule.rows))
     valid = np.flatnonzero(kind == CODE["VALID"])
     norm_of = np.stack([schedule.rank_of, steps(schedule)])
@@ -178,7 +178,9 @@ def _check_undone(schedule):
 
 
 def _check_goals(flow):
-    """Every microbatch leaves its weight gradient on every stage of its replica; the last weights are made."""
+    """Check that every microbatch leaves its weight gradient on every stage of its replica, and the last weights are
+    made.
+    """
     schedule, goals = flow.schedule, flow.named("weight_gradient")
     wanted = np.zeros((schedule.stages, len(schedule.replica_of)), dtype=bool)
     for stage, replica in schedule.place:

@@ -106,7 +106,9 @@ def _rounds(ranks: int, r: int, microbatches: int, chunks: int) -> list[Action]:
 
 def _refuse(ranks: int, microbatches: int, halves: bool, chunks: int) -> None:
     if chunks > 1 and halves:
-        raise ValueError(f"chunks={chunks} is invalid: halves=True has one chunk on each rank. Leave one of them out")
+        raise ValueError(
+            f"chunks={chunks} is invalid: halves=True puts one chunk on each rank. Leave out chunks or halves"
+        )
     if chunks > 1 and microbatches % ranks:
         raise ValueError(
             f"microbatches={microbatches} is not a multiple of the {ranks} ranks, which chunks={chunks} needs: give a "

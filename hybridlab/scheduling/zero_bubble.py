@@ -55,7 +55,7 @@ def zb_interleaved(ranks: int, microbatches: int, chunks: int = 2, group: int | 
     Peak:        v·p chunks on every rank, until W (m ≥ p)
     Source:      PyTorch's ScheduleInterleavedZeroBubble; the zero-bubble paper has no schedule of this name
 
-    raises  ValueError when chunks or group is not possible
+    raises  ValueError if `chunks` or `group` is not possible
     """
     sizes = groups(ranks, microbatches, group)
     programs = []

@@ -42,10 +42,10 @@ def affordable(longest: float = LONGEST, **given) -> Job:
         refuse(f"activations of microbatches of {job.rows} rows", passing, batch=job.rows * job.microbatches)
         refuse(f"{job.steps} steps", seconds=seconds_of(job), longest=longest, steps=job.steps)
     if isinstance(job.model, Transformer):
-        job.model.batch(0, 1, job.seed)  # raises if the text is shorter than one sequence
+        job.model.batch(0, 1, job.seed)  # raises an error if the text is shorter than one sequence
     else:
         for step in STEPS if len(job.bounds) > 1 else (0,):
-            job.batch(step)  # raises if there are fewer rows than requested, or if stages could not exchange them
+            job.batch(step)  # an error if there are too few rows, or stages cannot exchange them
     return job
 
 

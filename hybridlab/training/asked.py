@@ -96,7 +96,7 @@ MODEL = {
     ),
     "takes": Argument("dict | None", None, "branches and joins, {layer: earlier layers whose outputs it takes}"),
     "dims": Argument("dict[str, str] | None", None, "names of the dimensions of parameters, {parameter: 'F D'}"),
-    "sizes": Argument("dict[str, int] | None", None, "lengths of joined dimensions, {letter: length}"),
+    "sizes": Argument("dict[str, int] | None", None, "lengths of combined dimensions, {letter: length}"),
     "terms": Argument("int | None", None, "loss terms in one row (default 1)"),
     "enters": Argument("str | None", None, "names of the dimensions of inputs (default 'B'); for images 'B C Y X'"),
     "targets": Argument("str | None", None, "names of the dimensions of targets (default 'B')"),
@@ -136,7 +136,7 @@ OWN = LAYOUT | MODEL | TRAINING
 NOT_OF_A_LAYER = (
     "schedule", "chunks", "copies", "slices", "slicing", "cut", "driven", "validated", "stash", "predict_weights",
 )  # fmt: skip
-OF_A_MODULE = ("skips", "takes", "dims", "sizes", "terms", "enters", "targets")  # only for a module without a Model
+OF_A_MODULE = ("skips", "takes", "dims", "sizes", "terms", "enters", "targets")  # only for a module that is not a Model
 
 
 def of_modes() -> dict[str, Argument]:

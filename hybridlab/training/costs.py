@@ -1,4 +1,4 @@
-"""The predicted times of a job's actions on a machine of the catalog, by formula."""
+"""The predicted times of a job's actions on a machine from the catalog, by formula."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,6 @@ from hybridlab.predict.plans.kinds import Rank
 from hybridlab.predict.plans.performance import pieces
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.slicing import shares
-from hybridlab.predict.plans.software import MEGATRON_2021, programs
 from hybridlab.predict.time.costs import Costs
 from hybridlab.training.job import Job
 from hybridlab.training.models.slices import Sliced
@@ -31,8 +30,8 @@ def costs_of(job: Job, machine: Machine) -> Costs:
 def _by_machine(job: Job, shape, machine: Machine) -> Costs:
     mesh, stages, slices = job.mesh, len(job.bounds), job.schedule.slices
     sizes = (mesh["pp"], mesh["tp"], mesh["dp"], job.rows / mesh["ep"], max(1, stages // slices // mesh["pp"]))
-    more = {name: bool(job[name]) for name in ("sequence", "scatter", "zigzag")}
-    more |= {"x": mesh["x"], "cp": mesh["cp"], "ep": mesh["ep"]}
+    more = {name: bool(job[name]) for name in ("sequence", "overlap", "scatter", "zigzag")}
+    more |= {"directions": job["directions"], "x": mesh["x"], "cp": mesh["cp"], "ep": mesh["ep"]}
     more |= {
         "attend": ATTEND.index(job["attend"]),
         "ulysses": job["ulysses"],
@@ -42,10 +41,9 @@ def _by_machine(job: Job, shape, machine: Machine) -> Costs:
     more |= {"two_levels": job["two_levels"] and job["zero"] == 3, "secondary": job["secondary"]}
     plan = Plan(*sizes, n=slices, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
     batch = job.rows * job.microbatches
-    software = MEGATRON_2021._replace(tensor=programs("megatron-2024").tensor * job["overlap"])
-    found = pieces(shape, plan, batch, machine, software=software)
+    found = pieces(shape, plan, batch, machine)
     forward, backward, head, hop = found[:4]
-    third = float(head) / 3  # of the head; its forward has one of its three matmuls
+    third = float(head) / 3  # of the head: one of its three matmuls belongs to the forward
     parts = list(_parts(job, shape))
     F, B = (
         [
@@ -71,7 +69,7 @@ def _swaps(job: Job, machine: Machine) -> float | tuple[float, ...]:
 
 
 def _parts(job: Job, shape) -> Iterator[tuple[Rank, float, float]]:
-    """(blocks, share, heads) that each stage computes; of a block on a slice, the slice's share of its FLOPs."""
+    """(blocks, share, heads) of each stage; a block on a slice counts as the slice's fraction of its FLOPs."""
     sliced = isinstance(job.model, Sliced)
     every, lengths = (job.model.cut, job.model.lengths) if sliced else (job.bounds, (shape.context,))
     for layers in every:

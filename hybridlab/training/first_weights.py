@@ -38,8 +38,8 @@ def _fill(module: nn.Module, found: Stored, boxes: dict):
 
 
 def refuse_other_weights(where, module: nn.Module):
-    """Raise an error unless the stored weights have exactly a module's names and shapes, and a tied weight equal
-    numbers under all its names; other numbers are not read.
+    """Raise an error unless the stored weights have exactly a module's names and shapes, and a tied weight has equal
+    numbers under all its names; the numbers of other weights are not read.
 
     raises  ValueError that names the weight
     """
@@ -47,7 +47,9 @@ def refuse_other_weights(where, module: nn.Module):
     for name, others in names.items():
         there = next((found.shapes[one] for one in others if one in found.shapes), None)
         if there is None:
-            raise ValueError(f"{found.said} has no {name}, but the model does: give weights of this model")
+            prefix = next((one.removesuffix(name) for one in found.shapes if one.endswith(f".{name}")), "")
+            told = f"take {prefix!r} off its names" if prefix else "give weights of this model"
+            raise ValueError(f"{found.said} has no {name}, but the model does: {told}")
         if there != tuple(own[name].shape):
             here = tuple(own[name].shape)
             raise ValueError(f"{name} has shape {there} in {found.said}, but {here} in the model: make them equal")

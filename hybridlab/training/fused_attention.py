@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch.nn import functional
 
-FUSED = {"cpu": ("float64", "float32", "bfloat16"), "cuda": ("float32", "bfloat16")}  # by kind of device, the dtypes
-fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+FUSED = {"cpu": ("float64", "float32", "bfloat16"), "cuda": ("float32", "bfloat16")}  # {kind of device: dtypes}
 
 
 @contextmanager
@@ -32,21 +31,25 @@ def attention_on(kind: str, dtype: str) -> AbstractContextManager:
     return fused_attention() if dtype in FUSED.get(kind, ()) else nullcontext()
 
 
-class NarrowValues(torch.autograd.Function):
-    """The same if values are narrower than queries: kernels of GPUs do that in one operation too."""
+class Fused(torch.autograd.Function):
+    """Attention as one operation: it saves its inputs, its result, and one sum for each query, in float32 or wider.
+
+    torch's own kernel on the meta device saves other sums in torch 2.10, and refuses values that are narrower than
+    queries.
+    """
 
     @staticmethod
-    def forward(ctx, q, k, v):
-        out, sums = q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1])
-        ctx.save_for_backward(q, k, v, out, sums)
+    def forward(ctx, q, k, v, mask):
+        width = v.shape[-1]
+        out = torch.empty_like(q) if width == q.shape[-1] else q.new_empty((*q.shape[:-1], width))
+        sums = q.new_empty(q.shape[:-1], dtype=torch.promote_types(q.dtype, torch.float32))
+        ctx.save_for_backward(q, k, v, out, sums, mask)
         return out
 
     @staticmethod
     def backward(ctx, by_out):
-        return tuple(torch.empty_like(x) for x in ctx.saved_tensors[:3])
+        return *(torch.empty_like(x) for x in ctx.saved_tensors[:3]), None
 
 
 def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    if v.shape[-1] != q.shape[-1]:
-        return NarrowValues.apply(q, k, v)
-    return fused(q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+    return Fused.apply(q, k, v, attn_mask)

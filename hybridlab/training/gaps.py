@@ -6,7 +6,8 @@ weight, the divisor is the distance that it has moved, not its size: an optimize
 The tolerance depends on the dtype; or it is `FACTOR` times the rounding noise that the reference has measured for this
 tensor. Noise may be as large as the tensor itself, as in the bias of attention keys, whose true gradient is zero. Then
 a tensor of zeros would also pass, so the tensor counts as *not proved*, unless its gap is small. If one device has only
-zeros, as for a weight that never moves, a layout that does nothing would pass too: the tensor is not proved either.
+zeros, as for a weight that never moves, a layout that does nothing would pass too. Then the tensor is not proved
+either.
 """
 
 import math
@@ -53,9 +54,13 @@ class Gaps:
         if trained and own == 0:
             self.still.append(name)
 
+    def limit(self, name: str) -> float:
+        """The tolerance of a gap."""
+        return self.allowed.get(name, self.tolerance)
+
     def fits(self, name: str) -> bool:
         """Whether a gap is within its tolerance; a gap that is nan is not."""
-        return self.found[name] <= self.allowed.get(name, self.tolerance)
+        return self.found[name] <= self.limit(name)
 
     @property
     def unproved(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The job: a model, and its division among ranks. The model itself has no code for it."""
+"""The job: a model and its division among ranks. The model itself has no code for this."""
 
 import math
 from collections.abc import Callable, Collection
@@ -7,6 +7,7 @@ from functools import cached_property
 
 import torch
 
+from hybridlab.core.when.along import norms
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.layout import Layout, Param
@@ -19,7 +20,7 @@ from hybridlab.predict.plans.divisions import Division
 from hybridlab.training import optimizers, placing, stages
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.one_row import Passed, one_row, passed
-from hybridlab.training.models.trees import as_computed, flat, mapped
+from hybridlab.training.models.trees import as_compared, as_computed, flat, mapped
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +32,9 @@ class Job:
     bounds     the layers of each stage;  rows  b, in one microbatch: for text, sequences;  dtype  of the computation
     accumulate number of runs of the schedule, each with further microbatches, for one optimizer step
     rate, warmup, anneal  the learning rate, see `rates`;  clip  the maximum norm of the full model's gradient, or None
-    driven     no written order: messages start actions;  stash  False: one version, see `runtime.versions`
+    driven     no list: messages start the actions;  stash  False: one version, see `runtime.versions`
     predict_weights  whether versions are predictions, see `runtime.predicted`
-    decay      weight decay, for weights with two dims or more without norm or bias in their name
+    decay      weight decay, see `optimizers.without_decay`
     weights    stored initial weights, see `first_weights`;  room  memory for activations on each device, or None
     """
 
@@ -98,7 +99,7 @@ class Job:
 
     @cached_property
     def records(self) -> tuple[Param, ...]:
-        """Every parameter with its shape and the names of its dims, without a place yet."""
+        """Every parameter with its shape and the names of its dims, before it is placed on ranks."""
         every = dict(self.whole.named_parameters())
         dims = self.model.dims_of(every)
         return tuple(Param(name, tuple(weight.shape), dims=dims[name]) for name, weight in every.items())
@@ -110,24 +111,17 @@ class Job:
 
     @cached_property
     def between(self) -> list:
-        """The output of each layer, for a full microbatch: examples without memory."""
-        return self.model.between(self.rows, getattr(torch, self.dtype))
+        """The output of each layer for a full microbatch, as example tensors that have shapes but no storage."""
+        return self.model.between(self.rows, getattr(torch, self.dtype), self.rows * self.microbatches)
 
     @cached_property
     def leaving(self) -> list[str]:
         """The names of the dims of each layer's output, with a dot for a dim without a name."""
-        found, last, enters = [], "", self.model.enters.split()
-        for number, layer in enumerate(self.layers):
-            last = placing.last_dim(self, layer) or last
-            dims = len(flat(self.between[number])[0].shape)
-            kept = enters if dims >= len(enters) else enters[: max(dims - 1, 1)]
-            names = [*kept, *["."] * (dims - len(kept))]
-            found.append(" ".join([*names[:-1], last] if last and dims > 1 else names))
-        return found
+        return placing.dims_left(self)
 
     @cached_property
     def passed(self) -> dict[str, Passed]:
-        """The inputs and outputs of each module of the full model, by its name, for one row: found by running it."""
+        """The inputs and outputs of each module of the full model, by module name, for one row: found by running it."""
         return passed(self.model, self.seed, getattr(torch, self.dtype))
 
     def one_row(self, prepare):
@@ -180,7 +174,7 @@ class Job:
         return "".join(mode.copied for mode in self.modes)
 
     def rules(self, what: str = "rules", but: Collection[str] = ()) -> dict[str, str]:
-        """The merged tables of modes, without those of the axes `but`: "rules" of parameters, "data", "stream", …"""
+        """The merged tables of all modes, except those of the axes `but`: "rules" of parameters, "data", "stream", …"""
         return joined((mode.name, getattr(mode, what)(self)) for mode in self.modes if mode.axis not in but)
 
     @cached_property
@@ -208,14 +202,14 @@ class Job:
         return placing.division_of(self)
 
     def rooms(self, rank: int) -> dict[int, list]:
-        """For every edge, numbered as in `Schedule.edges`, examples without memory of the tensors sent there."""
+        """For every edge, numbered as in `Schedule.edges`, example tensors, without storage, of those sent there."""
         rules, crossing = self.rules("stream"), self.links.crossing
         mine = lambda layer: [part(x, self.leaving[layer], rules, self.mesh, rank) for x in flat(self.between[layer])]
         edges = enumerate(self.schedule.edges)
         return {number: [x for layer in crossing.get(edge, ()) for x in mine(layer)] for number, edge in edges}
 
     def lengths(self, rank: int, axes: Collection[str]) -> dict[str, int]:
-        """{letter: its length on all ranks together that differ from this one only along some axes}, for dims of
+        """{letter: the total length over all ranks that differ from this one only along some axes}, for dims of
         parameters and of tensors between layers."""
         rules = self.rules("rules", but=axes) | self.rules("between", but=axes)
         found = self.sizes | {"B": self.rows}
@@ -235,20 +229,21 @@ class Job:
     # execution
 
     def optimizer_of(self, weights: dict, comm=None) -> torch.optim.Optimizer:
-        """The optimizer of named weights; `comm` is that of a rank whose weights may be shards."""
+        """The optimizer of named weights; `comm` is the communicator of a rank whose weights may be shards."""
         return optimizers.optimizer_of(self, weights, comm)
 
     def batch(self, step: int, unseen: bool = False) -> tuple[list, list]:
         """The global batch of one step in microbatches: (inputs, targets), in the dtype of the computation."""
         both = self.model.batch(step, self.microbatches * self.rows, self.seed, unseen)
-        if len(self.bounds) > 1 and not unseen and not hasattr(self.model.data, "batch"):  # whose batches are compared
+        if len(self.bounds) > 1 and not unseen:
             self._refuse_other_shapes(step, both)
         rows = [slice(number * self.rows, (number + 1) * self.rows) for number in range(self.microbatches)]
         cut = lambda x: [mapped(lambda whole, one=one: whole[one].clone(), x) for one in rows]  # frees the batch
-        return tuple(cut(x) for x in as_computed(both, getattr(torch, self.dtype)))
+        dtype = getattr(torch, self.dtype)
+        return cut(as_computed(both[0], dtype)), cut(as_compared(both[1], dtype))
 
     def _refuse_other_shapes(self, step: int, both):
-        """A stage knows the shapes of its messages from the examination, which has seen the first step."""
+        """Raise an error if rows and step 0 have different shapes: stages know the shapes of messages from step 0."""
         now, first = _row_shapes(both), self.once(_first_row_shapes)
         if now != first:
             raise ValueError(
@@ -272,10 +267,14 @@ class Job:
 
     def clipped(self, gradients: list, norm) -> list:
         """Gradients scaled, in place, so that norm(), the norm of the full model, stays within the job's limit."""
-        if self.clip is not None and (size := norm()) > self.clip:
+        if self.clip is not None and (factor := self.clipping(norm())) < 1:
             for gradient in gradients:
-                gradient.mul_(self.clip / size)
+                gradient.mul_(factor)
         return gradients
+
+    def clipping(self, norm: float) -> float:
+        """The factor for gradients with this norm; 1 or more: they stay. Torch's `clip_grad_norm_` also adds 1e-6."""
+        return self.clip / (norm + 1e-6)
 
     @property
     def widths(self) -> Widths:
@@ -291,8 +290,9 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        """The number of loss terms of one update (for text, tokens): those of the batch, of one copy's part of it with
-        sums="local", or of an asynchronous window."""
+        """The number of loss terms of one update (for text, tokens): those of the batch; with sums="local" those of one
+        copy's part; or those of an asynchronous window.
+        """
         every = (self.schedule.window or self.microbatches) * self.rows * self.model.terms
         return every // self.keeper.alone(self)
 
@@ -308,7 +308,7 @@ class Job:
     @property
     def norms(self) -> bool:
         """Whether the schedule sums the norm from rank to rank, and takes the optimizer step."""
-        return any(action.kind == "NORM" for action in self.schedule.program[0])
+        return norms(self.schedule) > 0
 
 
 def _row_shapes(batch) -> list[tuple[int, ...]]:

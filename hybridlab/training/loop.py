@@ -78,14 +78,14 @@ class Trainer:
         return KeepingWork(Arena(room.capacity, self.comm.rank), *about, sizes=room.keeps)
 
     def _module(self):
-        """The model with this rank's parts. A user's model is first made in full: it may depend on the rank."""
+        """This rank's parts of the model. A user's model is first made in full: its code may depend on the rank."""
         original = self.job.model.original(self.job.seed, getattr(torch, self.job.dtype))
         if not self.job.model.by_place:
             refuse_others(self.report, dict(original.named_parameters()), "model", "begins with another weight")
         return part_of(self.job, original, self.job.boxes(self.comm.rank), self.comm.device)
 
     def _watchers(self, rank: int) -> tuple[int, ...]:
-        """The ranks that add up losses with this one: those of its pipeline, and those with other rows of a batch."""
+        """The ranks whose losses are added to this one's: those of its pipeline, and those with other rows."""
         return self.comm.mesh.group(rank, (*PLAYED, *self.job.sharing_the_batch))
 
     def _evaluation(self):
@@ -143,12 +143,12 @@ class Trainer:
 
     @property
     def alone(self) -> list[torch.Tensor]:
-        """The weights of this rank between steps that are in no module: versions, or what shards leave there."""
+        """The weights of this rank between steps that are in no module: versions, or weights next to shards."""
         return self.weights.alone if self.job.flushes else list(self.parameters.values())
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """Its optimizers: one, or one for each stage that is updated while microbatches are in flight."""
+        """This rank's optimizers: one, or one for each stage that is updated while microbatches are in flight."""
         return [self.optimizer] if self.job.flushes else [*self.weights.optimizers.values()]
 
     def optimized(self) -> dict:
@@ -220,7 +220,7 @@ class Trainer:
         return self._numbers(x.reshape(1))[0]
 
     def _numbers(self, x) -> list[float]:
-        """The numbers of a tensor; if the device is in a deadlock, this rank has then announced its operations."""
+        """The numbers of a tensor. The rank announces its operations first, in case the device is in a deadlock."""
         self.comm.settle()
         return x.tolist()
 
@@ -273,7 +273,7 @@ def player(comm, schedule, work, driven=False, watch=None, room=None):
 def train_on_rank(
     comm, job: Job, live: bool = False, saving: Saving | None = None, kept: int | None = None, shares=None
 ) -> dict:
-    """Run a full job on this rank, from the newest checkpoint if it is to resume; the first rank emits every step.
+    """Run a full job on this rank, from the newest checkpoint if it resumes; the first rank emits every step.
 
     kept    the number of latest steps whose times and operations are kept, since a training run may be long; None: all
     shares  shares(trainer) of the trained weights, to return as "shares"

@@ -37,6 +37,7 @@ from hybridlab.training.optimizers import OPTIMIZERS
 from hybridlab.training.out_of_core import moving, within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 from hybridlab.training.shards import refuse_other_shards
+from hybridlab.training.split_backward import refuse_other_halves
 from hybridlab.training.unused import refuse_other_numbers, refuse_other_rows, refuse_unused
 from hybridlab.training.validated import refuse_other_norms
 
@@ -81,6 +82,7 @@ def job_of(**given) -> Job:
     refuse_unused(job, of)
     for mode in modes:
         mode.refuse(job)
+    refuse_other_halves(job)
     job = job.with_(schedule=posted_before_valid(posted_ahead(_fitted(job, of), of["ahead"])))
     refuse_other_norms(job, of["validated"])
     job.layout.validate()
@@ -96,7 +98,7 @@ def _model(of: dict, given: dict) -> Model:
         raise ValueError("model and shape each describe a model: leave one out")
     said = next((one for one in (of["model"], of["shape"]) if one is not None), Shape())
     if isinstance(said, str) and (file := said.rpartition(":")[0]):
-        looked_at(file)  # a file that cannot be read gets a separate error
+        looked_at(file)  # a file that cannot be read raises a separate error
     model = model_of(said, of["loss"], of["data"], **about)
     if model.terms < 1:
         raise ValueError(
@@ -130,7 +132,7 @@ def _played(mesh: Mesh, of: dict, given: dict, modes, chosen: dict, layers: int)
             schedule, chunks = mode.meant(schedule, chunks, mesh, chosen, layers)
     if isinstance(schedule, str):
         least = {"ranks": mesh["pp"], "microbatches": of["microbatches"], "chunks": chunks or 1}
-        refuse_actions(2 * math.prod(least.values()), PREPARED, **least)  # before seconds are spent on a list of them
+        refuse_actions(2 * math.prod(least.values()), PREPARED, **least)  # before seconds are spent on a list
         said = {"chunks": chunks, "copies": of["copies"], "slices": slicing.number_of(of["slices"])}
         said = {name: value for name, value in said.items() if value is not None}
         one = named(schedule, ranks=mesh["pp"], microbatches=of["microbatches"], **said)
@@ -248,10 +250,13 @@ def _tied(homes: Collection[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
 
 
 def refuse_other_mesh(mesh: Mesh, schedule: Schedule):
-    """Raise ValueError if a mesh has other numbers of ranks and copies than a schedule."""
+    """Raise ValueError if a mesh has different numbers of ranks and copies from those of a schedule."""
     if (schedule.dp, schedule.ranks) != (mesh["dp"], mesh.played.size):
-        has = f"{schedule.ranks} ranks in {schedule.dp} copies"
-        raise ValueError(f"{schedule.name} has {has}, {mesh} has {mesh.played.size} in {mesh['dp']}: make them equal")
+        has, pp = f"{schedule.ranks} ranks in {schedule.dp} copies", schedule.ranks // schedule.dp
+        raise ValueError(
+            f"{schedule.name} has {has}, but {mesh} has {mesh.played.size} in {mesh['dp']}: give dp={schedule.dp}, "
+            f"pp={pp}"
+        )
 
 
 def _refuse_other_order(mesh: Mesh, schedule: Schedule):
@@ -306,7 +311,7 @@ def _refuse_misfits(job: Job):
     whole = [name for name, weight in job.whole.named_parameters() if not weight.is_floating_point()]
     if whole and (job["zero"] or job["offload"]):
         raise ValueError(
-            f"{whole[0]} holds integers, and ranks shard floating-point buffers: make it a buffer, "
+            f"{whole[0]} holds integers, but ranks shard only floating-point parameters: make it a buffer, "
             "register_buffer(name, tensor), or leave out zero and offload"
         )
     if job.driven:

@@ -2,8 +2,8 @@
 
 It ends before this step is saved, so earlier checkpoints stay. Every rank records sums of its stages' outputs, of its
 messages, of gradients and of updated weights (`world.talk.nans`). After each step the ranks agree with one number that
-their losses, gradients and weights contain no nan. Only if one does, the records are read. The culprit is a rank that
-computed a nan without having received one; if there are several, the first.
+their losses, gradients and weights contain no nan. The records are read only if one of them does. The culprit is a rank
+that computed a nan without having received one; if there are several, the first.
 """
 
 import math
@@ -52,7 +52,7 @@ def _told(trainer, mine: list[int]) -> list[int]:
 
 
 def _kept(saver, step: int) -> str:
-    """The checkpoint to resume from, in words. One of this very step contains the weights that led to the nan."""
+    """The checkpoint to resume from, in words. One of this same step contains the weights that led to the nan."""
     if saver is None:
         return "nothing was saved, since no folder of checkpoints was given"
     runs = saver.saving.folder

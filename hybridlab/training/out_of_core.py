@@ -2,8 +2,8 @@
 or recomputed, so that the rest fits.
 
 The measure is the memory that torch's kernels save on the ranks' device: attention in float64 saves more on a GPU than
-on a CPU. Fused kernels are assumed to save the same. If a GPU's kernels save other tensors than the CPU's, the arena
-refuses tensors that do not fit, and a proof finds other copied bytes than the formula.
+on a CPU. Fused kernels are assumed to save the same. If a GPU's kernels save different tensors from the CPU's, the
+arena refuses tensors that do not fit, and a check finds a different number of copied bytes from the formula.
 
 Relatives: `modes.out_of_core`, which executes it; `core.when.room` and `predict.time.out_of_core`, which plan it.
 """
@@ -45,8 +45,7 @@ def within(job: Job) -> Job:
 
 def moving(job: Job) -> Job:
     """The job with the memory that its schedule needs if it moves activations, assuming that moves take no time. So on
-    real
-    ranks an action waits for the move before it that frees its memory.
+    real ranks an action waits for the earlier move that frees its memory.
 
     raises  ValueError if another option manages them too
     """
@@ -58,8 +57,9 @@ def moving(job: Job) -> Job:
 
 
 def weighed(job: Job) -> Room:
-    """The bytes that one forward of each stage saves, and that each edge sends; with unlimited capacity. If ranks shard
-    a stage, the one that saves most counts."""
+    """The bytes that one forward of each stage saves, and that each edge sends; with unlimited capacity. If several
+    ranks shard a stage, the rank that saves most counts.
+    """
     kept = job.once(kept_on_ranks).values()
     keeps = [max(one.get(stage, 0) for one in kept) for stage in range(job.schedule.stages)]
     return Room(math.inf, keeps, boundary=[sum(x.nbytes for x in tensors) for tensors in job.rooms(0).values()])
@@ -113,7 +113,7 @@ def most_held(schedule: Schedule, room: Room) -> float:
 
 
 def costs_of(job: Job, room: Room) -> Costs:
-    """The costs of actions, in units of a mean stage's forward: forwards by their weights, copies by their bytes."""
+    """The costs of actions in units of the mean forward of a stage, from the stages' weights and the copies' bytes."""
     mean = sum(room.keeps) / len(room.keeps)
     return replace(by_weights(job), swap=tuple(round(job["copy_time"] * one / mean, DIGITS) for one in room.keeps))
 

@@ -19,6 +19,7 @@ from hybridlab.modes.data_parallel import LOCAL
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.plans.divisions import Division
+from hybridlab.training.models.trees import flat
 from hybridlab.training.models.vocabulary_pieces import Pieced
 from hybridlab.training.stages import names_of, stages_of
 
@@ -73,6 +74,20 @@ def boxes_of(job, rank: int) -> dict[str, tuple[slice, ...]]:
     mine = set(job.stages_on(rank))
     buffers = {name: () for name, home in homes_of_buffers(job).items() if mine & set(home)}
     return {name: job.layout.box(name, rank) for name in job.layout.held(rank)} | buffers
+
+
+def dims_left(job) -> list[str]:
+    """The names of the dims of each layer's output, with a dot for a dim without a name, or no longer sharded."""
+    found, last, enters = [], "", job.model.enters.split()
+    for number, layer in enumerate(job.layers):
+        last = last_dim(job, layer) or last
+        whole = "".join(mode.joined(job, number) for mode in job.modes)
+        enters = ["." if letter in whole else letter for letter in enters]
+        dims = len(flat(job.between[number])[0].shape)
+        kept = enters if dims >= len(enters) else enters[: max(dims - 1, 1)]
+        names = [*kept, *["."] * (dims - len(kept))]
+        found.append(" ".join([*names[:-1], last] if last and dims > 1 else names))
+    return found
 
 
 def last_dim(job, layer: nn.Module) -> str:

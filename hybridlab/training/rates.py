@@ -1,14 +1,14 @@
 """The learning rate of each step: a number or a function of the step, a warm-up, and its decay afterwards.
 
-It depends only on the number of the step, so every rank computes it itself, and a resumed run needs no state.
+It depends only on the index of the step, so every rank computes it itself, and a resumed run needs no state.
 """
 
 import math
 from collections.abc import Callable, Iterable
 from numbers import Real
 
-LARGEST = 2**63  # above all valid numbers; infinity is larger
-ANNEALED: dict[str, Callable[[float], float]] = {  # by the fraction of the steps after the warm-up that are over
+LARGEST = 2**63  # every valid number is below this, but infinity is not
+ANNEALED: dict[str, Callable[[float], float]] = {  # of the fraction of steps done since the warm-up
     "constant": lambda share: 1.0,
     "cosine": lambda share: (1 + math.cos(math.pi * share)) / 2,
     "linear": lambda share: 1 - share,
@@ -20,7 +20,7 @@ def rate_at(step: int, steps: int, rate: float | Callable, warmup: int = 0, anne
 
     rate    a number, or a function of the step
     warmup  number of steps in which it grows linearly: in step s it is (s + 1)/warmup of the rate
-    anneal  a name in `ANNEALED`: its decay after the warm-up, which would reach 0 in the step after the last
+    anneal  a name in `ANNEALED`: the decay after the warm-up, which would reach 0 in the step after the last
 
     raises  ValueError for a function that returns no valid rate
 

@@ -1,4 +1,4 @@
-"""The reference: a training loop on one process, without parallel code, which all layouts must equal.
+"""The reference: a training loop in one process, without parallel code, whose results all layouts must equal.
 
 It is accompanied by *shadows*: the same loop, with initial weights that are larger or smaller by one last bit. Their
 distance from it is the largest effect that rounding alone can have on any layout: the noise of each tensor, measured
@@ -6,6 +6,7 @@ and not guessed.
 """
 
 import math
+from functools import partial
 
 import torch
 
@@ -15,7 +16,7 @@ from hybridlab.training.first_weights import whole_of
 from hybridlab.training.gaps import FACTOR, largest, tolerance_of
 from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
-from hybridlab.training.models.plain import refuse_another
+from hybridlab.training.models.plain import refuse_another, widest, width_of
 from hybridlab.training.models.trees import as_computed, flat, mapped_together
 from hybridlab.training.rates import set_rate
 
@@ -24,10 +25,10 @@ MORE = 3
 
 
 class OneDevice:
-    """A full model on one process, with the dtypes of reductions and master weights that a job requires.
+    """A full model in one process, with the dtypes of reductions and master weights that a job requires.
 
     moved    0, or the number of a shadow
-    copy     the number of the copy whose microbatches it reads, if copies step alone; None: it reads all
+    copy     the index of the copy whose microbatches it reads, if copies train alone; None: it reads all
     named    its weights by name;  masters  the tensors of its optimizer: the weights, or copies in another dtype
     first    the initial numbers of the masters
     """
@@ -102,7 +103,7 @@ def move(module: torch.nn.Module, number: int):
 
 
 def alone_on_rank(comm, job: Job) -> dict:
-    """Train a job on one process.
+    """Train a job in one process.
 
     returns "losses", each per loss term of its global batch, before the update; "gradient" (by name) and "norm" of the
     first step; "weight" and "buffer", by name, at the end; "moves", the distance that each weight has moved; "touched",
@@ -137,11 +138,13 @@ def owner_on_rank(comm, job: Job) -> str:
     """Compare batches, microbatch by microbatch, with the run of the model's owner: the batches of all steps, or only
     the first one if rounding is coarse. Returns the reason for a difference, or ""."""
     device, exact = OneDevice(job), job.dtype == job["master_dtype"] == "float64" and job.flushes
-    module = device.module if exact else whole_of(job, torch.float64)
+    first = (batches[0] for batches in job.batch(0))
+    make = partial(whole_of, job)
+    module = device.module if exact else widest(make, job.model, *first, getattr(torch, job.dtype))
     for step in range(job.steps if exact else 1):
         batches = job.batch(step)
         parts = [slice(begin, begin + job.rows) for begin in range(0, job.rows * len(batches[0]), job.rows)]
-        inputs, targets = (as_computed(mapped_together(torch.cat, each), torch.float64) for each in batches)
+        inputs, targets = (as_computed(mapped_together(torch.cat, each), width_of(module)) for each in batches)
         draws_of(module).step = step
         try:
             refuse_another(job.model, module, inputs, targets, parts)
@@ -167,7 +170,7 @@ def shadows_of(job: Job) -> int:
 def further(job: Job, first: dict, others: list[dict]) -> list[dict]:
     """The gradients of more shadows at the first step, if the first ones show more noise than the dtype's tolerance.
 
-    The gradient of attention keys' bias is nothing but noise: one shadow was off by a quarter of it, but a layout and
+    The gradient of attention keys' bias is nothing but noise: one shadow differed by a quarter of it, but a layout and
     other shadows by nine tenths.
     """
     off = spread(first, others)
@@ -180,7 +183,7 @@ def further(job: Job, first: dict, others: list[dict]) -> list[dict]:
 
 
 def spread(first: dict, others: list[dict]) -> dict[str, float]:
-    """{name: the largest difference of an element of the others from the first}."""
+    """{name: the largest difference between an element of the first and the same element of the others}."""
     return {name: max(largest(other[name].double() - x.double()) for other in others) for name, x in first.items()}
 
 
@@ -188,8 +191,8 @@ def noise_at_end(home: dict, shadows: list[dict]) -> dict[str, dict[str, float]]
     """The noise in the results of training: the distance between the shadows; for a weight, also one unit in the last
     place.
 
-    An update stores a weight, which rounds it. A weight that moves little is then off by a large part of its move, but
-    only where a sum lies between two numbers: no shadow need show it.
+    An update stores a weight, which rounds it. The error of a weight that changes little can then be large relative to
+    this change, but only if a sum falls between two representable numbers. So no shadow is certain to show it.
     """
     noise = {kind: spread(home[kind], [one[kind] for one in shadows]) for kind in ("moves", "buffer")}
     for name, weight in home["weight"].items():
@@ -222,7 +225,7 @@ def adam_moves(bound: dict, one: OneDevice, noise: dict[str, float], job: Job):
 
 
 def nothing(home: dict, job: Job) -> str:
-    """The reason, in words, why there is nothing to compare: the first tensor with a nan or infinity, or that all
+    """The reason why there is nothing to compare, in words: the first tensor with a nan or infinity, or that all
     numbers are 0."""
     kinds = [home[kind].values() for kind in ("gradient", "weight") if kind in home]
     numbers = [torch.tensor(home["losses"]), *(x for kind in kinds for x in kind)]
@@ -234,7 +237,7 @@ def nothing(home: dict, job: Job) -> str:
 
 
 def _first_unlike_a_number(job: Job) -> str:
-    """The name of the first tensor of a training with an element that is not finite."""
+    """The name of the first tensor of a training run with an element that is not finite."""
     device = OneDevice(job)
     for name, weight in device.named.items():
         if not _finite(weight):

@@ -1,8 +1,8 @@
 """The reference for an asynchronous pipeline: one process that uses the same weight version for every microbatch.
 
 This code has no ranks, no messages and no order of stages. A microbatch goes through the full model, each stage with
-the version that the schedule states for it; after each of its windows a stage computes its next version. A stage with
-copies has longer windows than the loss, and its gradient is the mean over them.
+the version that the schedule states for it; after each of its windows a stage computes its next version. The windows of
+a stage with copies are longer than those of the loss, and its gradient is the mean over a window.
 """
 
 import torch
@@ -18,7 +18,7 @@ from hybridlab.training.reference import ended, move, noise_at_end, nothing, sha
 
 
 class _Whole(nn.Module):
-    """A full model as one module, to be called with other weights than its own."""
+    """A full model as one module, to be called with weights other than its own."""
 
     def __init__(self, model, module):
         super().__init__()
@@ -98,7 +98,7 @@ def _versions(schedule) -> dict[tuple[int, int], int]:
 
 
 def _later(before, weights, updates) -> dict:
-    """The weights after so many more updates, if each is as the last one."""
+    """The weights after this number of further updates, if each is equal to the last one."""
     change = {name: weight.detach() - before[name].detach() for name, weight in weights.items()}
     return _copy({name: weight + updates * change[name] if updates else weight for name, weight in weights.items()})
 

@@ -1,4 +1,4 @@
-"""The reference for copies that step alone: one process that trains all of them in turn, and their outer optimizer.
+"""The reference for copies that train alone: one process that trains all of them in turn, and their outer optimizer.
 
 This code has no ranks and no messages. Each copy is a `OneDevice` that reads its own microbatches. The outer optimizer
 is torch's SGD with Nesterov momentum: one for each fragment, whose parameters are the weights of the last outer step.
@@ -14,7 +14,7 @@ from hybridlab.training.reference import OneDevice, ended, noise_at_end, nothing
 
 
 class Copies:
-    """All copies of a model on one process.
+    """All copies of a model in one process.
 
     moved    0, or the number of a shadow, see `training.reference`
     devices  the copies;  anchors  {name: the weight after the last outer step}
@@ -67,7 +67,7 @@ class Copies:
 
 
 def copies_on_rank(comm, job: Job) -> dict:
-    """The replay, in the form of `reference.alone_on_rank`, without a norm and a bound of Adam.
+    """The replay, in the form of `reference.alone_on_rank`, without a norm and without a bound for Adam.
 
     The copies are the first dim of each tensor, and a loss is their mean.
     """

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from hybridlab.training.gaps import STILL
 
-WIDTH = 110  # characters of a line that lists names
-LISTED = 4  # names of a kind in the text; the report has all
+WIDTH = 110  # the most characters of a line that lists names
+LISTED = 4  # names of one kind in the text; the report's fields have all
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class Report:
     tolerance  the tolerance of each gap;  noisy  {name: its tolerance}, where rounding noise allows more
     adam    {"weight <name>": difference over its bound}, instead of gaps, for weights updated by Adam
     unproved  {name: its tolerance, 1 or more}: a gradient of zero, or a weight that never moved, would pass too;
-              infinite if one device has exactly that
+              infinite if this is so on one device
     untouched {parameter: the fraction of its elements without a gradient in any step}: mistakes there would not show
     blind   the other things that the check cannot show, in sentences
     nothing the reason why there is nothing to compare, or ""
-    bytes   {"purpose": (counted in the ledgers, by the formula)};  axes  {(purpose, axis, operation): the same}
+    bytes   {"purpose": (bytes in the ledgers, bytes by the formula)};  axes  {(purpose, axis, operation): the same}
     reference  the origin of the compared numbers, in words
     """
 
@@ -62,14 +62,14 @@ class Report:
 
     @property
     def equal(self) -> bool:
-        """Every number within its tolerance, and every byte accounted for."""
+        """Whether every number is within its tolerance, and every byte is accounted for."""
         return not (self.nothing or self.wrong) and all(
             counted == formula for table in (self.bytes, self.axes) for counted, formula in table.values()
         )
 
     @property
     def ok(self) -> bool:
-        """Equal, and some tensor of each kind is proved: gradients, weights."""
+        """Whether the report is `equal`, and at least one tensor of each kind is proved: gradients, weights."""
         return self.equal and all(proved for proved, _ in self.proved.values())
 
     @property

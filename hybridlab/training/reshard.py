@@ -26,6 +26,7 @@ from hybridlab.signatures import checked, nearest, spelled, typed
 from hybridlab.training import asked
 from hybridlab.training.affordable import affordable
 from hybridlab.training.check import Claims, at_end, compared, copies_of, first_step, repeated
+from hybridlab.training.elsewhere import refuse_elsewhere
 from hybridlab.training.job import Job
 from hybridlab.training.loop import Trainer
 from hybridlab.training.models.model import buffers_of
@@ -36,10 +37,10 @@ from hybridlab.training.resharded import PURPOSE, goes_over
 from hybridlab.training.resume import refuse_other_notes, refuse_other_pieces, same, stored_layout
 from hybridlab.training.run import LEARNING
 from hybridlab.training.trained import Trained, comes_home, shares_of
-from hybridlab.world.processes.launch import foresee, ranks
+from hybridlab.world.processes.launch import foresee, training_ranks
 
 TITLE = "pieces that other ranks have"
-OF_VERSIONS = {"predict_weights": False, "stash": True}  # how a schedule without flush uses versions of the weights
+OF_VERSIONS = {"predict_weights": False, "stash": True}  # how a schedule without flush uses versions of weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +86,16 @@ class Resharding(Passage):
         return [transfer(self.before.mesh, "pieces", "isend", *one) for one in self.sent.items()]
 
     @typed
-    def train(self, at: int, evaluate: bool = False, on_event: Callable | None = None) -> dict:
+    def train(
+        self, at: int, evaluate: bool = False, on_event: Callable | None = None, hang_s: float | None = None
+    ) -> dict:
         """Train under the first layout, switch to the second on the same ranks without writing a file, and continue to
         train.
 
         at        steps under the first layout, of the `steps` of both
-        evaluate  whether to compute the loss on validation data before and after ranks go over
+        evaluate  whether to compute the loss on validation data before and after the change
         on_event  on_event(rank, event) after every step, with its number and loss
+        hang_s    seconds that one layer, or one wait for another rank, may take; None: 60
 
         returns {"losses": one per step, "bytes": {(sender, receiver): bytes counted}, "validation": the two losses, if
                  asked, "end": the number of steps, "model": the module with the trained weights}
@@ -104,9 +108,10 @@ class Resharding(Passage):
         """
         _refuse_step(at, self.before.steps)
         for job in (self.before, self.after):
-            refuse_other_in_parts(job)
+            refuse_other_in_parts(job, hang_s)
         foresee(__name__)
-        with ranks(self.before.mesh) as pool:
+        with training_ranks(self.before.mesh, hang_s) as pool:
+            refuse_elsewhere(self.before, pool)
             homes = pool.run(_train_on_rank, self, at, evaluate, comes_home(self.after), on_event=on_event)
         counted = {(rank, to): size for rank, home in enumerate(homes) for to, size in home["sent"].items()}
         facts = {"losses": homes[0]["losses"], "bytes": counted, "end": self.after.steps}
@@ -114,12 +119,13 @@ class Resharding(Passage):
         return Trained(facts, self.after, [home["shares"] for home in homes], None)
 
     @typed
-    def check(self, at: int = 1, sabotage: Callable | None = None) -> Report:
+    def check(self, at: int = 1, sabotage: Callable | None = None, hang_s: float | None = None) -> Report:
         """`hl.check` for a training run that switches to the second layout: it must equal one device, and its messages
         must have the bytes in this plan.
 
         at        steps under the first layout
         sabotage  a function called on every rank before the first step
+        hang_s    seconds that one layer, or one wait for another rank, may take; None: 60
 
         raises  as `hl.check`
 
@@ -134,10 +140,11 @@ class Resharding(Passage):
                 raise ValueError(f"{job.schedule.name} keeps several versions of weights: give a synchronous schedule")
         before, after = (job.with_(model=job.model.for_proof()) for job in (self.before, self.after))
         steps = {before: at, after: before.steps - at}
-        return compared(steps, _check_on_rank, Resharding(before, after), at, sabotage, between=self._claims())
+        ranks = _check_on_rank, Resharding(before, after), at, sabotage
+        return compared(steps, *ranks, between=self._claims(), hang_s=hang_s)
 
     def _claims(self) -> Claims:
-        """The bytes that ranks send to go over, by purpose, axis and operation."""
+        """The bytes that ranks send to change the layout, by purpose, axis and operation."""
         found = {(TITLE, PURPOSE, *key): size for key, size in by_axis(self.transfers()).items()}
         if self.used:
             return found
@@ -158,11 +165,11 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
     Each rank takes from the others what it needs under the second layout and does not have yet: weights, and the state
     of the optimizer, ZeRO's shards included. If several ranks have a piece, they send in turn. The plan can be drawn,
     run (`train`) and checked (`check`). A common use is reinforcement learning: training under one layout, evaluation
-    or generation of text under another. From a schedule without flush, the newest version of the weights is used.
+    or generation of text under another. For a schedule without a flush, the newest version of the weights is used.
 
     {arguments}
     to             the second layout: a mesh, or a dict of the arguments above that differ, such as {"mesh":
-                   hl.Mesh(tp=4), "zero": 1}; with another schedule, predict_weights and stash have their defaults
+                   hl.Mesh(tp=4), "zero": 1}; with another schedule, predict_weights and stash take their defaults
                    unless they are given here
 
     returns a `Resharding`: `moves`, `bytes` and `there` (both by weights and state), `total`, `pairs`
@@ -186,11 +193,15 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
     usual = OF_VERSIONS if "schedule" in more else {}
     after = affordable(DAY, **given | usual | batch | more)
     if "local" in (before["sums"], after["sums"]):
-        raise ValueError("sums='local' has another model in every copy: leave sums out to reshard")
+        raise ValueError("sums='local' keeps a different model in every copy: leave out sums to reshard")
+    if full_matrices.blocks_of(before) != full_matrices.blocks_of(after):
+        raise ValueError(
+            "muon='blockwise' updates different blocks after the change: choose 'gather' or 'gram' to reshard"
+        )
     if after.mesh.size != before.mesh.size:
         raise ValueError(
-            f"{before.mesh} has {before.mesh.size} ranks, {after.mesh} has {after.mesh.size}: give two meshes of the "
-            "same ranks"
+            f"{before.mesh} has {before.mesh.size} ranks, but {after.mesh} has {after.mesh.size}: give two meshes "
+            "with the same number of ranks"
         )
     refuse_other_pieces("the first layout has", pieces_in(before.layout.named), pieces_in(after.layout.named))
     refuse_other_notes("the first layout has", same(before), after)
@@ -198,7 +209,7 @@ def reshard(*, to: Mesh | dict, **given) -> Resharding:
 
 
 def _refuse_step(at: int, most: int):
-    """Raise ValueError unless ranks can go over to the second layout after this number of steps."""
+    """Raise ValueError unless ranks can change to the second layout after this number of steps."""
     if not 1 <= at <= most:
         raise ValueError(f"at={at} is not a step after which the layout can change: give 1 to {most}, or a longer run")
 
@@ -226,7 +237,7 @@ def _told_step(comm, trainer: Trainer, step: int) -> list[float]:
 
 
 def _sent(rows) -> Counter:
-    """{receiver: bytes} of the messages among these rows of a ledger that go over to another layout."""
+    """{receiver: bytes} of the messages, among these rows of a ledger, that change the layout."""
     found: Counter = Counter()
     for row in rows:
         if row["purpose"] == PURPOSE and row["op"] == "isend":
@@ -243,7 +254,7 @@ def _check_on_rank(comm, plan: Resharding, at: int, sabotage) -> dict:
         home["losses"] += trainer.step(step)[0]
     before, again = copies_of(trainer), repeated(trainer)
     trainer = goes_over(trainer, plan)
-    on_the_way = copies_of(trainer)  # of publishing: no step has made them
+    on_the_way = copies_of(trainer)  # copies by publishing: no step has made them
     for step in range(at, plan.after.steps):
         home["losses"] += trainer.step(step)[0]
     copies = {name: before[name] + size - on_the_way[name] for name, size in copies_of(trainer).items()}

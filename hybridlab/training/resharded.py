@@ -1,4 +1,4 @@
-"""Going over to another layout on live ranks: every rank takes from the others the elements that it needs.
+"""Changing to another layout on live ranks: every rank takes from the others the elements that it needs.
 
 All elements that one rank sends to another travel in one message for each dtype. Afterwards a rank has the pieces that
 it would have read from a checkpoint of the first job (`training.resume`), and the old trainer can be freed.
@@ -26,7 +26,8 @@ def goes_over(trainer: Trainer, plan) -> Trainer:
 
 
 def exchanged(trainer: Trainer, plan) -> dict[str, Pieces]:
-    """{"weights", "state": this rank's new pieces by name and kind}, for which it sends its own to the others.
+    """{"weights", "state": this rank's new pieces by name and kind}, and the ranks send each other the elements that
+    they need.
 
     plan  a `Resharding`
     """

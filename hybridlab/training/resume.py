@@ -1,9 +1,9 @@
 """The state of a trainer in a checkpoint, and resuming a run from it.
 
-A checkpoint contains a rank's shards, the optimizer's state of them, and the number of the next step. The data of a
+A checkpoint contains a rank's shards, the optimizer's state for them, and the number of the next step. The data of a
 step and its random draws follow from the seed and that number (`Job.batch`, `Draws`), so no other state is needed.
 
-If copies step alone, it contains every copy's state and that of the outer step. Its weights are those of the first
+If copies train alone, it contains every copy's state and that of the outer step. Its weights are those of the first
 copy.
 """
 
@@ -17,6 +17,7 @@ import torch
 from hybridlab.core.files import is_folder
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.modes.data_parallel import LOCAL
+from hybridlab.modes.full_matrices import blocks_of
 from hybridlab.training import placing
 from hybridlab.training.checkpoints import checkpoint, index
 from hybridlab.training.checkpoints import folder as runs
@@ -27,7 +28,7 @@ from hybridlab.training.models.vocabulary_pieces import pieces_in
 from hybridlab.training.stopping import STOP
 
 PURPOSE, LOCAL_STEPS = "checkpoint", "local steps"
-TAKEN = ("warmup", "decay", "clip", "stash", "predict_weights")  # may differ in the resumed run, which reports it
+TAKEN = ("warmup", "decay", "clip", "stash", "predict_weights")  # these may differ in the resumed run, which reports it
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,9 @@ class Saving:
 
 
 def stored_layout(job) -> Layout:
-    """The layout of a checkpoint: parameters and buffers, such as averages, which every holder has in full."""
+    """The layout of a checkpoint: parameters, and buffers such as averages, which every rank with their layer has in
+    full.
+    """
     kept, homes = [], placing.homes_of_buffers(job)
     for name, buffer in buffers_of(job.whole).items():
         at = {"pp": placing.seats_of(job, homes[name])}
@@ -117,7 +120,7 @@ def stored_layout(job) -> Layout:
 
 
 def _of_copy(copy: int, param: Param, packs: int) -> Param:
-    """The record of a parameter, or of a buffer, of a copy that steps alone, which has this number of packs."""
+    """The record of a parameter, or of a buffer, of a copy that trains alone; each copy has `packs` packs."""
     at = param.at | {"dp": (copy,)}
     return replace(param, name=of_copy(copy, param.name), at=at, pack=param.pack + copy * packs)
 
@@ -139,9 +142,9 @@ def resumed(trainer, saving: Saving) -> int:
 
 
 def refuse_other_notes(had: str, notes: dict, job):
-    """Raise ValueError if the job of these notes cannot be continued by this one.
+    """Raise ValueError if this job cannot continue the run that these notes describe.
 
-    had  the words before a note of it: "step-000003 was saved with"
+    had  the words before a note in the error message: "step-000003 was saved with"
     """
     for name, mine in same(job).items():
         theirs = notes.get(name, mine)  # an older version recorded less
@@ -156,7 +159,7 @@ def refuse_other_notes(had: str, notes: dict, job):
 def refuse_other_pieces(had: str, there: int, here: int):
     """Raise ValueError if the head of a stored model is in another number of pieces; `had` as above."""
     if there != here:
-        how = f"pp={there} and schedule=vocabulary_1f1b" if there else "another schedule than vocabulary_1f1b"
+        how = f"pp={there} and schedule=vocabulary_1f1b" if there else "a schedule other than vocabulary_1f1b"
         raise ValueError(f"{had} a head of {there or 1} piece(s), but this run has {here or 1}: use {how}")
 
 
@@ -165,7 +168,7 @@ def _saved(newest: Path) -> str:
 
 
 def _refuse_other_copies(newest: Path, there: dict, here: dict):
-    """Raise ValueError if copies stepped alone in another way."""
+    """Raise ValueError if copies trained alone with other settings."""
     if there != here:
         differ = [name for name in there | here if there.get(name) != here.get(name)]
         there, here = (_in_words("", {name: one[name] for name in differ if name in one}) for one in (there, here))
@@ -254,7 +257,7 @@ def restore(trainer, found: checkpoint.Pieces):
 
 
 def _copy(trainer) -> int:
-    """The copy of a rank, if copies step alone; else 0."""
+    """The index of a rank's copy, if copies train alone; else 0."""
     return trainer.comm.mesh.place(trainer.comm.rank, "dp") if trainer.job.keeper.alone(trainer.job) > 1 else 0
 
 
@@ -265,7 +268,7 @@ def _notes(job, step: int) -> dict:
 
 
 def _local_steps(job) -> dict:
-    """The number of copies that step alone, and how they exchange their moves; {} if they do not step alone."""
+    """The number of copies that train alone, and how they exchange their updates; {} if they do not train alone."""
     if job["sums"] != LOCAL:
         return {}
     return {"sums": LOCAL, "dp": job.mesh["dp"]} | {name: job[name] for name in job.keeper.options}
@@ -279,10 +282,16 @@ def _taken(job) -> dict:
 
 
 def same(job) -> dict:
-    """The values that must be the same in a resumed run, in the form in which a file returns them."""
-    notes = {"seed": job.seed, "optimizer": job.optimizer, "dtype": job.dtype, "master_dtype": job["master_dtype"]}
+    """The values that must be equal in a resumed run, in the form in which they come back from a file."""
+    notes = {"seed": job.seed, "optimizer": _optimizer(job), "dtype": job.dtype, "master_dtype": job["master_dtype"]}
     notes |= {"batch": job.microbatches * job.rows} | job.model.notes(job.whole)
     return json.loads(json.dumps(notes | {"data": job.once(_data_in_short)}))
+
+
+def _optimizer(job) -> str:
+    """The optimizer's name, with the cuts on which its result depends."""
+    blocks = blocks_of(job)
+    return job.optimizer + f" in blocks of {blocks}" * bool(blocks)
 
 
 def _data_in_short(job) -> str:

@@ -29,6 +29,7 @@ from hybridlab.signatures import spelled
 from hybridlab.training import asked, loop
 from hybridlab.training.affordable import affordable
 from hybridlab.training.checkpoints.folder import alone_in
+from hybridlab.training.elsewhere import refuse_elsewhere
 from hybridlab.training.logged import logged
 from hybridlab.training.make_job import refuse_other_mesh
 from hybridlab.training.rehearsal import refuse_other_in_parts
@@ -36,13 +37,13 @@ from hybridlab.training.resume import Saving
 from hybridlab.training.stopping import stopping_gently
 from hybridlab.training.trained import Trained, comes_home, shares_of
 from hybridlab.world.cells.progress import Steps
-from hybridlab.world.processes.launch import SILENCE, foresee, ranks
+from hybridlab.world.processes.launch import SILENCE, foresee, ranks, training_ranks
 from hybridlab.world.talk.offset import offset
 
-LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 2e-3}  # defaults of a training
-KEPT = 100  # number of latest steps in a training's timeline: memory does not grow with the training
+LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 2e-3}  # defaults of a training run
+KEPT = 100  # number of latest steps in a run's timeline: memory does not grow with the run
 TO_END = 5.0  # seconds in which a killed run's last process ends, before another resumes it
-EMULATED = Costs(F=0.02, B=0.04)  # shorter waits are lost in the clock's jitter
+EMULATED = Costs(F=0.02, B=0.04)  # shorter waits are less than the clock's jitter
 
 
 @spelled(asked.measured)
@@ -56,6 +57,7 @@ def run(
     room: Room | None = None,
     on_event: Callable | None = None,
     live: bool = False,
+    hang_s: float | None = None,
     **given,
 ) -> Timeline:
     """The measured timeline of a schedule, run by real processes that exchange real messages.
@@ -63,18 +65,19 @@ def run(
     schedule  the schedule of one pipeline, or with its dp copies
     work      "emulated": each action waits instead of computing; "model": a model is trained, and the timeline is that
               of the first rank of each stage
-    costs     of the waits, in seconds, for emulated work
+    costs     the lengths of the waits in seconds, for emulated work
     latency   minimum seconds of every message;  jitter  relative standard deviation of the waits
     room      memory capacity of each device, for emulated work; an action that would not fit waits for copies to the
               host
     on_event  called as on_event(rank, event): after each step with its number
     live      also report the end of each compute action: step, index in the rank's lowered program, begin and end (ns
               on the clock of this machine)
+    hang_s    seconds that one layer of a model, or one wait for another rank, may take; None: 60
 
     {arguments}
 
-    Of these arguments, emulated work uses only mesh (default: one pipeline of the schedule's ranks), steps (all
-    measured, after one step that is not), ahead and driven; the others are for a model.
+    Emulated work uses only `mesh` (default: one pipeline of the schedule's ranks), `steps` (all are measured, after an
+    extra step that is not), `ahead` and `driven`. The other arguments are for a model.
 
     raises  ValueError for invalid arguments; RankError if a rank fails
 
@@ -98,14 +101,16 @@ def run(
         lowered, room, call = job.schedule, job.room, (_run_model, job, live)
         foresee(__name__)
     else:
-        _refuse_of_a_model(given)
+        _refuse_of_a_model(hang_s, given)
         refuse_other_mesh(mesh, schedule)
         driven, ahead = (given.get(name, asked.LAYOUT[name].usual) for name in ("driven", "ahead"))
         lowered = posted_ahead(validate(lower(one_chain(schedule) if driven else schedule), room), ahead)
         _refuse_long(lowered, costs, latency, steps)
         emulated = EmulatedWork(costs, latency=latency, jitter=jitter)
         call = (_run_emulated, lowered, emulated, driven, steps + 1, live, room)
-    with ranks(mesh) as pool:
+    with training_ranks(mesh, hang_s) if work == "model" else ranks(mesh) as pool:
+        if work == "model":
+            refuse_elsewhere(job, pool)
         homes = pool.run(*call, on_event=on_event)
     return _timeline(lowered, homes, mesh, work, skip=1, at_least=latency, room=room)
 
@@ -117,10 +122,11 @@ def _refuse_of_waits(**given):
         raise ValueError(f"{name} applies only to emulated work, and a model takes its own time: leave it out{instead}")
 
 
-def _refuse_of_a_model(given: dict):
+def _refuse_of_a_model(hang_s: float | None, given: dict):
     """Raise ValueError for arguments that only the training of a model can use."""
-    for name, value in given.items():
-        if name not in ("mesh", "steps", "ahead", "driven") and value != asked.arguments()[name].usual:
+    usual = {"hang_s": None} | {name: one.usual for name, one in asked.arguments().items()}
+    for name, value in {"hang_s": hang_s, **given}.items():
+        if name not in ("mesh", "steps", "ahead", "driven") and value != usual[name]:
             raise ValueError(
                 f'{name} applies only to a model, and emulated work has none: leave it out, or give work="model"'
             )
@@ -220,6 +226,7 @@ def train(
     log: str | Path | None = None,
     progress: bool = True,
     on_event: Callable | None = None,
+    hang_s: float | None = None,
     **given,
 ) -> dict:
     """Train any model, or the reference GPT on real text, over a mesh. Steps and losses are shown during training.
@@ -235,6 +242,7 @@ def train(
     progress       show a line that counts steps
     on_event       instead of that line: on_event(rank, event) after every step, with its number, loss and
                    tokens_per_second; with resume, first on_event(0, {"resumed": …}) with the first step
+    hang_s         seconds that one layer, or one wait for another rank, may take before the run ends; None: 60
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
              "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done,
@@ -258,18 +266,19 @@ def train(
     shown = Steps(job.steps) if progress and on_event is None else nullcontext(on_event)
     if saving:
         saving.refuse(job)
-    refuse_other_in_parts(job)
+    refuse_other_in_parts(job, hang_s)
     foresee(__name__)
     place = saving and saving.folder
     with (
         shown as show,
         logged(log, job, show) as heard,
-        ranks(job.mesh) as pool,
+        training_ranks(job.mesh, hang_s) as pool,
         alone_in(place if pool.rank == 0 else None, patience=TO_END if resume else 0.0),
         stopping_gently(place, heard) as tell,
     ):
+        refuse_elsewhere(job, pool)
         if saving:
-            saving.refuse_earlier()  # a run that has ended since
+            saving.refuse_earlier()  # a run that has since ended
         if tell and saving and (words := saving.told(job)):
             tell(0, {"resumed": words})
         homes = pool.run(_run_model, job, False, saving, KEPT, comes_home(job), on_event=tell)

@@ -1,12 +1,13 @@
-"""A user's model in shards: one row goes through it, unsharded and as the first and the last rank along tp hold it.
+"""A user's model in shards: one row goes through it, first unsharded, and then through the shards of the first and of
+the last rank along tp.
 
 Tensor parallelism reads the names of dims, and never a forward. A forward that holds a number of heads, or a width of
-the unsharded matrices, fails on a shard, or silently makes other heads of it. So what arrives at each matrix that is
-sharded by its inputs must be a shard of what arrives there unsharded. No rank is needed for that: where ranks would add
-up their partial sums, the unsharded output takes their place.
+the unsharded matrices, fails on a shard, or silently makes other heads of it. So the input of each matrix that is
+sharded by its inputs must be a shard of its unsharded input. This needs no ranks: where ranks would add up their
+partial sums, the unsharded output takes the place of the sum.
 
-Relatives: `rehearsal`, which compares gradients too, on ranks; `modes.parts.tp_boundaries`, where shards meet the
-stream.
+Relatives: `rehearsal`, which compares gradients too, on ranks; `modes.parts.tp_boundaries`, the places where shards
+meet the stream.
 """
 
 import math
@@ -33,9 +34,10 @@ REMEDY = (
 
 
 def refuse_other_shards(job):
-    """Raise an error unless the forward of a user's model computes the same with shards along tp as with full matrices.
+    """Raise an error unless the forward of a user's model gives the same result with shards along tp as without.
 
-    Not asked of reference models, whose proofs are the project's tests, nor where other axes shard its weights too.
+    This does not apply to reference models, whose proofs are the project's tests, or if other axes shard the weights
+    too.
 
     raises  ValueError with the module's name, and what to change
     """
@@ -72,22 +74,22 @@ def _refuse_another(shard: "_Passing", whole: "_Passing", name: str, box: tuple,
         if mine.shape != its.shape or not torch.allclose(mine, its, rtol=near, atol=off, equal_nan=True):
             around = name.rpartition(".")[0] or name
             raise ValueError(
-                f"{_named(shard.module, around)} computes something else on a shard along tp={ways}: the input of "
-                f"{name} is not a shard of its unsharded input; {REMEDY}"
+                f"{_named(shard.module, around)} computes something different on a shard along tp={ways}: the input "
+                f"that {name} gets is not a shard of its input without sharding; {REMEDY}"
             )
 
 
 class _Passing:
     """One row on its way through a module, watched.
 
-    arrived, left  {name of a matrix: what came in, and what went out, in each call}
-    stand_in       a pass through the whole, whose outputs take the place of partial sums
+    arrived, left  {name of a matrix: its input, or its output, in each call}
+    stand_in       a pass through the unsharded model, whose outputs replace the sums of partial sums
     """
 
     def __init__(self, job, module: nn.Module, joins: list[str], stand_in: "_Passing | None" = None):
         self.job, self.module, self.inside = job, module, []
         self.arrived, self.left = ({name: [] for name in joins} for _ in range(2))
-        draws_of(module).on = False  # masks are drawn by place, and compared by the proof
+        draws_of(module).on = False  # masks are drawn by place, and the proof compares them
         for name, one in module.named_modules():
             one.register_forward_pre_hook(lambda *_, name=name: self.inside.append(name))
             one.register_forward_hook(self._leave)
@@ -107,12 +109,12 @@ class _Passing:
         return note
 
     def run(self):
-        """Take the first row of the data through."""
+        """Pass the first row of the data through the module."""
         inputs, _ = self.job.model.batch(0, 1, self.job.seed)
         self.job.model.through(self.module, as_computed(inputs, getattr(torch, self.job.dtype)))
 
     def culprit(self) -> str:
-        """The innermost module in which it stopped, with preference for a class of the user's."""
+        """The innermost module in which the pass failed, preferably one whose class is the user's."""
         kinds = {name: type(self.module.get_submodule(name)).__module__ for name in self.inside}
         own = [name for name, home in kinds.items() if not home.startswith(("torch.", "hybridlab."))]
         return _named(self.module, (own or self.inside or [""])[-1])

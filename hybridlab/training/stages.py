@@ -32,9 +32,9 @@ def cut(
     model   a `Model`, or a shape, which means the reference model
     stages  the number of stages
     module  the model's, if it is already made
-    by      "layers": equal numbers of layers, besides those at the ends of the model (embedding and head);
+    by      "layers": equal numbers of layers, not counting those at the ends of the model (embedding and head);
             "parameters", "time": the smallest maximum of weights, or of seconds measured now; a list: the number of
-            layers of each stage, besides those at the ends, or ranges of all layers; Megatron-LM's letters, such as
+            layers of each stage, not counting those at the ends, or ranges of all layers; Megatron-LM's letters, as in
             "Ett|(t|)*2tL" (see `predict.launch.letters`)
     upto    the number of layers to divide, from the first on; None: all
 
@@ -91,7 +91,7 @@ def _as_lettered(text, stages, layers) -> tuple[range, ...]:
     if len(found) != stages or found[-1].stop != layers:
         raise ValueError(
             f"cut={text!r} has {len(found)} stages with {found[-1].stop} layers, E and L included, but this model has "
-            f"{layers} layers on {stages} stages: give as many letters"
+            f"{layers} layers on {stages} stages: give one letter for each layer"
         )
     return tuple(found)
 
@@ -208,8 +208,9 @@ class Links:
 
     @classmethod
     def of(cls, bounds, takes: dict[int, tuple[int, ...]]) -> "Links":
-        """The links of stages `bounds` in a model whose layers have these inputs. Tensors for several layers of a stage
-        from the same other stage are sent together, each once."""
+        """The links between the stages that `bounds` defines, in a model whose layers have these inputs (`takes`).
+        Tensors for several layers of a stage from the same other stage are sent together, each once.
+        """
         home = {layer: stage for stage, layers in enumerate(bounds) for layer in layers}
         crossing = {}
         for there, sources in sorted(takes.items()):
@@ -244,8 +245,9 @@ class Links:
 
 
 class Stage(nn.Module):
-    """Some layers of a model, run in sequence: from the tensors that arrive to those that leave, edge by edge, and then
-    the output that enters the loss, if it has one; the last stage of a model returns only this output.
+    """Some layers of a model, run in sequence. The stage takes the arriving tensors, edge by edge. It returns the
+    leaving tensors, edge by edge, and then the output that enters the loss, if the stage computes it; the last stage of
+    a model returns only this output.
 
     layers  {number: layer};  scored  the numbers of those whose outputs enter the loss
     takes  of the full model;  links, number  the links, and the number of this stage

@@ -19,9 +19,10 @@ Tell = Callable[[int, dict], object]
 
 @contextmanager
 def stopping_gently(folder: Path | None, tell: Tell | None) -> Iterator[Tell | None]:
-    """A context in which the first Ctrl-C, or a batch system's SIGTERM, asks the ranks to save and stop. The second
-    stops at once, as without it. A closed terminal asks too, and so does a `tell` that fails, such as one that writes
-    into a closed pipe: it is not called again, and its error is raised when all is saved.
+    """A context in which the first Ctrl-C, or a batch system's SIGTERM, asks the ranks to save and stop. The second one
+    stops at once, as without this context. A closed terminal also asks the ranks to stop, and so does a `tell` that
+    fails, such as one that writes into a closed pipe. It is not called again, and its error is raised when everything
+    is saved.
 
     folder  of checkpoints; None: nothing can be saved, so every signal and error ends the training at once
     tell    the function that receives every event
@@ -41,7 +42,7 @@ def stopping_gently(folder: Path | None, tell: Tell | None) -> Iterator[Tell | N
     def ask(number, frame):
         stop.touch()
         asked.append(number)
-        again = signal.SIG_IGN if number == signal.SIGHUP else before[number]  # a shell and its terminal both hang up
+        again = signal.SIG_IGN if number == signal.SIGHUP else before[number]  # a shell and its terminal both send it
         signal.signal(number, again)
 
     def told(rank, event):

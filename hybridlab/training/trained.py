@@ -51,7 +51,7 @@ def comes_home(job) -> bool:
 
 
 def _bytes(job) -> int:
-    """Bytes of its weights, in the form in which they are returned."""
+    """Bytes of the job's weights, in the form in which they are returned."""
     return getattr(torch, job["master_dtype"]).itemsize * sum(math.prod(param.shape) for param in job.layout.params)
 
 

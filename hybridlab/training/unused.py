@@ -1,4 +1,4 @@
-"""Arguments that contradict others, or would have no effect: ignored without a word, they would make a run other than
+"""Arguments that contradict others, or would have no effect: if they were ignored silently, the run would differ from
 the one that its user described.
 
 Relatives: `training.make_job`, which uses it; `modes.registry`, which does the same for the options of modes.
@@ -10,7 +10,7 @@ from hybridlab.training.job import Job
 
 
 def refuse_other_numbers(schedule: Schedule, given: dict):
-    """Raise ValueError if a schedule has other numbers than the given arguments that describe one.
+    """Raise ValueError if a schedule has numbers that differ from the given arguments.
 
     >>> import hybridlab as hl
     >>> made = hl.schedule("1f1b", ranks=2, microbatches=8)
@@ -33,7 +33,7 @@ its name
 
 
 def refuse_other_rows(batch: int, rows: int | None, microbatches: int):
-    """Raise ValueError if a batch has other rows in each of its microbatches than were given, if any were."""
+    """Raise ValueError if `rows` is given, and each microbatch of a batch has another number of rows."""
     if rows is not None and batch != rows * microbatches:
         raise ValueError(
             f"rows={rows} and batch={batch} disagree: {microbatches} microbatches have {batch // microbatches} rows "
@@ -47,7 +47,7 @@ def refuse_unused(job: Job, of: dict):
     of  all arguments of the job
     """
     if of["active"] != asked.LAYOUT["active"].usual and job["zero"] < 3:
-        raise ValueError(f"active={of['active']} has no effect without zero=3: give both, or leave active out")
+        raise ValueError(f"active={of['active']} has no effect without zero=3: give both, or leave out active")
     if job.flushes and not job.stash:
         raise ValueError(
             f"stash=False has no effect on {job.schedule.name}, which keeps one version of its weights: leave it out"

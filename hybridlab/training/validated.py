@@ -1,8 +1,9 @@
 """The optimizer step of a rank whose schedule has the norm: it may come before the norm is known, and be undone.
 
     NORM    add this rank's squares to those of the ranks before
-    OPT     if the norm is known: clip and step. If not: step at once, unless the squares so far already clip
-    VALID   learn the norm. If it clips: undo the step, clip, step again
+    OPT     if the norm is known: clip and step. If not: step at once, unless the squares so far already require
+            clipping
+    VALID   learn the norm. If it requires clipping: undo the step, clip, step again
 
 The squares of some ranks are at most those of all. So a rank that did not step at once always has to clip, and a
 rank that did step may have to undo it. Undoing is exact: until it learns the norm, the rank keeps its
@@ -35,7 +36,7 @@ def refuse_other_norms(job, validated: str | None):
             raise ValueError(f"{job.schedule.name} has optimizer steps, but no norm: give it without optimizer steps")
         return
     if job.clip is None:
-        raise ValueError(f"{job.schedule.name} sums a norm, but nothing is clipped: give clip, or leave validated out")
+        raise ValueError(f"{job.schedule.name} sums a norm, but nothing is clipped: give clip, or leave out validated")
     if job.schedule.window:
         raise ValueError(f"{job.schedule.name} has several steps: give one step, made by hl.orders.with_norm")
     never = {"driven": job.driven, "offload": job["offload"], "device_memory": job["device_memory"] is not None}
@@ -69,8 +70,8 @@ class Validated:
         beside = [axis for axis in mesh.axes if axis != "pp"]
         self.beside = mesh.group(comm.rank, beside)
         comm.open(*sorted({mesh.group(rank, beside) for rank in range(mesh.size)}))
-        self.last_stage = max(trainer.weights.stages)
-        trainer.player.pause("NORM")  # `Trainer.update` goes on
+        self.last_stage = max(trainer.weights.stages, default=None)  # a lost rank has no stage, and no action
+        trainer.player.pause("NORM")  # `Trainer.update` continues
         self.unsettled, self.norm, self.kept, self.repeated = False, None, None, 0
 
     def squares(self, before: torch.Tensor | None) -> torch.Tensor:
@@ -117,7 +118,7 @@ class Validated:
             layer.tally.zero_()
 
     def _clips(self, squares) -> bool:
-        return math.sqrt(self.trainer.number(squares)) > self.job.clip
+        return self.job.clipping(math.sqrt(self.trainer.number(squares))) < 1
 
     def _step(self, norm: float | None):
         """Clip by a norm that is known, step, and give the stages their weights."""
@@ -128,7 +129,7 @@ class Validated:
 
 
 class _Kept:
-    """What an optimizer step changes, and its inputs: weights, state, gradients, learning rates."""
+    """The tensors that an optimizer step changes, and its inputs: weights, state, gradients, learning rates."""
 
     def __init__(self, optimizer, shares: dict):
         self.optimizer, self.shares = optimizer, shares.values()
@@ -147,7 +148,7 @@ class _Kept:
 
     @torch.no_grad()
     def restore(self):
-        """Make everything as it was, for another step with these gradients."""
+        """Restore everything, for another step with these gradients."""
         self.later = self._rates()
         for share, value, gradient in zip(self.shares, self.values, self.gradients):
             share.copy_(value)
@@ -157,7 +158,7 @@ class _Kept:
         self._set(self.rates)
 
     def leave(self):
-        """Go on with the next step: its gradients are empty, and its learning rate is set."""
+        """Continue with the next step: its gradients are empty, and its learning rate is set."""
         for share in self.shares:
             share.grad = None
         self._set(self.later)

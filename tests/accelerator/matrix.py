@@ -16,6 +16,7 @@ import json
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,7 +29,9 @@ import hybridlab as hl
 from accelerator.environment import on_devices
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.scheduling.registry import schedules
+from hybridlab.scheduling.dispatched import dual_batch
+from hybridlab.scheduling.registry import schedule, schedules
+from hybridlab.scheduling.rerouted import rerouted
 
 DEEP = Shape(layers=8)
 SKIPPED = Shape(layers=4, skips=True)
@@ -47,9 +50,14 @@ MODES = {
     "dp": (Mesh(dp=2), {}),
     "dp each": (Mesh(dp=2), {"sums": "each"}),
     "dp buckets": (Mesh(dp=4), {"sums": "buckets"}),
+    "dp muon blocks": (Mesh(dp=2, tp=2), {"optimizer": "muon", "muon": "blockwise", "rate": 0.01, "zero": 1}),
     "dp local": (Mesh(dp=2), {"sums": "local", "sync_every": 1}),
     "dp local streaming": (Mesh(dp=2), {"sums": "local", "fragments": 2, "sync_delay": 1, "mix": 0.5}),
     "copies 3-1": (Mesh(pp=4), {"schedule": "pipedream", "copies": (3, 1), "microbatches": 6}),
+    "predicted weights": (
+        Mesh(pp=4),
+        {"schedule": "pipedream", "predict_weights": True, "optimizer": "adamw", "rate": 0.01},
+    ),
     "dp accumulate": (Mesh(dp=2), {"accumulate": 2, "sums": "buckets"}),
     "zero 1": (Mesh(dp=2), {"zero": 1}),
     "zero 2": (Mesh(dp=2), {"zero": 2}),
@@ -63,6 +71,7 @@ MODES = {
     "tp": (Mesh(tp=2), {}),
     "tp sequence": (Mesh(tp=2), {"sequence": True}),
     "tp sequence one kv head": (Mesh(tp=4), {"sequence": True, "shape": Shape(kv_heads=1)}),
+    "tp overlap both ways": (Mesh(tp=4), {"sequence": True, "overlap": True, "directions": 2}),
     "tp scatter": (Mesh(pp=2, tp=2), {"scatter": True}),
     "all three": (Mesh(dp=2, pp=2, tp=2), {"zero": 1}),
     "bf16 adamw clip": (Mesh(dp=2, pp=2), {"dtype": "bfloat16", "optimizer": "adamw", "clip": 1.0, "rate": 0.01}),
@@ -98,6 +107,12 @@ MODES = {
     "context groups": (Mesh(cp=4), {"attend": "usp", "shape": Shape(documents=(21, 11), style="llama")}),
     "experts lent": (Mesh(ep=2), {"shape": EXPERTS, "expert_copies": {0: 1, 3: 0}, "zero": 1}),
     "experts lent tp": (Mesh(ep=2, tp=2), {"shape": EXPERTS, "expert_copies": {0: 1}, "sequence": True}),
+    "experts dual batch": (Mesh(ep=2), {"schedule": dual_batch(3), "shape": replace(EXPERTS, layers=1), "batch": 6}),
+    "lost rank": (Mesh(pp=4), {"schedule": rerouted(schedule("1f1b", 2, 4), 2, [1]), "shape": Shape(layers=2)}),
+    "lost rank zero 3": (
+        Mesh(pp=4, cp=2),
+        {"schedule": rerouted(schedule("zb_h1", 2, 4), 2, [1]), "shape": Shape(layers=2), "zero": 3},
+    ),
     "driven": (Mesh(pp=4), {"driven": True, "microbatches": 8}),
     "driven dp": (Mesh(dp=2, pp=2), {"driven": True}),
 }

@@ -1,6 +1,7 @@
 """Notebooks on an emulated GPU: a few that are quick here, all of them by `make test-gpu-notebooks`."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -20,6 +21,19 @@ def test_notebooks_run_on_a_gpu_that_ranks_share():
     *lines, last = ran.stdout.splitlines()
     assert {one["name"]: one["raised"] for one in map(json.loads, lines)} == dict.fromkeys(QUICK, {}), ran.stdout
     assert ran.returncode == 0 and last.startswith("3 notebooks on gpu:1 in ")
+
+
+@pytest.mark.skipif(bool(environment.missing()), reason=environment.missing())
+def test_a_rank_is_killed_on_a_gpu_and_the_others_continue_with_what_they_kept():
+    asked = (
+        "from hybridlab.labs.hybrid.killed_rank import killed\n"
+        "found = killed(rank=1, step=2, optimizer='adamw', rate=0.01)\n"
+        "print(found.moved, found.largest_gap <= 1e-10)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, env=os.environ | environment.emulated(1)
+    )
+    assert ran.stdout == "0 True\n", ran.stderr
 
 
 def test_a_cell_that_raises_is_told_with_its_number_and_the_cells_behind_it_run(tmp_path):

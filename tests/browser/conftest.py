@@ -12,6 +12,7 @@ import pytest
 
 from browser.lab import Lab
 from browser.watched import Watched
+from browser.without_kernel import page
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -54,6 +55,25 @@ def watched(browser):
     one = Watched(browser)
     yield one
     one.context.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Open pages with these pictures and no kernel; at the end, they must have asked no other host."""
+    made = []
+
+    def open_page(*names, theme="light", wide=1440, tall=900, **more):
+        one = Watched(browser, color_scheme=theme, **more)
+        one.page.set_viewport_size({"width": wide, "height": tall})
+        one.page.set_content(page(names, theme))
+        one.page.wait_for_selector(".hl-view")
+        made.append(one)
+        return one.page
+
+    yield open_page
+    for one in made:
+        one.check()
+        one.context.close()
 
 
 @pytest.fixture

@@ -77,6 +77,13 @@ def test_the_machine_view_says_what_each_rank_does_and_holds(browser, name, more
     page.close()
 
 
+def test_a_picture_with_the_machine_view_opens_where_ranks_work(browser):
+    page = opened(browser, timeline("1f1b"), machine=True)
+    told = page.locator(".hl-machine canvas").get_attribute("aria-label")
+    assert told.startswith("machine view. 1f1b at 7:") and "rank 1 1B0, holds 2; rank 2 2B1" in told
+    page.close()
+
+
 def test_the_machine_view_opens_and_closes(browser):
     page = opened(browser, timeline("1f1b"))
     assert page.locator("canvas").count() == 1

@@ -84,6 +84,24 @@ def test_every_slide_of_the_lecture_fits_on_the_screen_and_nothing_is_dimmed(lec
         page.wait_for_function(f"{dimmed} === 0")
 
 
+def test_pictures_of_the_lecture_fill_their_slides_and_are_read_from_the_back_row(lectured):
+    """Letters of 15 pixels in a picture have at least 1.8 % of the screen's height, and captions make room for them."""
+    page = lectured.page
+    scales = """all => all.map((one) => [one.alt.slice(0, 30),
+      Math.min(one.clientWidth / one.naturalWidth, one.clientHeight / one.naturalHeight)])"""
+    seen = 0
+    for number in range(len(lecture.beats()) + 1):
+        page.evaluate(f"location.hash = '#{number + 1}.3'")
+        page.wait_for_function(f"document.querySelectorAll('section')[{number}].classList.contains('now')")
+        for told, scale in page.locator("section.now .out > img:visible").evaluate_all(scales):
+            seen += 1
+            assert 15 * scale / 900 >= 0.018, (number, told, scale)
+        for live in page.locator("section.now .hl-view").all():
+            size = live.evaluate("one => parseFloat(getComputedStyle(one).fontSize)")
+            assert size / 900 >= 0.018
+    assert seen > 12
+
+
 def test_code_notes_and_clock_are_behind_a_key(lectured):
     page = lectured.page
     page.evaluate("location.hash = '#5.3'")
@@ -123,5 +141,11 @@ def test_without_javascript_the_stored_picture_is_there(browser, tmp_path):
     watched.page.goto(file.as_uri())
     pictures = watched.page.locator(".hl-live img")
     assert pictures.count() == lecture.deck().count(sheet.LIVE) > 0
+    watched.page.evaluate("document.body.classList.add('live')")  # as it is before the pictures come to life
+    for section in watched.page.locator("section:has(.hl-live img)").all():
+        section.evaluate("(one) => one.classList.add('now')")
+        assert section.evaluate("one => one.scrollHeight <= one.clientHeight"), section.inner_text()
+        section.evaluate("(one) => one.classList.remove('now')")
+    watched.page.evaluate("document.body.classList.remove('live')")
     assert all(one.is_visible() for one in pictures.all())
     watched.context.close()

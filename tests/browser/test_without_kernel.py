@@ -2,48 +2,11 @@
 
 import pytest
 
-from browser.watched import Watched
 from browser.widgets import ASTRAY
-from hybridlab.show.live.embedded import program
-from tools.sheet import explored
 
-PAPER = {"light": "#fff; color: #111", "dark": "#111; color: #eee; color-scheme: dark"}
-CELLS = {
-    "ring": "hl.pictures.ring_all_reduce(ranks=4, size=12_000_000)",
-    "grid": 'hl.pictures.matmul_on_grid("cannon", "summa", side=3, size=144_000_000)',
-    "box": "hl.pictures.box_of_ranks(hl.Mesh(pp=3, dp=2, tp=2), rank=5, per_node=4)",
-    "deadlock": 'hl.explore(hl.Schedule.from_csv("0F0,0F1,0B0,0B1\\n1F1,1B1,1F0,1B0\\n2F0,2F1,2B0,2B1"))',
-    "large": 'hl.explore("1f1b", ranks=16, microbatches=64, machine=True)',
-}
 MOVED = "() => document.querySelectorAll('.hl-moving [transform]:not([style*=none])').length"
 THERE = """() => Array.from(document.querySelectorAll('.hl-moving text'))
   .filter((one) => one.checkVisibility()).map((one) => one.textContent)"""
-
-
-def page(names, theme):
-    pictures = "".join(
-        f'<div class="hl-live"><script type="application/json">{explored(CELLS[name])}</script></div>' for name in names
-    )
-    style = f"font: 15px system-ui; background: {PAPER[theme]}; padding: 20px"
-    return f'<!doctype html><body style="{style}">{pictures}{program()}</body>'
-
-
-@pytest.fixture
-def opened(browser):
-    made = []
-
-    def open_page(*names, theme="light", wide=1440, tall=900, **more):
-        one = Watched(browser, color_scheme=theme, **more)
-        one.page.set_viewport_size({"width": wide, "height": tall})
-        one.page.set_content(page(names, theme))
-        one.page.wait_for_selector(".hl-view")
-        made.append(one)
-        return one.page
-
-    yield open_page
-    for one in made:
-        one.check()
-        one.context.close()
 
 
 def to(page, time):
@@ -125,6 +88,33 @@ def test_the_box_lights_the_groups_of_a_rank(opened, theme, picture_of):
     picture_of(page.locator(".hl-box"), f"box-without-kernel-{theme}")
 
 
+def test_the_box_plays_a_step(opened, picture_of):
+    shown = "filter((one) => one.style.display !== 'none').length"
+    lit = f"() => [...document.querySelectorAll('.hl-box [data-of]')].{shown}"
+    on_the_way = f"() => [...document.querySelectorAll('.hl-token')].{shown}"
+    page = opened("box", reduced_motion="reduce")
+    said = page.locator(".hl-readout")
+    told = []
+    for _ in range(40):
+        page.get_by_role("button", name="Step ▶").click()
+        told.append(said.inner_text())
+        if told[-1].startswith("update"):
+            assert page.evaluate(lit) == 6  # every data group, no other
+        if "microbatch 0 goes from stage 0 to 1" in told[-1]:
+            assert page.evaluate(on_the_way) == 4  # of each copy and part
+            picture_of(page.locator(".hl-box"), "box-step")
+        if told[-1].startswith("In this step"):
+            break
+    assert told[0].startswith("forward: stage 0 computes microbatch 0") and told[-1].endswith("added 1 time.")
+    assert page.evaluate(on_the_way) == 0
+    page.locator("[data-rank='11']").click()
+    assert said.inner_text().startswith("rank 11:")
+    page = opened("box")
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function(f"({on_the_way})() === 4")
+    page.get_by_role("button", name="Pause").click()
+
+
 @pytest.mark.parametrize("theme, size", [("light", (1440, 900)), ("dark", (1920, 1080))])
 def test_in_a_deadlock_the_cards_say_for_whom_they_wait(opened, theme, size, picture_of):
     page = opened("deadlock", theme=theme, wide=size[0], tall=size[1])
@@ -176,3 +166,14 @@ def test_a_frame_of_1024_microbatches_on_16_ranks_is_little_work(opened, record_
     record_property("median_ms", median)
     print(f"work of a frame: median {median:.1f} ms")
     assert median < 100  # on a machine that does other things too; 16 where it is quiet
+
+
+def test_a_reader_chooses_another_schedule(opened):
+    """The tour asks for it; a page without a kernel had the one schedule only."""
+    page, shown = opened("naive", wide=390, tall=844), {}
+    for name in ("naive", "gpipe", "1f1b", "zb_h1"):
+        page.get_by_label("schedule").select_option(name)
+        shown[name] = page.locator(".hl-figures b").inner_text()
+    assert shown == {"naive": "75.0%", "gpipe": "27.3%", "1f1b": "27.3%", "zb_h1": "11.1%"}
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert opened("large").get_by_label("schedule").count() == 1

@@ -98,7 +98,7 @@ FLAGS = {
         "--machine": ["tpu"],
         "--context": ["0", "-1", "x"],
         "--tokens": ["0", "-1", "nan", "inf", "x"],
-        "--price": ["2.5", "-1", "nan", "inf", "x"],  # a price alone says nothing of a training
+        "--price": ["2.5", "-1", "nan", "inf", "x"],  # a price alone says nothing of a training run
         "--zero": ["4", "-1"],
         "--skew": ["-1", "nan", "inf"],
         "--recompute": ["x"],

@@ -1,5 +1,8 @@
 """Flags: each of a job's many has its group, and a misspelt one is answered with the right one."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from hybridlab.cli.main import _parser, main
@@ -22,6 +25,13 @@ def test_every_name_of_a_group_is_a_flag_and_stands_once():
     names = [name for line in (GROUPS | FURTHER).values() for name in line.split()]
     assert len(names) == len(set(names))
     assert set(names) == set().union(*map(flags_of, WITH_A_JOB))
+
+
+@pytest.mark.parametrize("page", ["modes", "recipes"])
+def test_every_flag_of_the_documents_can_be_typed(page):
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    typed = {name.replace("-", "_") for name in re.findall(r"(?<![\w-])--([a-z][a-z-]*)", text)}
+    assert sorted(typed - set().union(*map(flags_of, (*WITH_A_JOB, "plan")), ("help", "ranks"))) == []
 
 
 @pytest.mark.parametrize("command", WITH_A_JOB)
@@ -63,7 +73,12 @@ def test_a_misspelt_flag_is_answered_with_the_right_one(words, right, capsys):
             "check --dp 2 --capacity 1.5",
             "capacity, balance, pace and scores need several experts: give experts=2 or more",
         ),
-        ("check --dp 2 --pace 0.1", "capacity, balance, pace and scores need several experts: give experts=2 or more"),
+        (
+            "check --dp 2 --balance loss",
+            "capacity, balance, pace and scores need several experts: give experts=2 or more",
+        ),
+        ("check --ep 2 --experts 4 --pace 0.1", "pace=0.1 is invalid: nothing balances the load. Give balance='loss'"),
+        ("plan --gpus 64 --batch 64 --skew 1", "skew=1.0 is invalid: this model has no experts. Leave skew out."),
         (
             "train --model conv --capacity 1.5",
             "--capacity applies only to a transformer, not to --model conv",

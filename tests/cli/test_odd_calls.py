@@ -36,7 +36,7 @@ def test_an_empty_value_is_refused(words, capsys):
 
 NOT_DONE = {
     "train --checkpoint {tmp}/x --every -1": "every=-1 is not a number of steps: give 1 or more",
-    "train --checkpoint {tmp}/{long}": "cannot look at {tmp}/xxx",
+    "train --checkpoint {tmp}/{long}": "cannot access {tmp}/xxx",
     "train --checkpoint {tmp}/{long} --resume": ": File name too long",
     "train --model {tmp}/{long}.py:x": ": File name too long",
     "train --data {tmp}/{long}": ": File name too long",
@@ -57,7 +57,7 @@ NOT_DONE = {
     "plan --gpus 8 --batch 64 --config {tmp}/fifo": "it is a FIFO; give a plain file",
     "plan --gpus 8 --batch 64 --config /dev/zero": "it is a device; give a plain file",
     "simulate 1f1bb": "there is no schedule and no file '1f1bb': give another name; did you mean '1f1b'?",
-    "simulate 1f1b --schedule gpipe": "1f1b already contains the schedule: leave --schedule out",
+    "simulate 1f1b --schedule gpipe": "1f1b already contains the schedule: leave out --schedule",
     "check 1f1b": "'1f1b' is one word too many: leave it out, or write its flag before it",
     "simulate --F 1e308": "F=1e+308 is too large to be added up: give at most 1e+301",
     "dry-run --layers 100000": "100000 layers of 2 parts take",
@@ -67,6 +67,8 @@ NOT_DONE = {
     "check --microbatches 1000000": "8e+06 actions take 40 s at least, and 30 s is the limit: give microbatches=",
     "plan --gpus 64 --batch 64 --why p": "argument --why: 'p' has another form: give settings with commas, such as p=4",
     "plan --gpus 64 --batch 64 --took p=4,t=8,p=2,seconds=9": "sets p twice: give each setting once",
+    "plan --gpus 8 --batch 64 --fused --unfused": "argument --unfused: not allowed with argument --fused",
+    "plan --gpus 8 --batch 64 --model gpt3-175b --config c": "argument --config: not allowed with argument --model",
     "reshard --pp 2 --to tp=2,tp=1": "sets tp twice: give each setting once",
     "reshard --pp 2 --to tp=2 --at 1": "--at has no effect without --check: give both, or leave out --at",
     "reshard --pp 2 --to tp=2 --svg {tmp}/list.json/x": "cannot write {tmp}/list.json/x: Not a directory",
@@ -129,12 +131,12 @@ def test_interrupted_twice_at_any_moment_there_is_a_sentence_and_no_traceback():
 
 
 CLOSED = {
-    "train --checkpoint {place}/x": "look at",
-    "train --checkpoint {place}/x --resume": "look at",
-    "train --model {place}/x.py:x": "look at",
+    "train --checkpoint {place}/x": "access",
+    "train --checkpoint {place}/x --resume": "access",
+    "train --model {place}/x.py:x": "access",
     "train --data {place}/x": "read the data file",
-    "plan --gpus 8 --batch 64 --config {place}/x": "look at",
-    "grade {place}/x": "look at",
+    "plan --gpus 8 --batch 64 --config {place}/x": "access",
+    "grade {place}/x": "access",
 }
 
 

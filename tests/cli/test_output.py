@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -122,3 +123,38 @@ def test_the_slowest_edge_is_named_beside_the_fastest():
     assert told([1e-4, 2e-2, 0.0]) == "one message takes 100 µs here, and 20000 µs between stages 1 and 2"
     assert told([1e-4, 0.0, 0.0]) == "one message takes 100 µs here"
     assert told([0.0, 0.0, 0.0]) == "no message leaves its rank"
+
+
+# --- long searches ------------------------------------------------------------------------------------------------
+
+
+class Screen(io.StringIO):
+    """A terminal's stderr."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("screen, told", [(Screen(), True), (io.StringIO(), False)])
+def test_a_terminal_is_told_what_takes_long_and_a_file_is_not(monkeypatch, screen, told):
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(output, "PATIENCE", 0.01)
+    with output.waiting("predicting all plans"):
+        time.sleep(0.2)
+    assert ("\rpredicting all plans, 0 s" in screen.getvalue()) == told
+    assert screen.getvalue().endswith("\r\033[K" if told else "")
+
+
+def test_a_quick_answer_says_nothing_else(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Screen())
+    assert cli.main(["plan", "--model", "gpt-1.7b", "--gpus", "32", "--batch", "64", "--pp", "1"]) == 0
+    assert not sys.stderr.getvalue()
+
+
+def test_the_line_is_erased_before_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Screen())
+    monkeypatch.setattr(output, "PATIENCE", 0.01)
+    with pytest.raises(ValueError), output.waiting("predicting all plans"):
+        time.sleep(0.2)
+        raise ValueError
+    assert sys.stderr.getvalue().endswith("\r\033[K")

@@ -74,9 +74,9 @@ def test_text_and_print_and_json_come_back_equal(size, lowered):
         return
     schedule = hl.lower(schedule) if lowered else schedule
     inside = any(schedule.place[one, 0] == schedule.place[other, 0] for one, other in schedule.skips)
-    unsaid = () if lowered and not inside else ("skips", "breaks")  # a text says them by its messages alone
-    for text in (schedule.to_csv(), str(schedule)):
-        assert facts(hl.Schedule.from_csv(text), *unsaid) == facts(schedule, *unsaid)
+    unsaid = () if lowered and not inside else ("skips", "breaks")  # what is printed says them by its messages alone
+    assert facts(hl.Schedule.from_csv(str(schedule)), *unsaid) == facts(schedule, *unsaid)
+    assert hl.Schedule.from_csv(schedule.to_csv(), schedule.name) == schedule
     again = hl.Schedule.from_dict(schedule.to_dict())
     assert facts(again) == facts(schedule) and again.name == schedule.name
 
@@ -90,6 +90,43 @@ def test_every_name_is_tried_by_the_round_trips():
         if schedule.breaks:  # a text has actions and no graph
             told, again = told["program"], again["program"]
         assert again == told, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["seq1f1b", "terapipe", "vocabulary_1f1b", "subgraph"])
+def test_a_file_from_the_command_is_the_same_step(name, tmp_path, capsys):
+    """It lost its slices and branches: a chain of as many stages took longer, or waited on itself."""
+    file = tmp_path / "schedule.csv"
+    assert main(["schedule", name, "--pp", "4", "--microbatches", "3", "--csv", str(file)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert main(["simulate", str(file)]) == 0
+    assert capsys.readouterr().out.split(": length")[1] in told[-1] + "\n"
+    made = hl.schedule(name, ranks=4, microbatches=3)
+    assert hl.Schedule.load(file) == made.renamed("typed order")
+
+
+def test_lost_ranks_and_exchanges_come_back_from_a_file():
+    rerouted = hl.rerouted(hl.schedule("seq1f1b", ranks=2, microbatches=2, slices=2), 2, [1])
+    assert rerouted.microbatches == 4
+    for made in (rerouted, hl.orders.dual_batch(3), skipping()):
+        assert hl.Schedule.from_csv(made.to_csv(), made.name) == made
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("slices=x", "line 1: slices='x' cannot be read: give a whole number"),
+        ("slices=", "line 1: slices='' cannot be read"),
+        ("skips=0", "line 1: skips='0' cannot be read: give stages such as 0>2 1>3"),
+        ("tied=0>", "line 1: tied='0>' cannot be read: give stages such as 0\\+2"),
+        ("slices=3", "line 1: slices does not fit the actions: correct it, or leave it out"),
+        ("skips=0>7", "line 1: skips does not fit the actions"),
+        ("breaks=1>0", "line 1: breaks does not fit the actions"),
+    ],
+)
+def test_a_stated_fact_that_cannot_be_is_refused(line, words):
+    with pytest.raises(ValueError, match=words):
+        hl.Schedule.from_csv(line + "\n0F0,0B0\n1F0,1B0")
 
 
 @pytest.mark.parametrize("name", ["chimera", "1f1b", "zb_v"])
@@ -117,7 +154,8 @@ def test_files_keep_everything(tmp_path):
     assert (again.skips, again.tied, again.name) == (full.skips, full.tied, full.name) and facts(again) == facts(full)
     assert full.to_csv(tmp_path / "s.csv") == (tmp_path / "s.csv").read_text() == full.to_csv()
     for path in (tmp_path / "s.csv", str(tmp_path / "s.csv")):
-        assert facts(hl.Schedule.from_csv(path), "skips") == facts(full, "skips")
+        read = hl.Schedule.from_csv(path)
+        assert facts(read) == facts(full) and read.tied == full.tied
     assert hl.Schedule.load(tmp_path / "s.csv").program == full.program
 
 
@@ -324,12 +362,12 @@ REFUSED = {
     "0F0 0b0": "'0b0' is not an action",
     "0F0 " + "x" * 900: "line 1, cell 2: '" + "x" * 40 + "…' is not an action",
     "0F٣": "is not an action",
-    "0F": "'0F' is not an action, because F needs a microbatch: write for example 0F0",
+    "0F": "'0F' is not an action, because F needs a microbatch: write, for example, 0F0",
     "0F0 0OPT1": "cell 2: '0OPT1' is not an action, because OPT takes no microbatch: write 0OPT",
     "0F0>2": "write > only with SEND_F, RECV_F, SEND_B, RECV_B",
     "0F0 #3": "line 1, cell 2: '#3' is not an action",
     "0BW0": "older PyTorch's spelling: write 0B0, or 0I0 for the input half",
-    "0F0 0B0 0W0": "0B0 and 0W0 are both present, as in files of older PyTorch: write 0I0 for 0B0",
+    "0F0 0B0 0W0": "0B0 and 0W0 are both present, as in files of older PyTorch: write 0I0 instead of 0B0",
     "   ".join(f"Rank {rank}" for rank in range(129)): "this table has 129 ranks, and the limit is 128: give fewer",
     "0F0" + " " * 2_100_000: "line 1 is beyond the limits",
     (" " * 2_000_000 + "\n") * 5: "this text is too long for a schedule: give at most 8 MB",
@@ -553,13 +591,13 @@ def test_a_named_schedule_is_exported_too(tmp_path):
 
 
 BAD = {
-    "simulate --from {own} --ranks 4": "already contains the schedule: leave --ranks out",
+    "simulate --from {own} --ranks 4": "already contains the schedule: leave out --ranks",
     "simulate {own} --from {own}": "both name a schedule: give only one of them",
-    "simulate {own} --pp 2": "already contains the schedule: leave --pp out",
+    "simulate {own} --pp 2": "already contains the schedule: leave out --pp",
     "simulate --B 2 --I 3": "a backward of B=2.0 is shorter than its half I=3.0: give a longer B, or both I and W",
-    "schedule --from {own} --schedule gpipe": "leave --schedule out",
-    "schedule --from {own} --microbatches 8": "leave --microbatches out",
-    "simulate --from {own} --dp 1": "leave --dp out",
+    "schedule --from {own} --schedule gpipe": "leave out --schedule",
+    "schedule --from {own} --microbatches 8": "leave out --microbatches",
+    "simulate --from {own} --dp 1": "leave out --dp",
     "simulate --from {tmp}/none.txt": "cannot read the schedule file",
     "simulate --from {tmp}": "it is a folder",
     "schedule --from {typo}": "line 2, cell 1: '1FF0' is not an action",

@@ -49,7 +49,7 @@ def test_another_memory_is_taken_as_given_although_the_driver_reports_more(file)
         ('peak = "fast"\n', "peak = 'fast' is not a number above 0"),
         ("node = 2.5\n", "node = 2.5 is not a whole number"),
         ("latency = 1e-6\n", "is not two numbers of seconds"),
-        ("label = 3\n", "label = 3 is not a text"),
+        ("label = 3\n", "label = 3 is not a string"),
         ("sources = 3\n", "sources = 3 is not a table"),
         ("peek = 1\n", "a machine has no 'peek'. Choose peak."),
         ('lke = "h100"\n', "a machine has no 'lke'. Choose like."),

@@ -117,7 +117,7 @@ def test_what_cannot_fit_is_refused_and_the_sentence_says_what_to_do():
     with pytest.raises(Stuck, match="4F0 waits for the room on the device, which no action makes"):
         hl.simulate(chain(6), room=hl.Room(4))
     assert hl.validate(chain(6), hl.Room(6)) and hl.validate(hl.recomputed(chain(6)), hl.Room(1))
-    with pytest.raises(ValueError, match="give bytes, or activations"):
+    with pytest.raises(ValueError, match="give a number of bytes or of activations"):
         hl.Room(-1)
 
 

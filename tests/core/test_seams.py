@@ -259,9 +259,11 @@ ALLOWED = {  # what may be looked for by name, and why
     "huggingface.py": "the same",
     "planned_layers.py": "outputs of a Hugging Face model with or without logits",
     "batches.py": "methods of data, which a user gave",
-    "job.py": "the same",
+    "carried.py": "what an object, a class or a function keeps that a user gave",
+    "left_behind.py": "the same, and parts of a loader",
+    "examination.py": "letters that a user gave to a part's axes, and how many rows data say that they have",
     "borrowed.py": "a field of autograd's nodes for sparse gradients",
-    "plain.py": "what an object keeps that a user gave",
+    "routed.py": "models for a Shape have one",
 }
 
 

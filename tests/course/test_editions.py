@@ -114,10 +114,21 @@ def test_other_live_pictures_live_without_a_kernel_too(book, call):
 
 
 @pytest.mark.parametrize(
-    "source", ["", "x = 1", "hl.explore(mine)", "hl.explore('1f1b', ranks=p)", "labs.explore('1f1b')"]
+    "source",
+    ["", "x = 1", "hl.explore(mine)", "hl.explore('1f1b', ranks=p)", "labs.explore('1f1b')", "%%ranks\nx", "!ls\nx"],
 )
 def test_what_needs_other_cells_is_not_explored_without_a_kernel(source):
     assert sheet.explored(source) == ""
+
+
+def test_a_slide_shows_a_picture_without_its_caption():
+    cell = lecture.found("gpipe-bubble-braced")[1]
+    data = cell.outputs[-1].data
+    svg = lecture.bare(data["image/svg+xml"], data["text/plain"])
+    tall = lambda text: float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', text)[1])
+    assert tall(svg) < tall(data["image/svg+xml"]) - 40 and svg.count(f'"{tall(svg):g}"') == 1
+    assert ">on every rank<" not in svg and "(p−1)tB = 6" in svg and "<desc>gpipe" in svg
+    assert lecture.bare(data["image/svg+xml"], "other words") == data["image/svg+xml"]
 
 
 def test_the_lecture_takes_75_minutes_and_each_slide_has_its_picture():

@@ -96,6 +96,19 @@ def test_the_picture_of_prerequisites_has_a_box_for_each_notebook_and_none_hides
     assert picture.find(f"{SVG}desc").text == graph.told(books())
 
 
+def test_a_box_names_each_prerequisite_from_which_no_arrow_comes():
+    picture = xml.fromstring(graph.svg(books()))
+    texts = ["".join(one.itertext()) for one in picture.iter(f"{SVG}text")]
+    named = {text[:2]: set(re.findall(r"\d\d", text.partition("after")[2])) for text in texts if " min" in text}
+    needed = {book.number: set() for book in books().values()}
+    for one, other in graph.arrows(books()):
+        needed[other[:2]].add(one[:2])
+    assert all(named[number] <= needed[number] for number in needed) and len(named) == len(needed)
+    arrows = [one for one in picture.iter(f"{SVG}path") if one.get("marker-end")]
+    assert len(arrows) == sum(len(needed[number] - named[number]) for number in needed)
+    assert all(len(needed[number] - named[number]) <= 1 for number in needed)
+
+
 def test_arrows_say_all_prerequisites_and_none_twice():
     """Whoever follows the arrows backwards meets exactly what the first cells name, and what that needs."""
     reached, needed = {}, {}

@@ -46,6 +46,8 @@ def test_it_opens_with_a_title_and_what_it_takes(name):
     title, times, *_ = BOOKS[name].cells[0].source.split("\n\n")
     assert title.startswith(f"# {name[:2]} · ")
     assert re.match(r"\*\*Core\*\* \d+ minutes", times)
+    assert ("**Prerequisites.** [" in times) == bool(books()[name].needs), "one label for all notebooks to read before"
+    assert not re.search(r"\.\s+\[", times.partition("**Prerequisites.**")[2]), "the next one follows a semicolon"
     assert "<summary>About this notebook</summary>" in BOOKS[name].cells[-1].source
 
 

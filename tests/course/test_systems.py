@@ -1,4 +1,5 @@
-"""The lectures' twelve systems: each has its notebook, which names it, and a row that runs, equal to one device."""
+"""The lectures' twelve systems, and those since: each has its notebook, which names it, and a row that runs, equal to
+one device."""
 
 import importlib
 
@@ -8,11 +9,13 @@ from hybridlab.cli import flags
 from hybridlab.cli.commands import COMMANDS
 from hybridlab.cli.parser import Parser
 from hybridlab.core.what.frameworks import FRAMEWORKS
+from hybridlab.training.make_job import job_of
 from tools.course import HOUSE, books
 from tools.systems import systems
 
 PAGE = (HOUSE / "docs" / "systems.md").read_text(encoding="utf-8")
-RUN = [pytest.param(one["flags"], id=one["name"]) for one in systems() if "flags" in one]
+EVERY = [*systems(), *systems("since")]
+RUN = [pytest.param(one["flags"], id=one["name"]) for one in EVERY if "flags" in one]
 
 
 def test_there_are_twelve_and_the_lectures_table_is_among_them():
@@ -22,10 +25,11 @@ def test_there_are_twelve_and_the_lectures_table_is_among_them():
 
 
 def test_the_page_has_a_row_for_each():
-    assert [one["name"] for one in systems() if PAGE.count(f"\n| {one['name']} | {one['idea']} | ") != 1] == []
+    assert len({one["name"] for one in EVERY}) == len(EVERY)
+    assert [one["name"] for one in EVERY if PAGE.count(f"\n| {one['name']} | {one['idea']} | ") != 1] == []
 
 
-@pytest.mark.parametrize("one", systems(), ids=lambda one: one["name"])
+@pytest.mark.parametrize("one", EVERY, ids=lambda one: one["name"])
 def test_the_notebook_names_the_system_and_something_runs(one):
     assert ("flags" in one) != ("inside" in one)
     if one["notebook"] not in books():
@@ -51,6 +55,13 @@ def test_a_row_runs_and_is_equal(bench, typed):
     mesh, job = asked(typed)
     report = bench.asked(mesh, **job)
     assert report.ok and mesh.size > 1, report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", RUN)
+def test_a_row_is_a_legal_job(typed):
+    mesh, job = asked(typed)
+    assert job_of(mesh, **job).mesh == mesh
 
 
 @pytest.mark.parametrize("one", [one for one in systems() if one["name"] != "FSDP"], ids=lambda one: one["name"])

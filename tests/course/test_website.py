@@ -86,3 +86,8 @@ def test_a_link_between_sources_is_one_between_pages():
 def test_the_first_page_has_a_card_for_every_notebook():
     """Also for one of a family that nobody has named yet."""
     assert [name for name in books() if f'href="notebooks/{name}.html"' not in website.index()] == []
+
+
+def test_a_page_says_once_that_some_pictures_need_the_notebook():
+    page = website.notebook(books()["00_start"])
+    assert page.count(website.STORED) == 1 and page.index("</h1>") < page.index(website.STORED) < page.index("<h2")

@@ -251,7 +251,7 @@ ROWS = [
     Row(69, "the disk is full while saving", saving("test_a_full_disk_leaves_the_checkpoint_before")),
     Row(70, "killed while saving", saving("test_killed_at_any_moment_there_is_always_a_whole_checkpoint")),
     Row(71, "a checkpoint of another layout", saving("test_eight_real_ranks_save_and_others_load")),
-    Row(72, "a checkpoint of another model", saving("test_another_model_is_refused_by_parameter")),
+    Row(72, "a checkpoint of a different model", saving("test_another_model_is_refused_by_parameter")),
     Row(73, "a damaged checkpoint", saving("test_a_damaged_file_is_refused_by_name_on_however_many_ranks")),
     Row(74, "a pickle that runs code", Elsewhere("world/test_frames.py::test_anything_else_is_refused_by_name")),
     Row(75, "no place to write", here("test_without_a_place_to_write")),

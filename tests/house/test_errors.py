@@ -13,11 +13,11 @@ TO_DO = re.compile(
     r"\b(add|answer|ask|build|call|check|choose|compare|compute|continue|copy|correct|count|create|cut|delete|divide|draw|shard|"
     r"end|export|fuse|give|hide|install|keep|label|leave|let|list|load|make|measure|move|name|number|open|pad|plan|"
     r"profile|put|read|remove|rename|return|run|save|search|shorten|start|swap|synchronize|take|tie|update|use|wait|"
-    r"write)\b|\{(hint|remedy|why|change|limit|takes|instead|AGAIN)\}",
+    r"write)\b|\{(hint|remedy|why|change|limit|takes|instead|AGAIN|REMEDY)\}",
     re.IGNORECASE,
 )
-OF_THE_SYSTEM = re.compile(r"^(cannot (be )?(read|write|look)|\{named\})")  # the reason is the operating system's
-OF_ANOTHER = re.compile(r"\{(error|told|reason|shape|_said\(error\)|type\(error\)\.__name__)\}")  # so is the remedy
+OF_THE_SYSTEM = re.compile(r"^(cannot (be )?(read|write|access|list)|\{named\})")  # the system gives the reason
+OF_ANOTHER = re.compile(r"\{(error|told|reason|shape|said\(error\)|type\(error\)\.__name__)\}")  # so is the remedy
 QUOTED = {  # shown by stored outputs of notebooks, or never seen by a user
     "no tensor has a dim {dim}: the dims of this program are {', '.join(graph.dims)}",
     "{dim} cannot be cut along {strange[0]}: the axes of {mesh} are {', '.join(mesh.axes)}",

@@ -29,6 +29,16 @@ def test_without_a_gpu_one_sentence_says_what_would_run(monkeypatch, capsys, tmp
     assert not list(tmp_path.iterdir())
 
 
+def test_ranks_that_cannot_share_the_gpu_are_no_record_of_it(monkeypatch, capsys, tmp_path):
+    """Jobs of several ranks would run on the CPU, and their results would be called those of a GPU."""
+    alone = gpus.Gpus((gpus.Gpu(0, "NVIDIA A100", 80, "GPU-1"),), "580.65", alone=True)
+    monkeypatch.setattr(gpus, "here", lambda: alone)
+    assert first_hour.main(["--results", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and told.startswith(f"There is a GPU here, but {alone.for_ranks(8)[1]}. ")
+    assert not list(tmp_path.iterdir())
+
+
 def test_one_gpu_runs_torchs_pipelining_by_nccl_only():
     named = lambda *how: {step.name: step for step in first_hour.on_a_gpu(*how)}
     assert "needs two GPUs, or --nccl" in named(1, False)["pipelining"].missing
@@ -67,10 +77,11 @@ def test_the_page_and_the_command_name_the_same_steps():
 
 def test_headlines_are_read_from_what_the_commands_print():
     told = {step.name: step.headlines for step in first_hour.on_a_gpu(2, False)}
-    row = {"ratio": 1.02, "interval": [0.99, 1.04], "tokens_per_second": 5e4, "ours_ms": 8.0}
+    row = {"ratio": 1.02, "interval": [0.99, 1.04], "tokens_per_second": 5e4, "ours_ms": 8.0, "peer": "torch"}
     assert told["pipelining"]([{"placement": "2 ranks", "1f1b": row}])[1].startswith("1f1b: torch / ours 1.020 (0.990")
     lines = told["sharding"]([{"placement": "2 ranks", "replicas": row, "cut layers": {"failed": "rank 0 failed"}}])
-    assert lines[1].endswith("8.0 ms") and lines[2] == "cut layers: rank 0 failed"
+    assert lines[1].startswith("replicas: ours / torch 1.020") and lines[1].endswith("8.0 ms")
+    assert lines[2] == "cut layers: rank 0 failed"
     whole = {"name": "the whole notebook", "device": "cuda", "notebook": "00_start"}
     line, failed = told["course"]([whole, whole | {"notebook": "01_tour", "failed": "ValueError: no"}])
     assert line == "1 of 2 notebooks ran" and failed == "01_tour: ValueError: no"
@@ -192,7 +203,7 @@ def test_a_step_has_the_jobs_that_its_word_chooses():
 
 @pytest.mark.long
 @pytest.mark.ranks
-@pytest.mark.parametrize("name, least", [("pipelining", 3), ("sharding", 4)])
+@pytest.mark.parametrize("name, least", [("pipelining", 3), ("sharding", 5)])
 def test_what_a_benchmark_prints_is_understood_and_says_how_often_it_repeated(name, least):
     step = {step.name: step for step in first_hour.on_a_gpu(2, False)}[name]
     shorter = dataclasses.replace(step, command=(*step.command, "--rounds", "2", "--device", "cpu"))

@@ -27,11 +27,28 @@ PLANTED = {
     "Every branch has a group of its own.": "its own …, a separate …",
     "Drawn is the fastest of some steps.": "The figure shows …, The rank holds …",
     "--copies 3 are no copies.": "is not",
+    "Your code is tried on 3 ranks, then on 2 and 4.": "test (code)",
+    "It takes longer if messages decide.": "determine; dominate",
+    "The weights cost each token 24 h² FLOPs.": "takes … FLOPs per token",
+    "The hops are hidden from *N* = 1333.": "hidden if N is at least …",
+    "By what factor does the step take longer?": "the ratio of … to …; by what factor does … grow",
+    "How many times as long as the forward does the backward take?": "the ratio of … to …; by what factor does … grow",
+    "It returned another sum than one device.": "different from, other than",
+    "All ranks compute, also if one of them waits.": "even if",
+    "They measured 1.0 samples per second and GPU.": "per second per GPU",
+    "A small message spends most of its time on starting.": "spend time sending",
+    "The loss is divided by m once too often.": "one time too many",
+    "A rank holds four neighbouring layers.": "consecutive layers, stages, blocks",
+    "It is at most the number of key heads.": "KV heads",
+    "One minibatch is in flight.": "mini-batch",
+    "These layers take 2 percent of the time.": "33 %",
+    "**Core** 45 minutes. **After** 00_start: ranks.": "Prerequisites. (the label)",
 }
 PLAIN = [
     "What does a rank hold? Who waits for whom?",
     "The dot product of two rows, hidden behind the backward.",
     "`summand` is a name, and so is `whole weights`.",
+    "By what factor does the traffic grow? What is the ratio of the rows sent to those received?",
     "There is no GPU on this machine; `s` stands for a stage.",
 ]
 

@@ -70,7 +70,7 @@ WRONG = {
     "layers=1000000000000 is not a valid size: give a whole number from 1 to 1e+09": lambda: hl.Shape(layers=10**12),
     "terms=0 is not a valid number of loss terms: give the number in one row": lambda: hl.dry_run(terms=0, **LINEAR),
     "terms=-1 is not a valid number of loss terms": lambda: hl.train(terms=-1, **LINEAR),
-    "1f1b has 4 ranks in 1 copies, Mesh(pp=3) has 3 in 1: make them equal": lambda: hl.run(
+    "1f1b has 4 ranks in 1 copies, but Mesh(pp=3) has 3 in 1: give dp=1, pp=4": lambda: hl.run(
         hl.schedule("1f1b", 4, 8), mesh=hl.Mesh(pp=3)
     ),
     "axis pp has length 2.0: give a whole number of ranks, 1 or more": lambda: hl.Mesh(pp=2.0),
@@ -154,7 +154,7 @@ def test_real_numbers_of_anybody_become_floats_so_that_a_checkpoint_can_note_the
     job = job_of(hl.Mesh(pp=1), rate=half, decay=half, clip=half)
     assert [type(one) for one in (job.rate, job.decay, job.clip)] == [float] * 3 and job.rate == 0.5
     assert type(hl.Shape(dropout=half).dropout) is float
-    assert type(Routing(pace=half).pace) is float
+    assert type(Routing(balance="loss", pace=half).pace) is float
 
 
 def test_whole_numbers_and_truths_of_anybody_become_pythons():

@@ -65,7 +65,7 @@ def test_another_failure_is_not_taken_for_the_kill(monkeypatch, tmp_path, rank, 
 
 
 def test_a_sharded_state_is_refused():
-    with pytest.raises(ValueError, match="zero=1 shards the state.*leave zero out"):
+    with pytest.raises(ValueError, match="zero=1 shards the state.*leave out zero"):
         killed(zero=1)
 
 

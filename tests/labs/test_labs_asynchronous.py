@@ -76,7 +76,7 @@ def test_loss_curves_average_over_microbatches_whatever_the_window():
     runs = {"each": Trained([1.0] * 8 + [3.0] * 8, [1], 1), "four": Trained([2.0, 4.0, 1.0, 1.0], [1], 4)}
     figure = learned(runs)
     assert [tuple(line.y) for line in figure.data] == [(1, 3), (3, 1)] and tuple(figure.data[0].x) == (8, 16)
-    assert [runs[name].after(8) for name in runs] == [3, 1] and "each 3.00; four 1.00" in figure.summary
+    assert [runs[name].after(8) for name in runs] == [3, 1] and "each: 3.00; four: 1.00" in figure.summary
     ElementTree.fromstring(figure.twin)
 
 

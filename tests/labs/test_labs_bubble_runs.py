@@ -83,11 +83,15 @@ def test_the_plane_has_two_bubbles_and_a_measured_one():
     plans = [H1, hl.schedule("zb_h2", ranks=4, microbatches=8)]
     predicted = {plan.name: hl.simulate(plan) for plan in plans}
     alone, both = plane(predicted), plane(predicted, predicted)
-    assert len(both.data) == len(alone.data) + 1 and "2 of them measured" in both.summary
-    by_name = {trace.name: trace for trace in both.data if trace.name}
-    assert by_name["bubble_span"].y[1] == 0 < by_name["bubble_fraction"].y[1]
-    assert by_name["bubble_fraction, measured"].y == by_name["bubble_fraction"].y
-    assert by_name["bubble_span"].x == (4, 7) and "zb_h2" in both.twin
+    assert "2 of them measured" in both.summary
+    span, fraction, measured = (trace for trace in both.data if trace.name)
+    assert [trace.name for trace in alone.data if trace.name] == [span.name, fraction.name]
+    assert span.x == (4, 7) and span.y[1] == 0 < span.y[0] and "zb_h2" in both.twin
+    assert fraction.x == (7,) and fraction.y[0] > 0  # a ring only where it is not the span
+    assert measured.y == tuple(predicted[plan.name].bubble_fraction for plan in plans)
+    joins = [trace for trace in both.data if trace.mode == "lines" and trace not in alone.data]
+    assert [(line.x[1], line.y[1]) for line in joins] == list(zip(measured.x, measured.y))  # to its own prediction
+    assert [line.x[0] for line in joins] == [4, 7]
 
 
 def test_valleys_draw_every_latency():

@@ -8,7 +8,7 @@ import pytest
 from hybridlab.labs.collectives import on_ranks as collectives
 from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.show.charts.scaling import Series, scaling
-from hybridlab.show.layouts.tiles import tiles
+from hybridlab.show.layouts.tiles import ALIKE, HUES, added, tiles
 from hybridlab.show.live.stepper import Stepper
 from hybridlab.show.paper.still import Still
 from hybridlab.world.talk.ring import route
@@ -22,16 +22,22 @@ def test_the_images_of_four_ranks_differ():
     assert all(set(np.unique(image)) == {0, 1} for image in shapes)
 
 
-def pixels(svg):
-    """How many pixels of which colour a picture of tiles has."""
-    return {colour: d.count("z") for colour, d in re.findall(r'<path fill="(#\w+)" d="([^"]+)"', svg)}
+def test_a_pixel_has_the_colours_of_the_ranks_that_have_added_to_it():
+    column = np.ones((4, 1), int)
+    still = tiles([[np.hstack([column, 3 * column, 0 * column, 4 * column]), column]], [], ["held"], "two ranks")
+    counts = dict.fromkeys((HUES[0], HUES[1], ALIKE), 0)
+    for colour, d in re.findall(r'<path fill="(#\w+)" d="([^"]+)"', still.svg):
+        counts[colour] += d.count("z")
+    assert counts == {HUES[0]: 4 + 2 + 4, HUES[1]: 2, ALIKE: 4}  # two of the four rows of a sum of two are of each
+    assert [words in still.svg for words in ("rank 0", "rank 1", "stripes", "the same on every rank")] == [True] * 4
+    assert "stripes" not in tiles([[column, 2 * column]], [], ["held"], "two ranks").svg
 
 
-def test_a_tile_has_a_pixel_for_every_number_and_larger_numbers_are_darker():
-    still = tiles([[np.array([[0, 1], [2, 2]])]], [], ["held"], "one rank")
-    found = pixels(still.svg)
-    (once,), (twice,) = ([colour for colour, n in found.items() if n == count] for count in (1, 2))
-    assert int(twice[1:], 16) < int(once[1:], 16)
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_who_added_is_read_from_a_number(ranks):
+    for some in range(2**ranks):
+        assert sum(2**rank for rank in added(some, ranks)) == some
+    assert added(2**ranks, ranks) == []
 
 
 def test_a_part_is_drawn_at_its_place_in_the_whole():
@@ -140,6 +146,7 @@ def test_a_picture_shows_what_the_ranks_hold(pool, operation, monkeypatch):
     monkeypatch.setattr(collectives, "tiles", lambda columns, *more, **about: drawn.extend(columns))
     collectives.pictured(pool, operation)
     before, after = drawn
+    assert [set(np.unique(image)) for image in before] == [{0, 1}, {0, 2}, {0, 4}, {0, 8}]
     for rank in range(4):
         assert np.array_equal(after[rank], EXPECTED[operation](before, rank)), (operation, rank)
 

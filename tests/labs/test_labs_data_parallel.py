@@ -131,6 +131,16 @@ def test_what_was_measured_lies_under_its_prediction_and_is_paler():
     assert "predicted: all-reduces: 2, together 4.0 ms, exposed 3.0 ms; measured: all-reduces: 2" in still.summary
 
 
+def test_many_sums_without_a_pause_are_one_bar_with_their_number():
+    """Hundreds of narrow bars beside each other are a fence that flickers."""
+    spans = [(0.02 + 0.001 * i, 0.021 + 0.001 * i) for i in range(50)] + [(0.09, 0.1)]
+    many = Overlap(0.0, 0.02, tuple(Bucket((f"{begin}",), 8, 0.0, begin, end) for begin, end in spans))
+    still = buckets(Row("each", {"blocks.0.q.weight": 0.02}, predicted=many))
+    _, first, second = boxes(still, look("message").fill)
+    assert math.isclose(first[2] / second[2], 5, rel_tol=0.01)
+    assert "51 all-reduces, 1.2 ms each on average" in still.svg
+
+
 def test_neighbours_of_one_layer_are_one_bar():
     made = {"embed.token.weight": 4.0, "blocks.0.q.bias": 3.0, "blocks.0.q.weight": 2.0, "head.norm.bias": 1.0}
     assert layers(made, 0.5) == [("head", 0.5, 1.0), ("block 0", 1.0, 3.0), ("embed", 3.0, 4.0)]
@@ -204,7 +214,7 @@ def test_the_charts_hold_what_they_are_given():
     figure = pictures.valley(runs)
     assert [round(y, 6) for y in figure.data[0].y] == [7, 7] and figure.data[0].text == ("sums: 2", "sums: 2")
     figure = pictures.learned({"batch 8": [4.0, 2.0, 2.0, 1.0]}, {"batch 8": 8}, each=16)
-    assert list(figure.data[0].y) == [3.0, 1.5] and figure.summary == "Last point: batch 8 1.50"
+    assert list(figure.data[0].y) == [3.0, 1.5] and figure.summary == "Last point: batch 8: 1.50"
 
 
 # --- on real ranks ----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.core.what.shape import Shape
+from hybridlab.labs.megatron import in_pieces
 from hybridlab.labs.megatron import on_ranks as megatron
 from hybridlab.labs.megatron import pair as megatron_pair
 from hybridlab.labs.megatron import pictures as megatron_pictures
@@ -15,6 +16,8 @@ from hybridlab.labs.megatron.f_and_g import there_and_back
 from hybridlab.labs.megatron.pair import WAYS, layout_of, steps_of
 from hybridlab.labs.megatron.pictures import SHAPE, attention_still, pair_still
 from hybridlab.predict.bytes.traffic import tensor
+from hybridlab.predict.time import pieces
+from hybridlab.predict.time.overlap import Piece, length
 from hybridlab.show.layouts.cuts import FILLS, Matrix, Sign, Slice, cuts, shade
 from hybridlab.show.live.chooser import Chooser, below_each_other
 from hybridlab.show.paper.style import contrast
@@ -93,7 +96,7 @@ def test_what_is_drawn_can_be_multiplied(way, flow):
 def test_copied_heads_are_told():
     assert "ranks 0–1 and 2–3 hold the same" in attention_still(SHAPE, 4, 2).summary
     assert "8 of keys and values, 2 on each rank" in attention_still(SHAPE, 4, 8).summary
-    assert "0–1 2–3" in attention_still(SHAPE, 4, 2).svg
+    assert "0–1, 2–3" in attention_still(SHAPE, 4, 2).svg
     with pytest.raises(ValueError, match="tp=16 cannot share out heads=8"):
         attention_still(SHAPE, 16, 8)
 
@@ -245,3 +248,16 @@ def test_a_cut_layer_is_faster_from_a_width_on_that_does_not_depend_on_the_cut()
     for ways in (2, 4, 8):
         speed_up = [ways * megatron_sizes.efficiency(h, ways, 312e12, 25e9) for h in (0.99 * least, 1.01 * least)]
         assert speed_up[0] < 1 < speed_up[1]
+
+
+@pytest.mark.long
+@pytest.mark.ranks
+def test_hops_lie_under_the_matmuls_within_a_twentieth_of_the_prediction(bench):
+    """Ranks wait instead of computing, long enough that the wake-ups of a busy machine are a small part of it."""
+    wait, ways = 20e-3, 4
+    pool = bench.pool(hl.Mesh(tp=ways))
+    plain, ours = ([Piece(*one) for one in pool.run(in_pieces._recorded, over, wait, 10)[0]] for over in (False, True))
+    hop = max(0.0, length(plain) - ways * wait) / (ways - 1)
+    assert length(ours) == pytest.approx(length(pieces.in_pieces(ways, wait, hop)), rel=0.05)
+    matmuls, hops = ([one for one in ours if one.track == track] for track in ("compute", "tp"))
+    assert len(hops) == ways - 1 and all(any(its.begin < one.end < its.end for its in matmuls) for one in hops)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from nbval.plugin import get_sanitize_patterns
 
 from hybridlab import labs
 from hybridlab.measuring.recorded import recorded
-from hybridlab.predict.judged.on_gpus import panels
+from hybridlab.predict.judged.on_gpus import PLAN, SCHEDULE, panels, topics
 
 NBVAL = Path(__file__).parents[1] / "nbval.cfg"
 
@@ -67,12 +68,57 @@ def test_the_marks_are_where_the_numbers_are():
     scale = (circles[-1] - circles[0]) / (last.measured - first.measured)
     for point, circle, diamond in zip(panel.points, circles, diamonds):
         assert diamond - circle == pytest.approx(scale * (point.predicted - point.measured), abs=0.15)
-    assert shown.count('opacity="0.45"') == len(panel.points)  # bars
+    assert shown.count('stroke-width="3"') == len(panel.points)  # bars
 
 
 def test_a_picture_says_how_it_predicts_and_how_far_off_it_is():
     assert "Our largest error: +40 % at 4 GPUs, m=4." in labs.on_gpus("gpipe", []).summary
     assert "error" not in labs.on_gpus("axonn", []).summary
     assert "the source does not print the sizes" in labs.on_gpus("axonn", []).svg
-    words = " ".join(re.sub("<[^>]+>", " ", labs.on_gpus("context", []).svg).split())  # a line may end among them
-    assert "does not fit into memory" in words
+    assert "does not fit into memory" in _words(labs.on_gpus("context", []).svg)  # a line may end among them
+
+
+def test_every_bar_is_around_its_prediction_and_ends_within_the_axis():
+    """Where nine of ten errors are above 100 %, a bar has no upper end: then it has an arrow, and words."""
+    bar = r'(?s)d="M([\d.]+) [\d.]+H([\d.]+)" stroke="[^"]*" stroke-width="3".*?translate\(([\d.]+)'
+    for topic in topics():
+        shown = labs.on_gpus(topic, []).svg
+        found = [[*map(float, one)] for one in re.findall(bar, shown)]
+        points = [point for panel in panels(topic) for point in panel.points if point.within]
+        assert len(found) == len(points)
+        for (low, high, middle), point in zip(found, points):
+            assert 350 < low < middle < high and (high == 735 if point.within >= 1 else high < 735)
+        endless = sum(point.within >= 1 for point in points)
+        assert shown.count('d="M735 ') == endless and ("without an upper end" in _words(shown)) == bool(endless)
+
+
+def _words(svg):
+    """The texts of a drawing, without its description."""
+    return " ".join(unescape(re.sub("<[^>]+>", " ", svg.partition("</desc>")[2])).split())
+
+
+def test_each_panel_says_whose_runs_its_bars_hold_and_how_many_of_its_own_are_inside():
+    first, second = panels("interleaved")
+    assert (first.how, second.how) == (SCHEDULE, PLAN)
+    shown = _words(labs.on_gpus("interleaved", []).svg)
+    below = (
+        "Predicted by hl.simulate. Nine of ten runs of torchgpipe are within such bars; here 6 of 6.",
+        "Predicted by hl.plan. Nine of ten published runs of this kind are within such bars; here 4 of 4.",
+    )
+    assert shown.index(first.system) < shown.index(below[0]) < shown.index(second.system) < shown.index(below[1])
+    assert "Nine of ten runs of Qi et al. are within such bars; here 2 of 6." in _words(labs.on_gpus("gpipe", []).svg)
+
+
+def test_no_panel_has_numbers_from_memory():
+    assert not [panel for topic in topics() for panel in panels(topic) if "memory" in panel.source]
+
+
+def test_a_ratio_is_a_line_from_the_thing_that_it_compares_with():
+    shown = labs.on_gpus("slices", []).svg
+    stem = r'd="M([\d.]+) [\d.]+H([\d.]+)" stroke="\S+" stroke-width="4"'
+    lines = [[*map(float, one)] for one in re.findall(stem, shown)]
+    faster, more, less = lines
+    assert all(one[0] < one[1] for one in (faster, more)) and less[1] < less[0]
+    assert _words(shown).count("1: 1F1B") == 2 and "1: earlier model parallelism" in _words(shown)
+    assert "1: Megatron's 1D" in _words(labs.on_gpus("matmul", []).svg)
+    assert 'stroke-width="4"' not in labs.on_gpus("gpipe", []).svg + labs.on_gpus("zero_fsdp", []).svg

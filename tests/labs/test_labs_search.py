@@ -93,9 +93,9 @@ def inside(svg):
 
 def test_every_choice_by_hand_has_a_picture_on_its_sheet():
     one = pictures.by_hand(IMAGES)
-    assert one.summary.startswith("A step under B, B, B, B, B, B: 16.059 ms")
+    assert one.summary.startswith("Data parallelism: 16.059 ms")
     one.choose(hidden="F", gelu="F", classes="F", loss="–")
-    assert one.summary.startswith("A step under B, B, F, F, F, –: 4.762 ms")
+    assert one.summary.startswith("Cut along B, B, F, F, F, –: 4.762 ms")
     draw = lambda strategy: pictures.priced(IMAGES, strategy, START.seconds).svg
     for name, its in IMAGES.choices.items():
         for choice in its:

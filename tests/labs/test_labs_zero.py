@@ -195,3 +195,10 @@ def test_a_function_without_a_letter_is_told_so_where_it_is_right(last, told):
 
     reply = labs.answer("context.clinic", (None, mended))
     assert not reply.right and reply.sentence.startswith(told) and not reply.hint
+
+
+def test_what_is_gathered_is_in_a_second_line_where_it_fits():
+    columns = [Column(f"rank {rank}", {"value": 273e3}, whole=87.7e3) for rank in range(4)]
+    text = memory_bars(columns, 1e6, [Carried("a", 4, 1)], 1, "", "").svg
+    assert text.count(">273 kB<") == text.count(">+ 87.7 kB<") == 4
+    assert ">+ 87.7 kB<" not in memory_bars(columns * 2, 1e6, [Carried("a", 4, 1)], 1, "", "").svg

@@ -1,4 +1,4 @@
-"""This machine as a machine of the catalog: the fit gives back what it was made from, and plans really run."""
+"""This machine as a machine from the catalog: the fit gives back what it was made from, and plans really run."""
 
 import math
 

@@ -13,7 +13,7 @@ from hybridlab.measuring import cpu_suite, doctor, gpu_suite, record
 from hybridlab.measuring.row import row
 from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.world.devices import gpus
-from hybridlab.world.devices.placement import placement
+from hybridlab.world.devices.placement import ASKED, placement
 
 WELL = {
     "system": "Linux x86_64",
@@ -62,6 +62,14 @@ def test_what_a_system_does_not_tell_is_no_problem():
 
 def test_a_driver_with_gpus_is_well():
     assert doctor.advice(WELL | {"GPU driver": "535.1", "GPUs": "A, 80 GiB"}) == []
+
+
+def test_a_gpu_that_ranks_cannot_share_is_told_as_one_that_is_not_used(monkeypatch):
+    alone = gpus.Gpus((gpus.Gpu(0, "NVIDIA A100", 80, "GPU-1"),), "580.65", alone=True)
+    monkeypatch.setattr(gpus, "here", lambda: alone)
+    monkeypatch.delenv(ASKED, raising=False)
+    facts = doctor._seen(4)
+    assert facts["GPUs not used"] == alone.for_ranks(4)[1] and facts["GPUs not used"] in facts["4 ranks"]
 
 
 @pytest.mark.ranks

@@ -57,7 +57,7 @@ def words_of(ledger, purpose, since=0) -> float:
 
 
 def tried(comm, conv: Conv, sabotage=None, **axes):
-    """({name: the gap to one device}, {purpose: words forward, backward}, {name: numbers that are convolved})."""
+    """({name: difference from one device}, {purpose: words forward, backward}, {name: numbers that are convolved})."""
     if sabotage:
         sabotage()
     convolve, values, gradients = alone(conv)

@@ -151,7 +151,7 @@ def test_in_a_zigzag_all_compute_as_many_pairs_and_in_order_the_last_rank_most()
 
 
 def met(comm, way, heads, keys, chunks):
-    """The largest gap to one device of what attention finds, and of the gradients of q, k and v."""
+    """The largest difference from one device of what attention finds, and of the gradients of q, k and v."""
     if way == "usp":
         comm.open((0, 1), (2, 3), (0, 2), (1, 3))
         groups, chunks = chunks, chunks.among(2)
@@ -302,6 +302,16 @@ def test_a_zigzag_by_documents_balances_every_packing():
             off[name].append(max(one.pairs) * ranks / sum(one.pairs))
     mean = {name: sum(every) / len(every) for name, every in off.items()}
     assert mean["documents"] < 1.03 and mean["row"] > 1.2, mean
+
+
+def test_documents_that_divide_leave_all_ranks_the_same_number_of_pairs():
+    """Σ L(L+1)/(2·cp), if 2·cp divides every length L."""
+    draw = random.Random(0)
+    for _ in range(100):
+        ranks = draw.choice((2, 3, 4, 8))
+        documents = tuple(2 * ranks * draw.randint(1, 9) for _ in range(draw.randint(1, 6)))
+        pairs = Chunks.zigzag(sum(documents), ranks, documents).pairs
+        assert set(pairs) == {sum(length * (length + 1) for length in documents) // (2 * ranks)}
 
 
 def test_a_zigzag_that_is_not_mirrored_is_no_balance(monkeypatch):
@@ -493,6 +503,25 @@ class OwnAttention(nn.Module, Attends):
         return x + self.out(self.attend(q, k, v).transpose(1, 2).flatten(2))
 
 
+class Turning(OwnAttention):
+    """Rotary positions inside the attention; which positions are here it does not ask."""
+
+    first = 0
+
+    def turned(self, x):
+        angle_TH = (self.first + torch.arange(x.shape[2]))[:, None] * torch.tensor([1.0, 0.1], dtype=x.dtype)
+        even, odd, cos, sin = *x.chunk(2, 3), angle_TH.cos(), angle_TH.sin()
+        return torch.cat([even * cos - odd * sin, even * sin + odd * cos], 3)
+
+    def forward(self, x):
+        q, k, v = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in self.qkv(x).chunk(3, 2))
+        return x + self.out(self.attend(self.turned(q), self.turned(k), v).transpose(1, 2).flatten(2))
+
+
+class Asking(Turning, Positions):
+    """The same, which asks."""
+
+
 class ByChance(nn.Linear):
     """A layer whose `attend` and `first` mean something else."""
 
@@ -515,12 +544,17 @@ def tokens_of(step, rows):
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def own(*between):
+def own(*between, loss=token_loss):
     def made(seed):
         layers = Placed(), OwnAttention(), *between, ByChance(8, 8), nn.Tanh(), OwnAttention(), nn.Linear(8, 12)
         return nn.Sequential(*layers)
 
-    return Model(made, token_loss, tokens_of, enters="B T", targets="B T", sizes={"T": 9}, terms=9)
+    return Model(made, loss, tokens_of, enters="B T", targets="B T", sizes={"T": 9}, terms=9)
+
+
+def shifting(scores, targets):
+    """The loss of Hugging Face, whose targets are the tokens themselves."""
+    return token_loss(scores[:, :-1], targets[:, 1:])
 
 
 @pytest.mark.parametrize("way", ALONE)
@@ -531,6 +565,32 @@ def test_a_model_of_ones_own_declares_where_it_attends(bench, way, mesh):
     assert any(
         counted > 0 for (purpose, axis, _), (counted, _) in report.axes.items() if (purpose, axis) == ("context", "cp")
     )
+
+
+class OneKey(OwnAttention):
+    """All heads of queries share one of keys, whose dims nobody has named."""
+
+    def forward(self, x):
+        q, k, v = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in self.qkv(x).chunk(3, 2))
+        k, v = k[:, :1], v[:, :1]
+        return x + self.out(self.attend(q, k, v).transpose(1, 2).flatten(2))
+
+    def attend(self, q, k, v):
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
+def test_fewer_heads_than_ranks_are_told_where_ranks_exchange_them():
+    """Public report: LlamaFactory #10794."""
+    with pytest.raises(
+        ValueError, match="attend='ulysses' distributes heads over 2 ranks, but attention has 1: choose"
+    ):
+        hl.check(hl.Mesh(cp=2), model=own(OneKey()), batch=8, attend="ulysses")
+
+
+def test_rotary_positions_that_are_declared_are_those_of_one_device(bench):
+    """Public reports: Megatron-LM #560, #453; Automodel #1482."""
+    report = bench.asked(hl.Mesh(cp=2), model=own(Asking()), microbatches=2, batch=8, attend="ring", zigzag=True)
+    assert report.ok and report.largest_gap < 1e-11, report
 
 
 def floats_of(step, rows):
@@ -551,15 +611,18 @@ def test_its_attention_can_be_done_again_alone(bench):
 
 
 @pytest.mark.parametrize(
-    "words, between",
+    "words, model",
     [
-        ("a layer that does not declare it reads other positions", Shifted()),
-        ("OwnAttention.attend does not compute causal attention", OwnAttention(causal=False)),
+        ("a layer that does not declare it reads other positions", own(Shifted())),
+        ("a layer that does not declare it reads .* position numbers", own(Turning())),
+        ("OwnAttention.attend does not compute causal attention", own(OwnAttention(causal=False))),
+        ("the losses of the parts of a sequence do not add up .*shift targets in the data", own(loss=shifting)),
     ],
 )
-def test_a_model_of_ones_own_that_cannot_be_cut_is_refused(words, between):
+def test_a_model_of_ones_own_that_cannot_be_cut_is_refused_before_it_trains(words, model):
+    """Public reports: Megatron-LM #560 (rotary positions); transformers #37993, ms-swift #9977 (shifts in the loss)."""
     with pytest.raises(ValueError, match=words):
-        hl.check(hl.Mesh(cp=2), model=own(between), batch=8)
+        hl.train(hl.Mesh(cp=2), model=model, batch=8, steps=1, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -569,12 +632,12 @@ def test_a_model_of_ones_own_that_cannot_be_cut_is_refused(words, between):
         ("a layer that does not declare it reads other positions", hl.Mesh(cp=2), {"model": OWN}),
         ("choose cp up to 2", hl.Mesh(cp=4), {"model": Shape(layers=1, width=8, heads=2, context=2)}),
         ("need 4 equal parts of 7 positions", hl.Mesh(cp=2, tp=2), {"model": ODD, "sequence": True}),
-        ("leave zigzag out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ulysses", "zigzag": True}),
-        ("leave ulysses out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ring", "ulysses": 4}),
+        ("leave out zigzag", hl.Mesh(cp=2), {"model": SMALL, "attend": "ulysses", "zigzag": True}),
+        ("leave out ulysses", hl.Mesh(cp=2), {"model": SMALL, "attend": "ring", "ulysses": 4}),
         ("ulysses=4 has no effect without attend", hl.Mesh(cp=8), {"model": SMALL, "ulysses": 4}),
         ("ulysses=2: give a divisor", hl.Mesh(cp=2), {"model": SMALL, "attend": "usp"}),
         ("ulysses=3: give a divisor", hl.Mesh(cp=4), {"model": SMALL, "attend": "usp", "ulysses": 3}),
-        ("ulysses=4 does not divide the 2 heads", hl.Mesh(cp=8), {"model": WHOLE, "attend": "usp", "ulysses": 4}),
+        ("ulysses=4 does not divide the 2 KV heads", hl.Mesh(cp=8), {"model": WHOLE, "attend": "usp", "ulysses": 4}),
         ("needs 4 equal parts of 7", hl.Mesh(cp=4), {"model": replace(SMALL, context=7), "attend": "usp"}),
         ("no effect without zigzag", hl.Mesh(cp=2), {"model": SMALL, "zigzag_over": "row"}),
         ("choose 'ring' or 'gather'", hl.Mesh(cp=3), {"model": SMALL, "attend": "ulysses"}),

@@ -166,15 +166,15 @@ def test_a_mutant_is_caught(mutant, shape):
 @pytest.mark.parametrize(
     "words, mesh, more",
     [
-        ("this model has none: leave ep out", hl.Mesh(ep=2), {"model": Shape()}),
+        ("this model has none: leave out ep", hl.Mesh(ep=2), {"model": Shape()}),
         ("this model has none", hl.Mesh(ep=2), {"model": "conv"}),
         ("cannot distribute 5 experts: choose ep up to 5", hl.Mesh(ep=6), {"model": SMALL, "batch": 12}),
         ("cannot distribute 2 rows of a microbatch", hl.Mesh(ep=4), {"model": SMALL}),
         ("there is no dispatch 'mail'", hl.Mesh(ep=2), {"model": SMALL, "dispatch": "mail"}),
         ("shards the width, but experts need full tokens", hl.Mesh(ep=2, x=2), {"model": SMALL}),
         ("shards the width, but experts need full tokens", hl.Mesh(x=2), {"model": SMALL}),
-        ("leave capacity out", hl.Mesh(ep=2, cp=2), {"model": SLOTS}),
-        ("leave capacity out", hl.Mesh(tp=2), {"model": SLOTS, "sequence": True}),
+        ("leave out capacity", hl.Mesh(ep=2, cp=2), {"model": SLOTS}),
+        ("leave out capacity", hl.Mesh(tp=2), {"model": SLOTS, "sequence": True}),
     ],
 )
 def test_what_cannot_be_shared_out_is_refused_in_a_sentence(words, mesh, more):

@@ -147,7 +147,7 @@ def test_what_a_full_expert_drops_goes_through_the_others_alone(capacity):
 
 def test_a_capacity_counts_whole_sequences():
     made = layer(replace(SMALL, routing=Routing(capacity=1.0)))
-    with pytest.raises(ValueError, match="only 4 of 6 positions are on this rank: leave capacity out, or do not"):
+    with pytest.raises(ValueError, match="only 4 of 6 positions are on this rank: leave out capacity, or do not"):
         made(tokens(SMALL)[:, :4])
 
 

@@ -9,6 +9,7 @@ from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 from hybridlab.modes.expert_parallel import ExpertParallel
 from hybridlab.modes.parts import cut_experts
+from hybridlab.modes.parts.dispatch import Way
 from hybridlab.scheduling.dispatched import dispatched
 from hybridlab.training.formulas import transfers
 from hybridlab.training.make_job import job_of
@@ -44,7 +45,7 @@ def test_it_trains_as_one_device_does_and_every_byte_is_claimed(bench, mesh, mor
 def test_all_to_alls_between_layers_are_refused_with_cp():
     one = replace(SMALL, layers=1, context=8, dropout=0.0)
     schedule = dispatched(hl.Schedule.from_csv("0F0,(0F1;0B0)OVERLAP_F_B,0B1"))
-    with pytest.raises(ValueError, match="where positions are not sharded: leave cp out"):
+    with pytest.raises(ValueError, match="where positions are not sharded: leave out cp"):
         job_of(hl.Mesh(ep=2, cp=2), schedule=schedule, model=one, fold=True, batch=8)
 
 
@@ -81,7 +82,7 @@ def test_a_rank_has_whole_experts_and_its_hidden_units_of_other_mlps():
     "words, mesh, more",
     [
         ("ep·tp=4 cannot distribute 3 experts: choose ep·tp up to 3", BOTH, {"model": replace(SMALL, experts=3)}),
-        ("fold=True distributes experts, but this model has none: leave fold out", hl.Mesh(tp=2), {"model": Shape()}),
+        ("fold=True distributes experts, but this model has none: leave out fold", hl.Mesh(tp=2), {"model": Shape()}),
         (
             "fold=True has no effect without tp or cp: give one of them",
             hl.Mesh(ep=2),
@@ -89,7 +90,7 @@ def test_a_rank_has_whole_experts_and_its_hidden_units_of_other_mlps():
         ),
         ("gathers full rows, and fold=True has parts of rows", BOTH, {"dispatch": "all_gather"}),
         (
-            "leave capacity out, or cp, sequence and fold",
+            "leave out capacity, or cp, sequence and fold",
             BOTH,
             {"model": replace(SMALL, routing=Routing(capacity=1.0))},
         ),
@@ -174,3 +175,21 @@ def test_hidden_units_cut_as_well_are_refused_by_the_layout(monkeypatch):
     monkeypatch.setattr(ExpertParallel, "leading", "")
     with pytest.raises(ValueError, match=r"experts.up.weight \(E F D\) would be sharded twice along tp"):
         job_of(BOTH, model=SMALL, fold=True)
+
+
+def place_along_ep_only(patch):
+    """A rank takes itself for the one with its place along ep, as if experts were not distributed over tp."""
+    plain = Way.__init__
+
+    def wrong(self, comm, counts_RE, owned, axis="ep"):
+        plain(self, comm, counts_RE, owned, axis)
+        self.counts_E = counts_RE.split(list(owned), 1)[comm.coordinates["ep"]].sum(0)
+
+    patch.setattr(Way, "__init__", wrong)
+
+
+@pytest.mark.ranks
+@pytest.mark.long
+def test_a_place_along_ep_only_has_tokens_of_another_rank(bench):
+    with pytest.raises(hl.RankError, match="split_sizes"):
+        bench.asked(BOTH, sabotage=place_along_ep_only, model=SMALL, microbatches=1, sequence=True, fold=True)

@@ -164,6 +164,14 @@ EXACT = {
     "host": (hl.Mesh(dp=2), SHAPE, {"zero": 1, "offload": True}),
     "stored on hosts": (hl.Mesh(dp=2), SHAPE, {"zero": 3, "offload": True, "owners": 1}),
     "some dims named": (hl.Mesh(tp=2), "multi_token", {}),
+    "tp, blocks": (hl.Mesh(tp=2), SHAPE, {"muon": "blockwise"}),
+    "dp x tp, blocks, zero 1": (hl.Mesh(dp=2, x=2, tp=2), SHAPE, {"muon": "blockwise", "zero": 1, "clip": 0.05}),
+    "ep tp, blocks, zero 3": (hl.Mesh(ep=2, tp=2, dp=2), EXPERTS, {"muon": "blockwise", "zero": 3}),
+    "copied heads, blocks": (
+        hl.Mesh(tp=4),
+        hl.Shape(**SIZES, style="llama", kv_heads=1, inner=24),
+        {"muon": "blockwise"},
+    ),
 }
 
 
@@ -173,6 +181,24 @@ def test_every_layout_equals_one_device_and_its_bytes_the_formula(bench, name):
     mesh, model, more = EXACT[name]
     report = bench.asked(mesh, model=model, **MUON | more)
     assert report.ok and report.largest_gap <= 1e-10, report
+    assert ("blocks of matrices" in report.reference) == ("blocks" in name)
+
+
+@pytest.mark.ranks
+def test_blocks_are_another_optimizer_that_sends_nothing(bench):
+    """With full matrices, one device gets different weights from ranks that update blocks; gradients are equal."""
+    report = bench.asked(hl.Mesh(tp=2), model=SHAPE, muon="blockwise", **MUON)
+    assert report.reference == "one device that updates the same blocks of matrices (tp=2)"
+    assert "messages of blocks" not in report.bytes and not any(what == "matrices" for what, *_ in report.axes)
+    report = bench.asked(hl.Mesh(tp=2), model=SHAPE, sabotage=on_blocks, **MUON)
+    found = {name: gap for name, gap in report.gaps.items() if "k.bias" not in name}  # its gradient is noise
+    gaps = {kind: max(gap for name, gap in found.items() if name.startswith(kind)) for kind in ("grad", "weight")}
+    assert not report.ok and gaps["grad"] < 1e-10 < 1e-2 < gaps["weight"]
+    assert hl.check(hl.Mesh(dp=2), model=SHAPE, muon="blockwise", **MUON).reference == "one device", "nothing is cut"
+
+
+def on_blocks(patch):
+    patch.setattr(full_matrices, "gathered", blockwise)
 
 
 @pytest.mark.ranks
@@ -364,10 +390,26 @@ def test_momentum_is_resumed_under_another_layout(kept, tmp_path):
         assert learn(mesh, 6, checkpoint=here, resume=True, **more) == pytest.approx(alone[3:], rel=1e-10)
 
 
+@pytest.mark.ranks
+def test_blocks_are_resumed_under_the_same_cuts_only(kept, tmp_path):
+    about = dict(shape=SHAPE, batch=8, dtype="float64", progress=False, muon="blockwise", checkpoint=tmp_path)
+    about |= MUON | {"microbatches": 4}
+    whole = hl.train(hl.Mesh(tp=2), steps=4, **about | {"checkpoint": None})["losses"]
+    hl.train(hl.Mesh(tp=2), steps=2, **about)
+    with pytest.raises(
+        ValueError, match="saved with optimizer=muon in blocks of tp=2, but this run has optimizer=muon"
+    ):
+        hl.train(hl.Mesh(pp=2), steps=4, resume=True, **about)
+    with pytest.raises(ValueError, match="muon='blockwise' updates different blocks after the change: choose 'gather'"):
+        hl.reshard(hl.Mesh(tp=2), to=hl.Mesh(pp=2), shape=SHAPE, muon="blockwise", **MUON)
+    rest = hl.train(hl.Mesh(dp=2, tp=2), steps=4, resume=True, zero=1, **about | {"microbatches": 2})["losses"]
+    assert rest == pytest.approx(whole[2:], rel=1e-10)
+
+
 REFUSED = [
     (dict(model="conv", mesh=hl.Mesh(dp=2)), "finds no hidden matrix"),
     (dict(mesh=hl.Mesh(tp=2), offload=True), "leave out offload"),
-    (dict(mesh=hl.Mesh(tp=2), muon="blockwise"), "there is no muon 'blockwise': choose one of gather, gram"),
+    (dict(mesh=hl.Mesh(tp=2), muon="flat"), "there is no muon 'flat': choose one of gather, gram, blockwise"),
     (dict(mesh=hl.Mesh(tp=2), muon="gram", optimizer="adamw"), "give optimizer='muon' too"),
 ]
 

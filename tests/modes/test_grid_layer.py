@@ -30,7 +30,7 @@ def alone(sizes):
 
 
 def tried(comm, sizes, overlapped, sabotage=None):
-    """(the largest gap to one device, words sent, this rank's gradients)."""
+    """(the largest difference from one device, words sent, this rank's gradients)."""
     if sabotage:
         sabotage()
     x, weights, g, y, by_x, by_w = alone(sizes)

@@ -317,7 +317,7 @@ def test_other_meshes_and_results_that_stay_cut():
 
 
 def without(arrow):
-    """Run without one kind of move; what follows has another type than it believes."""
+    """Run without one kind of move; what follows has a different type from the one that it assumes."""
 
     def how(comm, graph, strategy, values):
         right = layouts.moved

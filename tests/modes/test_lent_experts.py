@@ -191,10 +191,10 @@ def test_a_mutant_is_caught(bench, mutant):
         ("leave out capacity or expert_copies", EP2, {"model": replace(SMALL, routing=Routing(capacity=1.0))}),
         ("there is no expert 5: give copies of experts 0 to 4", EP2, {"expert_copies": {5: 0}}),
         ("rank 2 cannot have a copy of expert 0: choose ranks 0 to 1", EP2, {"expert_copies": {0: 2}}),
-        ("rank 0 has expert 0 already: give other ranks", EP2, {"expert_copies": {0: 0}}),
-        ("rank 1 has expert 0 already: give other ranks, each once", EP2, {"expert_copies": {0: (1, 1)}}),
+        ("rank 0 already has expert 0: name each rank only once", EP2, {"expert_copies": {0: 0}}),
+        ("rank 1 already has expert 0: name each rank only once", EP2, {"expert_copies": {0: (1, 1)}}),
         (
-            "sends tokens between stages, to the owners of experts: leave expert_copies out",
+            "sends tokens between stages, to the owners of experts: leave out expert_copies",
             EP2,
             {"schedule": hl.orders.dual_batch(2), "model": replace(SMALL, layers=1, dropout=0.0)},
         ),

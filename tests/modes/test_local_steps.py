@@ -1,4 +1,4 @@
-"""Copies that step alone, and seldom exchange their moves: equal to a replay, to one device in a special case, and to
+"""Copies that step alone, and seldom exchange their updates: equal to a replay, to one device in a special case, and to
 torch's own local SGD; bytes by the closed form; mistakes that others have made with the outer step; checkpoints.
 """
 
@@ -318,13 +318,13 @@ def test_a_checkpoint_has_every_copy_and_the_state_of_the_outer_step(bench):
 @pytest.mark.parametrize(
     "mesh, more, words",
     [
-        (TWO, {"zero": 1}, "keeps all weights in every copy: leave zero out"),
-        (TWO, {"offload": True}, "leave offload out"),
+        (TWO, {"zero": 1}, "keeps all weights in every copy: leave out zero"),
+        (TWO, {"offload": True}, "leave out offload"),
         (TWO, {"sync_delay": 2}, "sync_delay=2 is too long: give less than sync_every"),
         (TWO, {"sync_every": 9, "fragments": 5}, "fragments=5 is too many: give at most sync_every=9 and the 4 layers"),
         (TWO, {"mix": 1.0}, "mix=1.0 is not possible: give"),
         (TWO, {"sums": "each", "mix": 0.5}, "mix=0.5 has no effect without sums=local: give both"),
-        (hl.Mesh(pp=2), {"schedule": "pipedream"}, "pipedream updates every stage independently: leave sums=local out"),
+        (hl.Mesh(pp=2), {"schedule": "pipedream"}, "pipedream updates every stage independently: leave out sums=local"),
     ],
 )
 def test_a_combination_that_cannot_be_is_refused_by_name(mesh, more, words):

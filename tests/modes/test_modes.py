@@ -154,9 +154,9 @@ def test_purposes_and_options_belong_to_one_mode():
     class Sharing(Rows):
         name, options = "sharing", {"zero": Option(0, "…")}
 
-    with pytest.raises(ValueError, match="data parallelism already has the purpose sums: give the same again another"):
+    with pytest.raises(ValueError, match="already has the purpose sums: give the same again a different one"):
         registry.register(Same())
-    with pytest.raises(ValueError, match="ZeRO already has an option zero: give sharing's another name"):
+    with pytest.raises(ValueError, match="ZeRO already has an option zero: rename the option of sharing"):
         registry.register(Sharing())
 
 
@@ -230,7 +230,7 @@ def test_an_optimizer_on_the_host_is_sent_each_gradient_and_sends_each_value_bac
 @pytest.mark.parametrize(
     "mesh, more, said",
     [
-        (hl.Mesh(dp=2), {"sequence": True}, "sequence=True has no effect without tp: give both, or leave sequence out"),
+        (hl.Mesh(dp=2), {"sequence": True}, "sequence=True has no effect without tp: give both, or leave out sequence"),
         (hl.Mesh(tp=2), {"zigzag": True}, "zigzag=True has no effect without cp"),
         (hl.Mesh(dp=2), {"attend": "ring"}, "attend='ring' has no effect without cp"),
         (hl.Mesh(dp=2), {"owners": 2}, "owners=2 has no effect without zero"),

@@ -35,7 +35,9 @@ PIECES = {"sequence": True, "overlap": True}
     first(
         2,
         [
+            (hl.Mesh(tp=4), {"shape": ODD, "directions": 2}),
             (hl.Mesh(tp=4), {"shape": ODD}),
+            (hl.Mesh(tp=3), {"shape": hl.Shape(layers=1, width=18, heads=3, context=11), "directions": 2}),
             (hl.Mesh(dp=2, tp=2), {"shape": MODERN, "zero": 3}),
             (hl.Mesh(pp=2, tp=2), {"shape": MODERN, "recompute": "full"}),
             (hl.Mesh(cp=2, tp=2), {"shape": SMALL, "attend": "ring"}),
@@ -50,6 +52,21 @@ def test_products_in_pieces_are_those_of_one_device(bench, mesh, more):
 
 
 # ---- mutants of the results
+
+
+def sums_of_the_other_direction_forgotten(patch):
+    """What comes from the next rank is waited for, and not added."""
+    right = Circle.passed_on
+
+    def wrong(circle, part, source, way=1):
+        coming = right(circle, part, source, way)
+        if way == 1:
+            return coming
+        wait = coming.wait
+        coming.wait = lambda: torch.zeros_like(wait())
+        return coming
+
+    patch.setattr(Circle, "passed_on", wrong)
 
 
 def placed_at_the_rows_of_the_sender(patch):
@@ -79,12 +96,13 @@ def only_the_own_rows_for_the_weight(patch):
 
 
 MUTANTS = [placed_at_the_rows_of_the_sender, last_sum_forgotten, only_the_own_rows_for_the_weight]
+MUTANTS = [(one, 1) for one in MUTANTS] + [(sums_of_the_other_direction_forgotten, 2), (last_sum_forgotten, 2)]
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_piece_in_the_wrong_place_or_a_lost_term_is_noticed(bench, mutant):
-    about = dict(shape=SMALL, microbatches=1, steps=1, **PIECES)
+@pytest.mark.parametrize("mutant, directions", MUTANTS)
+def test_a_piece_in_the_wrong_place_or_a_lost_term_is_noticed(bench, mutant, directions):
+    about = dict(shape=SMALL, microbatches=1, steps=1, directions=directions, **PIECES)
     assert bench.right(hl.Mesh(tp=4), **about)
     assert not bench.asked(hl.Mesh(tp=4), sabotage=mutant, **about).ok
 
@@ -96,8 +114,8 @@ def waits_before_the_product(patch):
     """Right results, but nothing overlaps."""
     right = Circle.passed_on
 
-    def wrong(circle, part, source):
-        coming = right(circle, part, source)
+    def wrong(circle, part, source, way=1):
+        coming = right(circle, part, source, way)
         came = coming.wait()
         coming.wait = lambda: came
         return coming
@@ -105,7 +123,7 @@ def waits_before_the_product(patch):
     patch.setattr(Circle, "passed_on", wrong)
 
 
-def a_pair(comm, sabotage=None):
+def a_pair(comm, sabotage=None, directions=1):
     """(hops without a matmul beside them, all hops, their bytes, matmuls, positions that the first layer saves)."""
     with pytest.MonkeyPatch.context() as patch:
         begun = []
@@ -114,7 +132,7 @@ def a_pair(comm, sabotage=None):
             patch.setattr(overlapped, name, lambda *about, right=right: begun.append(now()) or right(*about))
         if sabotage:
             sabotage(patch)
-        rows, before = overlapped.Rows(comm, 12), len(comm.ledger)
+        rows, before = overlapped.Rows(comm, 12, directions), len(comm.ledger)
         part, up, gate, down = (torch.randn(*size).requires_grad_() for size in ((2, 3, 8), (6, 8), (6, 8), (8, 6)))
         ups = overlapped.Entered.apply(part, rows, up, gate)
         saved = ups[0].grad_fn.saved_tensors[0].shape[1]
@@ -129,7 +147,8 @@ def test_the_product_of_a_piece_begins_before_the_wait_for_the_next_hop():
     hop = 2 * 3 * 8 * 4  # rows, positions of a part, width, bytes
     with hl.ranks(hl.Mesh(tp=4)) as pool:
         matmuls = 4 * (2 + 1 + 2 + 2 + 1 + 1)  # forward; backward of `down`, dX and dW; of the first two
-        assert pool.run(a_pair) == [(0, 15, [hop], matmuls, 3)] * 4
+        for directions in (1, 2):
+            assert pool.run(a_pair, None, directions) == [(0, 15, [hop], matmuls, 3)] * 4
         assert [one[:2] for one in pool.run(a_pair, waits_before_the_product)] == [(15, 15)] * 4
 
 
@@ -165,8 +184,10 @@ def own(how):
         (hl.Mesh(pp=2, tp=2), {"schedule": "zb_h1"}, "zb_h1 splits the backward in two.* choose 1f1b"),
         (hl.Mesh(tp=2, x=2), {}, "x=2 shards each matrix a second time.* leave out overlap or x"),
         (hl.Mesh(tp=2), {"sequence": False}, "overlap=True has no effect without sequence: give both"),
-        (hl.Mesh(tp=2), {"model": own("gate")}, "but sigmoid reads it too: leave overlap out"),
-        (hl.Mesh(tp=2), {"model": own("flat")}, "but flatten reads it too: leave overlap out"),
+        (hl.Mesh(tp=2), {"directions": 3}, "directions=3 is not possible, because a ring has two: give 1 or 2"),
+        (hl.Mesh(tp=2), {"overlap": False, "directions": 2}, "directions=2 has no effect without overlap: give both"),
+        (hl.Mesh(tp=2), {"model": own("gate")}, "but sigmoid reads it too: leave out overlap"),
+        (hl.Mesh(tp=2), {"model": own("flat")}, "but flatten reads it too: leave out overlap"),
     ],
 )
 def test_what_cannot_be_computed_in_pieces_is_refused_in_a_sentence(mesh, more, message):
@@ -175,19 +196,26 @@ def test_what_cannot_be_computed_in_pieces_is_refused_in_a_sentence(mesh, more, 
 
 
 def test_sizes_of_an_input_may_be_read():
-    assert job_of(hl.Mesh(tp=2), model=own("sizes"), **PIECES)["overlap"]
+    """What is refused then is another matter: the model has no embedding that begins to shard positions."""
+    with pytest.raises(ValueError, match="sequence=True shards positions from an embedding"):
+        job_of(hl.Mesh(tp=2), model=own("sizes"), **PIECES)
 
 
 # ---- the closed form
 
 
 @pytest.mark.parametrize("overlapped", [True, False])
+@pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("matmul, hop", [(2, 1), (2, 2), (2, 3), (1, 5)])
-def test_two_tracks_end_at_the_closed_form(matmul, hop, overlapped):
-    for ways in (1, 2, 3, 8):
-        drawn = pieces.in_pieces(ways, matmul, hop, overlapped)
-        assert overlap.length(drawn) == pieces.seconds(ways, matmul, hop, overlapped)
-        assert overlap.exposed(drawn) == (ways - 1) * (max(0, hop - matmul) if overlapped else hop)
+def test_two_tracks_end_at_the_closed_form(matmul, hop, overlapped, directions):
+    for ways in (1, 2, 3, 4, 8):
+        drawn = pieces.in_pieces(ways, matmul, hop, overlapped, directions)
+        assert overlap.length(drawn) == pieces.seconds(ways, matmul, hop, overlapped, directions)
+        if directions == 1:
+            assert overlap.exposed(drawn) == (ways - 1) * (max(0, hop - matmul) if overlapped else hop)
+        elif ways > 1 and overlapped:
+            later = (ways // 2 - 1) * max(0, hop - 2 * matmul)  # beside two matmuls
+            assert overlap.exposed(drawn) == max(0, hop - matmul) + later
 
 
 def test_the_predicted_time_of_a_job_hides_a_part_of_its_messages():

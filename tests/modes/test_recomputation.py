@@ -85,7 +85,7 @@ def test_less_is_kept():
 
 REFUSED = [
     ({"schedule": "zb_h1", "recompute": "full"}, "choose 1f1b"),
-    ({"schedule": hl.schedule("gpipe", 2, 4, recompute="always"), "recompute": "full"}, "leave recompute out"),
+    ({"schedule": hl.schedule("gpipe", 2, 4, recompute="always"), "recompute": "full"}, "leave out recompute"),
     ({"schedule": "pipedream", "recompute": "full"}, "updates its weights before the recomputation"),
     ({"model": "conv", "recompute": "selective"}, "choose 'full'"),
     (

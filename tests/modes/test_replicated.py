@@ -115,8 +115,8 @@ def test_a_copy_that_leaves_its_sum_or_its_step_out_is_not_valid():
     [
         (3, dict(copies=(2, 2)), r"copies=\(2, 2\) need 4 ranks, not 3"),
         (2, dict(copies=(2, 0)), "give each stage 1 or more"),
-        (3, dict(copies=(2, 1), microbatches=5), "5 minibatches cannot be distributed evenly over 2 copies: give a"),
-        (3, dict(copies=(2, 1), vertical_sync=True), "leave vertical_sync out"),
+        (3, dict(copies=(2, 1), microbatches=5), "5 mini-batches cannot be distributed evenly over 2 copies: give a"),
+        (3, dict(copies=(2, 1), vertical_sync=True), "leave out vertical_sync"),
     ],
 )
 def test_copies_that_cannot_be_are_refused(ranks, more, why):

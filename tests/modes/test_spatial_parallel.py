@@ -187,6 +187,67 @@ class Shared(nn.Module):
         return self.pool(self.pool(x))
 
 
+class Standardized(nn.Conv2d):
+    """Weight standardization (public report: mmdetection #515): by its class it is a Conv2d."""
+
+    def forward(self, x):
+        off = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+        return functional.conv2d(x, off / off.std((1, 2, 3), keepdim=True), self.bias, self.stride, self.padding)
+
+
+class Padded(nn.Conv2d):
+    """The same in the second half of a convolution."""
+
+    def _conv_forward(self, x, weight, bias):
+        return super()._conv_forward(x, 2 * weight, bias)
+
+
+class OfInstances(BatchNorm):
+    """It says that it is a batch norm, and takes the statistics of every picture alone."""
+
+    def __init__(self, channels):
+        super().__init__(channels)
+        self.normalise = lambda x, weight, bias, eps: functional.instance_norm(x, None, None, weight, bias, eps=eps)
+
+
+class Squeezed(nn.Module):
+    """Squeeze and excitation: convolutions of one pixel after a mean, as in published nets."""
+
+    def __init__(self):
+        super().__init__()
+        self.see, self.mean, self.excite = nn.Conv2d(2, 2, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Conv2d(2, 2, 1)
+
+    def forward(self, x):
+        x = self.see(x)
+        return x * self.excite(self.mean(x)).sigmoid()
+
+
+class Both(nn.Module):
+    """A map and one number of each picture."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, x):
+        return x, self.mean(x).flatten(1)
+
+
+def patched():
+    """A forward that somebody has put around the layer's own."""
+    layer = nn.Conv2d(2, 2, 1)
+    own = layer.forward
+    layer.forward = lambda x: 2 * own(x)
+    return layer
+
+
+def doubled():
+    """A hook that changes every pixel by itself."""
+    layer = nn.Conv2d(2, 2, 3, padding=1)
+    layer.register_forward_hook(lambda layer, arrived, made: 2 * made.tanh())
+    return layer
+
+
 def head(*before):
     return Model(nn.Sequential(*before, Scores(2)), label_loss, pictures, enters="B C Y X")
 
@@ -194,6 +255,15 @@ def head(*before):
 def same(step, rows):
     x, _ = pictures(step, rows, (6, 6))
     return x, x
+
+
+def two(step, rows):
+    x, _ = same(step, rows)
+    return x, (x, x[:, :, 0, 0])
+
+
+def squares(output, target):
+    return sum(map(square, output, target))
 
 
 def spread(output, target):
@@ -223,9 +293,15 @@ REFUSED = [
     (r"0 \(Upsample\) does not take the nearest", head(nn.Upsample(scale_factor=2, mode="bilinear"))),
     (r"0 \(Upsample\) does not take the nearest", head(nn.Upsample(size=(20, 20)))),
     (r"0 \(AdaptiveAvgPool2d\) makes more than one pixel", head(nn.AdaptiveAvgPool2d(2))),
+    (r"0 \(Standardized\) has its own forward, and h and w cannot", head(Standardized(2, 2, 3, padding=1))),
+    (r"0 \(Padded\) has its own forward", head(Padded(2, 2, 1))),
+    (r"0 \(Conv2d\) has its own forward", head(patched())),
+    (r"0 \(OfInstances\) does not normalize by the mean and the variance of a microbatch", head(OfInstances(2))),
+    (r"layer 1 \(Placed\) mixes pixels", head(nn.Conv2d(2, 2, 1), Placed(), nn.Conv2d(2, 2, 1))),
     (r"0\.pool is used on images of several sizes", head(Shared())),
     ("the losses of the parts of an image do not add up", Model(ONE, spread, same, enters=PICTURES, targets=PICTURES)),
     ("the losses of the parts of an image do not add up to the loss of", Model(ONE, square, same, enters=PICTURES)),
+    ("the losses of the parts of an image do", Model(nn.Sequential(*ONE, Both()), squares, two, enters=PICTURES)),
 ]
 
 
@@ -233,6 +309,28 @@ REFUSED = [
 def test_what_cannot_be_cut_is_refused_in_a_sentence(words, model):
     with pytest.raises(ValueError, match=words):
         job_of(hl.Mesh(h=2), "1f1b", 1, model=model)
+
+
+@pytest.mark.ranks
+def test_means_in_the_middle_and_hooks_of_single_pixels_train_as_on_one_device(bench):
+    """Squeeze and excitation, a scale after a convolution, and a stage that begins after a mean over all pixels."""
+    net = nn.Sequential(doubled(), Squeezed(), nn.AdaptiveAvgPool2d(1), nn.Conv2d(2, 10, 1), nn.Flatten())
+    model = Model(net, label_loss, pictures, enters=PICTURES)
+    for mesh, cut in ((hl.Mesh(h=2), [5]), (hl.Mesh(pp=2, h=2), [3, 2])):  # a stage begins after the mean
+        report = bench.asked(mesh, model=model, microbatches=2, batch=4, cut=cut)
+        assert report.ok and report.largest_gap < 1e-11, report
+
+
+def of_means(step, rows):
+    x, _ = same(step, rows)
+    return x, x.mean((2, 3), keepdim=True)
+
+
+@pytest.mark.ranks
+def test_a_mean_at_the_end_is_counted_once(bench):
+    model = Model(nn.Sequential(*ONE, nn.AdaptiveAvgPool2d(1)), square, of_means, enters=PICTURES)
+    report = bench.asked(hl.Mesh(h=2), model=model, microbatches=2, batch=4)
+    assert report.ok and report.largest_gap < 1e-11, report
 
 
 # ---- what it is for

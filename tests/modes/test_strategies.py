@@ -217,7 +217,10 @@ PLAIN = Graph((UP,), dict(B=4, D=4, F=8, E=6), dict(x="BD", A="FD"), frozenset("
         (PLAIN._replace(given={"x": "BD"}), "up takes A, and nothing makes A before it"),
         (PLAIN._replace(operators=(UP._replace(takes=("x",)),)), "up takes 1 values, and BD,FD->BF has 2 operands"),
         (PLAIN._replace(operators=(UP, UP)), "there are two values up: give one of them another name"),
-        (PLAIN._replace(given={"x": "BFD", "A": "FD"}), "up calls x BD, and its dims are BFD: give as many letters"),
+        (
+            PLAIN._replace(given={"x": "BFD", "A": "FD"}),
+            "up calls x BD, and its dims are BFD: give one letter for each dim",
+        ),
         (PLAIN._replace(given={"x": "BE", "A": "FD"}), "up calls E of x D, but E = 6 and D = 4"),
         (looking(Sight(4), 7)._replace(sizes=looking(Sight(4), 7).sizes | {"P": 5}),
          "first makes 4 places of Y = 7: let P, which is 5, be 4, or give it other padding"),

@@ -312,13 +312,15 @@ def mean_for_sum_of_shares(patch):
 
 
 def copies_counted_in_the_norm(patch):
-    patch.setattr(Layout, "counts", lambda layout, name, rank: layout.box(name, rank) is not None)
+    patch.setattr(Layout, "counts", lambda layout, name, rank, among=None: layout.box(name, rank) is not None)
 
 
 def norm_of_the_first_part_alone(patch):
     right = Layout.counts
     first = lambda layout, rank: layout.mesh.coordinates(rank)["tp"] == 0
-    patch.setattr(Layout, "counts", lambda layout, name, rank: first(layout, rank) and right(layout, name, rank))
+    patch.setattr(
+        Layout, "counts", lambda layout, name, rank, *among: first(layout, rank) and right(layout, name, rank, *among)
+    )
 
 
 def gathered_in_another_order(patch):

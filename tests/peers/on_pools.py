@@ -13,7 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import hybridlab as hl
-from hybridlab.training.check import _held
+from hybridlab.training.compare import held
 from hybridlab.training.gaps import largest
 from hybridlab.training.loop import Trainer
 from hybridlab.training.make_job import job_of
@@ -94,8 +94,8 @@ def _largest_gap(job, parts, loss, gradients) -> float:
     gaps = [abs(sum(part["losses"]) - loss) / abs(loss) for part in parts]
     smallest = SMALL * max(map(largest, gradients.values()))
     for name, own in gradients.items():
-        held = list(_held("gradient", name, parts, own, job))
-        assert held, f"no rank has {name}"
+        pieces = list(held("gradient", name, parts, own, job))
+        assert pieces, f"no rank has {name}"
         size = max(largest(own), smallest)
-        gaps += [largest(mine - its) / size for mine, its in held]
+        gaps += [largest(mine - its) / size for mine, its in pieces]
     return max(gaps)

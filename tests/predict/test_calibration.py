@@ -12,6 +12,7 @@ import hybridlab as hl
 from hybridlab.cli.main import main
 from hybridlab.core.what.catalog import machine
 from hybridlab.predict.judged import megatron, sc21_runs, sharded
+from hybridlab.predict.judged.scores import runs
 from hybridlab.predict.plans.measured import by_products, by_step, by_sums
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Near, Rates
@@ -82,9 +83,9 @@ def linked(kind, inside, across):
 
 ONE = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)
 BAD = [
-    (lambda: by_step("gpt-145.6b", "a100", ONE, 2304, 5.0), "is not possible: a100 needs at least 19.9"),
+    (lambda: by_step("gpt-145.6b", "a100", ONE, 2304, 5.0), "outside of matmuls we predict 7.05 s for this plan"),
     (lambda: by_step("gpt-145.6b", "a100", ONE, 2300, 24.8), "a batch of 2300 is not a multiple of b·d = 48 sequences"),
-    (lambda: by_step("gpt-145.6b", "a100", ONE, 2304, float("nan")), "a step of nan s is not possible: a100 needs"),
+    (lambda: by_step("gpt-145.6b", "a100", ONE, 2304, float("nan")), "seconds=nan is not a time: give the seconds"),
     (lambda: by_step("gpt-145.6b", "a100", ONE._replace(p=0), 2304, 24.8), "p=0 is not possible"),
     (lambda: by_products("a100", [(4096, 4096, 4096, 1e-5)]), "a100 needs 0.000441 s at its peak"),
     (lambda: by_sums("a100", 8, [1e6], [1e-4]), "1 sizes with 1 times on 8 ranks do not determine a link"),
@@ -92,6 +93,17 @@ BAD = [
     (lambda: by_sums("a100", 16, [1e6, 1e9], [1e-9, 1e-9]), "measure the link inside a node first"),
     (lambda: by_sums("a100", 8, [1e6, 1e9], [1e-3, 1e-3 / 2]), "larger tensors took no longer, so the bandwidth"),
 ]
+
+
+def test_no_published_run_is_called_impossible():
+    """Four of them were faster than our prediction without any matmul."""
+    refused = []
+    for run in runs():
+        try:
+            by_step(run.shape, run.machine, run.plan, run.batch, run.seconds, run.programs)
+        except ValueError as error:
+            refused.append(str(error))
+    assert len(refused) == 4 and all("our prediction is too slow" in one for one in refused)
 
 
 @pytest.mark.parametrize("call, piece", BAD, ids=[piece for _, piece in BAD])

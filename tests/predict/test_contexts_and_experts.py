@@ -198,7 +198,7 @@ def test_even_counts_send_what_the_closed_formula_says():
     leaves, comes = experts.sent(counts, ways, width=64)
     _, (op, what, size), _ = experts.exchanged(SPARSE, tokens, ways, "all_to_all", "forward")
     assert (leaves == comes).all() and leaves[0] == 2 * cost(op, ways, size).bytes and what == "tokens"
-    with pytest.raises(ValueError, match="equal numbers of experts"):
+    with pytest.raises(ValueError, match="a number of columns .experts. that 3 divides"):
         experts.sent(counts, 3, width=64)
 
 
@@ -224,6 +224,11 @@ def test_imbalance_is_the_mean_over_all_ways_to_deal_experts():
         busiest.append(max(ranks))
     assert experts.imbalance(8, 2, 2, 0.4) == pytest.approx(np.mean(loads) / (2 / 2))
     assert 1 < np.mean(busiest) / np.mean(loads) < 1.05, "the busiest rank of all has a little more"
+
+
+def test_folded_experts_do_not_share_the_work_of_a_hot_one():
+    """64 experts of which 8 are chosen, on ep = 8 and tp = 4: sharded experts, and folded ones."""
+    assert [round(float(experts.imbalance(64, 8, ways, 0.6)), 2) for ways in (8, 8 * 4)] == [1.52, 3.30]
 
 
 def test_many_skews_at_once_are_each_of_them():
@@ -507,12 +512,12 @@ def test_a_ring_of_groups_in_order_is_only_searched_if_it_is_asked_for():
         (LONG, {"cp": 3}, "cp = 3 must divide the 64 positions: choose it from 1, 2, 4, 8, 16, 32, 64"),
         (LONG, {"cp": 4, "attend": USP}, "not into several of ulysses=1: give a divisor of cp between 1 and cp"),
         (LONG, {"cp": 4, "attend": USP, "ulysses": 4}, "not into several of ulysses=4"),
-        (LONG, {"cp": 8, "t": 2, "attend": USP, "ulysses": 4}, "ulysses=4 does not divide the 2 heads of keys"),
+        (LONG, {"cp": 8, "t": 2, "attend": USP, "ulysses": 4}, "ulysses=4 does not divide the 2 KV heads"),
         (LONG, {"cp": 4, "ulysses": 2}, "ulysses=2 has no effect without attend='usp'"),
-        (LONG, {"cp": 2, "attend": ULYSSES, "zigzag": True}, "leave zigzag out"),
-        (LONG, {"cp": 4, "t": 2, "attend": ULYSSES}, "cp=4 does not divide the 2 heads of keys on a rank"),
-        (LONG, {"ep": 2}, "distributes experts, but this model has none: leave ep out"),
-        (LONG, {"t": 2, "fold": True}, "fold=True distributes experts, but this model has none: leave fold out"),
+        (LONG, {"cp": 2, "attend": ULYSSES, "zigzag": True}, "leave out zigzag"),
+        (LONG, {"cp": 4, "t": 2, "attend": ULYSSES}, "cp=4 does not divide the 2 KV heads on a rank"),
+        (LONG, {"ep": 2}, "distributes experts, but this model has none: leave out ep"),
+        (LONG, {"t": 2, "fold": True}, "fold=True distributes experts, but this model has none: leave out fold"),
         (SPARSE, {"ep": 2, "fold": True}, "fold=True has no effect without t or cp"),
         (SPARSE, {"t": 2, "dispatch": 1, "fold": True}, "gathers full rows, and fold=True has parts of rows"),
         (SPARSE, {"ep": 4, "cp": 4, "fold": True}, "ep·cp·t = 16 must divide the 8 experts: choose it from 1, 2, 4, 8"),
@@ -542,6 +547,14 @@ def test_what_cannot_be_is_said_in_a_sentence(shape, sizes, said):
 )
 def test_why_knows_the_new_axes(shape, asked, sizes, said):
     assert said in plan(shape, NODE, gpus=8, batch=8, **asked).why(**sizes)
+
+
+@pytest.mark.parametrize(
+    "asked", [lambda: plan(LONG, NODE, 8, 8, skew=1.0), lambda: plan(LONG, NODE, 8, 8).what_if(skew=1.0)]
+)
+def test_a_skew_is_refused_for_a_model_without_experts(asked):
+    with pytest.raises(ValueError, match="skew=1.0 is invalid: this model has no experts. Leave skew out."):
+        asked()
 
 
 def test_a_name_that_a_field_has_not_is_refused():

@@ -124,12 +124,12 @@ def test_ranks_do_it_as_one_device_does(bench, name, plan):
 REFUSED = [  # what no rule but one forbids, and its words
     ("tp", Shape(heads=6, kv_heads=4 - 1, width=48), {"t": 2}, "cannot share out heads=6 and kv_heads=3"),
     ("tp", SMALL["gpt"], {"t": 4, "cp": 4, "sequence": True}, "need 16 equal parts of 8 positions"),
-    ("tp", SMALL["slots"], {"t": 2, "sequence": True}, "leave capacity out"),
+    ("tp", SMALL["slots"], {"t": 2, "sequence": True}, "leave out capacity"),
     ("tp", replace(SMALL["experts"], plain=(0,), plain_inner=1), {"t": 2}, "cannot divide 1 hidden units of plain"),
     ("x", SMALL["experts"], {"x": 2}, "shards the width, but experts need full tokens"),
-    ("cp", SMALL["llama"], {"cp": 4, "attend": 2}, "does not divide the 2 heads of keys on a rank"),
-    ("cp", SMALL["slots"], {"cp": 2}, "leave capacity out"),
-    ("fold", SMALL["slots"], {"t": 2, "fold": True}, "leave capacity out"),
+    ("cp", SMALL["llama"], {"cp": 4, "attend": 2}, "does not divide the 2 KV heads on a rank"),
+    ("cp", SMALL["slots"], {"cp": 2}, "leave out capacity"),
+    ("fold", SMALL["slots"], {"t": 2, "fold": True}, "leave out capacity"),
     ("tp", SMALL["gpt"], {"p": 2, "t": 2, "n": 2, "sequence": True}, "sequence=True is invalid: slices=2 cuts the"),
     ("cp", SMALL["gpt"], {"p": 2, "cp": 2, "n": 2}, "cp=2 is invalid: slices=2 cuts the positions of a row already"),
     ("slices", SMALL["slots"], {"p": 2, "n": 2}, "a capacity counts the tokens of whole rows"),
@@ -300,7 +300,7 @@ def test_the_footprints_weights_are_those_of_the_rank_but_for_what_is_named(name
 def at_rest(shape, plan, place) -> dict[str, float]:
     """Bytes that a rank keeps behind a step. A footprint counts 2, 2 and 12 for each weight; ranks keep
 
-    gradients  in single precision; where they are summed in buckets the sums beside them, with ZeRO 1 a share of these
+    gradients  in single precision; without ZeRO the sums beside them, where they are summed in buckets
     weights    with ZeRO 3 as the optimizer's shares alone, which are their master copy; and the loads of experts
     """
     held, (its, others) = weights_at(shape, plan, layers_at(shape, plan, place)), plan.copies
@@ -313,9 +313,7 @@ def at_rest(shape, plan, place) -> dict[str, float]:
         summed = copies > 1 or more
         found["weights"] += weights * (4 / sharers if plan.zero == 3 else 2)
         found["optimizer"] += weights / sharers * (8 if plan.zero == 3 else 12)
-        found["gradients"] += (
-            4 * weights * ({0: 1, 1: 1}.get(plan.zero, 0) + (summed / sharers if plan.zero < 2 else 1 / sharers))
-        )
+        found["gradients"] += 4 * weights * {0: 1 + summed, 1: 1}.get(plan.zero, 1 / sharers)
     blocks = sum(0 < layer <= shape.layers for layer in layers_at(shape, plan, place))
     found["weights"] += 12 * shape.experts * blocks * (shape.experts > 1)
     return dict(found)

@@ -157,7 +157,7 @@ def test_bad_numbers_are_told():
     for copies in (0, 1.5, math.nan, math.inf):
         with pytest.raises(ValueError, match=f"copies={copies} is not a number of copies: give a whole number, 1 or"):
             Troubles(copies=copies)
-    with pytest.raises(ValueError, match="ranks=5 cannot be copies=2"):
+    with pytest.raises(ValueError, match="ranks=5 is not a multiple of copies=2"):
         replay(1.0, 1, 5, Troubles(copies=2), 1)
     with pytest.raises(ValueError, match="give 1 or more of each"):
         replay(1.0, 0, 1, Troubles(), 1)

@@ -7,7 +7,8 @@ import pytest
 
 from hybridlab.predict.judged import megatron, sc21_runs, scores, sharded
 from hybridlab.predict.judged.calibrated import share, shares, without
-from hybridlab.predict.judged.explained import PEERS, why
+from hybridlab.predict.judged.explained import why
+from hybridlab.predict.judged.others import PEERS
 from hybridlab.predict.judged.scores import Judged, pairs, spread
 from hybridlab.predict.papers.published import published
 from hybridlab.predict.plans.plan import Plan
@@ -120,15 +121,51 @@ def test_the_page_is_the_records():
     assert scoreboard.PAGE.read_text("utf-8") == scoreboard.page(RECORD)
 
 
+MISSED = (
+    "experts rows, 90th percentile",
+    "rows whose experts are on several nodes, median error",
+    "vTrain, 64 to 512 A100s, median error",
+    "vTrain, 2 to 8 A100s of one node, median error",
+)
+
+
 def test_every_target_is_told_with_its_aim():
     told = {one["what"]: one for one in RECORD["targets"]}
-    assert len(told) == 14 and all({"found", "goal", "met"} <= one.keys() for one in told.values())
-    assert all(one["met"] for one in told.values())
+    assert len(told) == 24 and all({"found", "goal", "met"} <= one.keys() for one in told.values())
+    assert tuple(what for what, one in told.items() if not one["met"]) == MISSED
+
+
+def test_a_goal_that_is_missed_is_marked():
+    (line,) = (line for line in scoreboard.page(RECORD).splitlines() if line.startswith(f"| {MISSED[0]}"))
+    assert line.endswith("| **missed** |")
+
+
+@pytest.mark.parametrize("place", [0, 12, 60, 100, 200, 240, 300])
+def test_the_public_call_and_the_formula_give_the_same_error(place):
+    """Also for rows that do not fit: the call gets memory for any plan."""
+    run = scores.runs()[place]
+    fit = FITTED._replace(multiply=0.61)
+    assert run.called(fit) == pytest.approx(run.error(fit), rel=1e-12)
+    assert run.called() != pytest.approx(run.error(fit), rel=1e-3)
+
+
+def test_the_record_has_the_errors_of_the_formula():
+    """`make scoreboard` asks the public call, and `judged` the formula."""
+    assert [row["error"] for row in RECORD["rows"]] == pytest.approx([one.error for one in scores.judged()], abs=1e-6)
+    assert scores.judged(lambda run, fit: fit.multiply)[0].error == scores.judged()[0].share
+
+
+def test_rows_that_do_not_fit_are_those_that_the_call_refuses():
+    llama = [run for run in scores.runs() if run.source == "llama3_405b"]
+    for run in llama:
+        with pytest.raises(ValueError, match="no plan fits into"):
+            run.planned()
+    assert sum(one["refused"] for one in RECORD["seen"][:-1]) == RECORD["seen"][-1]["refused"] == 13
 
 
 def test_the_worst_ten_are_explained():
     worst = sorted(RECORD["rows"], key=lambda row: -abs(row["error"]))[:10]
-    assert all(row["why"] != "not known" for row in worst) and len(PEERS) == 3
+    assert all(row["why"] != "not known" for row in worst) and len(PEERS) == 7
     assert why(sc21_runs.table_1()[0]) == "not known"
 
 

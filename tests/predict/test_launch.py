@@ -301,7 +301,7 @@ def test_latents_have_their_flags():
         (megatron, Plan(d=4, zero=3, secondary=2), "keeps no second copy of the weights near"),
         (torchtitan, Plan(d=4, zero=3, secondary=2), "keeps no second copy of the weights near"),
         (torchtitan, Plan(d=4, zero=3, z=2, two_levels=True), "replicates the optimizer's state between groups"),
-        (megatron, Plan(d=2, sync_every=64), "has no local steps: leave sums and sync_every out"),
+        (megatron, Plan(d=2, sync_every=64), "has no local steps: leave out sums and sync_every"),
         (torchtitan, Plan(d=2, sync_every=64), "takes local steps through torchft, with a command for each copy"),
         (megatron, Plan(p=2, spread_head=True), "has no pieces of the head on all stages"),
         (torchtitan, Plan(p=2, spread_head=True), "has no pieces of the head on all stages"),
@@ -325,7 +325,7 @@ def test_what_a_program_cannot_do_is_said(write, one, words):
         (megatron, Plan(t=4, sequence=True), {"context": 66}, "splits a sequence into t·cp pieces with sequence"),
         (megatron, Plan(t=2), {"experts": 4, "chosen": 2}, "combines experts and tensor parallelism only with"),
         (megatron, Plan(), {"heads": 0, "kv_heads": None}, "starts only models with attention"),
-        (torchtitan, Plan(t=8, sequence=True), {}, "does not copy heads of keys over t"),
+        (torchtitan, Plan(t=8, sequence=True), {}, "does not copy KV heads over t"),
         (torchtitan, Plan(t=4, sequence=True), {"context": 68}, "splits a sequence into 2·t·cp pieces"),
         (torchtitan, Plan(cp=2), {"context": 66}, "splits a sequence into 2·t·cp pieces"),
         (torchtitan, Plan(), {"heads": 0, "kv_heads": None}, "starts only models with attention"),
@@ -409,8 +409,8 @@ def test_torchtitans_experts_stand_on_ranks_that_share_weights():
         ({"cp": 2, "zero": 3}, "takes the ranks along cp for experts too"),
         ({"zero": 0}, "shards all weights among the ranks along ep and cp: give zero=3"),
         ({"ep": 1, "cp": 2, "zero": 0}, "shards all weights among the ranks along ep and cp: give zero=3"),
-        ({"zero": 3, "z": 2}, "not so many owners: leave z out"),
-        ({"zero": 3, "dispatch": 1}, "by all-to-alls: leave dispatch out"),
+        ({"zero": 3, "z": 2}, "not so many owners: leave out z"),
+        ({"zero": 3, "dispatch": 1}, "by all-to-alls: leave out dispatch"),
     ],
 )
 def test_how_torchtitan_cannot_place_experts_is_said(more, words):

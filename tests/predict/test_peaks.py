@@ -9,9 +9,8 @@ import hybridlab as hl
 from hybridlab.core.what.catalog import machine, model
 from hybridlab.predict.bytes.activations import FULL
 from hybridlab.predict.judged.peaks import peaks
-from hybridlab.predict.plans.footprint import ON_DEVICE, entered, footprint, kept_on, largest
+from hybridlab.predict.plans.footprint import ON_DEVICE, ROOM, entered, footprint, kept_on, largest
 from hybridlab.predict.plans.plan import Plan
-from hybridlab.predict.plans.planner import ROOM
 from hybridlab.predict.plans.software import SOFTWARE
 
 LLAMA = replace(model("llama3-8b").shape, layers=8)

@@ -91,5 +91,5 @@ def test_the_best_plan_is_a_job_that_can_be_played_dry():
 
 @pytest.mark.parametrize("field", ({"offload": True}, {"redone": 0.5}))
 def test_what_only_plans_can_do_is_refused(field):
-    with pytest.raises(ValueError, match="leave offload and redone out"):
+    with pytest.raises(ValueError, match="leave out offload and redone"):
         job_of_plan(Plan(**field), Shape(), batch=2)

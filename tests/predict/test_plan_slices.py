@@ -174,7 +174,7 @@ def test_without_the_switch_slices_are_not_looked_at_and_a_number_asks_for_them(
 
 @pytest.mark.parametrize("start", [lines.megatron, lines.torchtitan])
 def test_programs_without_slices_refuse_them(start):
-    with pytest.raises(ValueError, match="has no token slices: leave n out"):
+    with pytest.raises(ValueError, match="has no token slices: leave out n"):
         start(Plan(p=2, n=2), Shape(layers=4, heads=4), 8)
 
 

@@ -27,7 +27,7 @@ def test_a_schedule_keeps_the_best_of_its_plans():
 @pytest.mark.parametrize(
     ("name", "sizes", "told"),
     [
-        ("1f1b", {"v": 2}, "has v=1, not 2: leave v out"),
+        ("1f1b", {"v": 2}, "has v=1, not 2: leave out v"),
         ("interleaved", {"v": 1}, "no legal plan runs with"),
         ("zb", {}, "choose"),
     ],
@@ -35,3 +35,11 @@ def test_a_schedule_keeps_the_best_of_its_plans():
 def test_refusals(name, sizes, told):
     with pytest.raises(ValueError, match=told):
         hl.plan(*ABOUT, gpus=16, batch=128, schedule=name, **sizes)
+
+
+@pytest.mark.slow
+def test_rows_too_short_for_the_search_of_slices_are_told_so():
+    asked = {"gpus": 64, "batch": 64, "p": 8, "schedule": "seq1f1b"}
+    with pytest.raises(ValueError, match="slices of 2,048 tokens or more, but a row has only 2,048: give the number"):
+        hl.plan("gpt3-175b", "a100", **asked)
+    assert hl.plan("gpt3-175b", "a100", **asked, n=4).best.plan.n == 4

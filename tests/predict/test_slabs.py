@@ -1,5 +1,8 @@
 """A grid in slabs has every legal plan once, with the time and the memory that it has alone."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +15,7 @@ from hybridlab.predict.plans.divisions import holds
 from hybridlab.predict.plans.footprint import footprint
 from hybridlab.predict.plans.performance import step
 from hybridlab.predict.plans.plan import Plan
-from hybridlab.predict.plans.space import at, chosen, grid, having, legal_of
+from hybridlab.predict.plans.space import at, chosen, grid, having, in_order, legal_of
 
 SWITCHES = ("grids", "contexts", "experts", "stages", "slices")
 DENSE = hl.Shape(layers=6, width=24, heads=6, kv_heads=3, context=64, vocabulary=512)
@@ -75,11 +78,27 @@ def test_few_cells_of_a_slab_are_not_legal():
     assert sum(one.legal.size for one in slabs) < 1.1 * sum(one.legal.sum() for one in slabs)
 
 
+def test_slabs_count_their_plans_in_the_order_of_the_grid():
+    """Sizes of one slab lie between those of others, so its plans have gaps in their numbers."""
+    _, slabs = grid(hl.catalog.model("mixtral-8x7b").shape, 64, 64, **dict.fromkeys(SWITCHES, True), fused=True)
+    places = legal_of(slabs)
+    assert len(slabs) > 2 and np.all(np.diff(places) > 0)
+    found = [(one.places, here) for one, here in in_order(slabs)]
+    assert all(np.array_equal(places[here], its) for its, here in found)
+    assert any(np.any(np.diff(here) > 1) for _, here in found)
+
+
+def test_the_bench_counts_legal_plans_of_slabs():
+    rates = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "planner.py"))["rates"]
+    (at_once,), (one_by_one,) = rates(1)
+    assert at_once > 10 * one_by_one > 0
+
+
 @pytest.mark.parametrize(
     "given, says",
     [
-        ({"secondary": 3}, "secondary=3 excludes every plan of 64 devices: leave secondary out"),
-        ({"n": 4, "cp": 2, "contexts": True}, "n=4 excludes every plan of 64 devices with cp=2: leave n out"),
+        ({"secondary": 3}, "secondary=3 excludes every plan of 64 devices: leave out secondary"),
+        ({"n": 4, "cp": 2, "contexts": True}, "n=4 excludes every plan of 64 devices with cp=2: leave out n"),
     ],
 )
 def test_the_field_that_excludes_every_plan_is_named(given, says):

@@ -105,7 +105,7 @@ def test_offloaded_chunks_give_the_results_of_one_device(bench, mesh, more):
     [
         ({"device_memory": 0.5}, "device_memory=0.5 manages the saved activations, and so does pipeoffload"),
         ({"recompute": "full"}, "recompute='full' manages the saved activations, and so does pipeoffload"),
-        ({"sequence": True, "mesh": Mesh(pp=2, tp=2)}, "leave sequence out"),
+        ({"sequence": True, "mesh": Mesh(pp=2, tp=2)}, "leave out sequence"),
         ({"driven": True}, "give driven=False"),
         ({"shape": SPARSE, "mesh": Mesh(pp=2, ep=2)}, "pipeoffload needs to know .* leave out ep and fold"),
         ({"shape": SPARSE, "mesh": Mesh(pp=2, tp=2), "fold": True}, "save as many tokens as arrive"),

@@ -136,12 +136,12 @@ def test_the_parent_of_ranks_is_told_what_to_import_before_they_start(monkeypatc
     """Else each rank imports it by itself: seconds, where there are more ranks than cores."""
     from hybridlab.training import check, run
 
-    def started(mesh):
+    def started(mesh, hang_s=None):
         raise InterruptedError
 
     module, told = check if verb == "check" else run, []
     monkeypatch.setattr(module, "foresee", told.append)
-    monkeypatch.setattr(module, "ranks", started)
+    monkeypatch.setattr(module, "training_ranks", started)
     begin = {
         "check": lambda: check.check(Mesh(pp=2)),
         "run of a model": lambda: run.run(hl.schedule("1f1b", ranks=2, microbatches=2), work="model"),

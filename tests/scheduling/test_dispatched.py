@@ -199,7 +199,7 @@ def test_a_model_that_has_none_is_refused_in_a_sentence(mesh, blocks, more, word
 
 
 def test_the_gathering_dispatch_and_other_models_are_refused():
-    for more, words in (({"dispatch": "all_gather"}, "leave dispatch out"), ({"model": "conv"}, "this schedule has")):
+    for more, words in (({"dispatch": "all_gather"}, "leave out dispatch"), ({"model": "conv"}, "this schedule has")):
         with pytest.raises(ValueError, match=words):
             hl.check(
                 hl.Mesh(pp=2, ep=2), schedule=made("1f1b", 2, 3), **({} if "model" in more else {"shape": SMALL}) | more

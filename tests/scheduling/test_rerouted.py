@@ -9,6 +9,11 @@ from hypothesis import strategies as st
 
 import hybridlab as hl
 from hybridlab.cli.main import main
+from hybridlab.core.where.layout import Layout
+from hybridlab.runtime import work
+from hybridlab.runtime.work import ModelWork
+from hybridlab.training.loop import Trainer
+from hybridlab.training.make_job import job_of
 
 NAMES = ("gpipe", "1f1b", "interleaved", "zb_h1", "zb_v", "chimera")
 
@@ -55,6 +60,20 @@ def test_halves_fill_the_bubbles_and_several_losses_cost_less_than_whole_pipelin
 
 def test_1f1b_without_a_loss_is_as_long_as_1f1b():
     assert length("1f1b", 3, 4, 6, []) == 3 * (6 + 3)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(dp=st.integers(2, 4), ranks=st.integers(2, 4), rounds=st.integers(1, 3), data=st.data())
+def test_the_length_is_near_the_closed_form_for_one_to_three_lost_ranks(dp, ranks, rounds, data):
+    """3·(m·dp/(dp-f) + p-1) for full backwards, within two fills; halves take the work and at most two fills."""
+    lost = data.draw(st.lists(st.integers(0, dp * ranks - 1), unique=True, min_size=1, max_size=3))
+    most = max(Counter(rank % ranks for rank in lost).values())
+    if most < dp:
+        microbatches, fill = rounds * ranks, 3 * (ranks - 1)
+        busy = 3 * microbatches * dp / (dp - most)
+        assert busy <= length("1f1b", dp, ranks, microbatches, lost) <= busy + 3 * fill
+        assert busy <= length("zb_h1", dp, ranks, microbatches, lost) <= busy + 2 * fill
 
 
 def of_a_stage(plan, stage):
@@ -130,6 +149,23 @@ def test_a_wrong_route_is_no_training_step(change):
         hl.validate(made.with_programs(programs, place=place))
 
 
+def test_replicas_on_one_rank_gather_its_shards_once():
+    """The survivor runs microbatches of two replicas with the same weights."""
+    made = hl.rerouted(hl.schedule("zb_h1", ranks=2, microbatches=3), 2, [1])
+    for active in (1, 2):
+        gathered = hl.validate(hl.sharded(made, active=active))
+        beside = [str(action) for action in gathered.program[3] if action.kind not in ("F", "I", "W")]
+        assert beside == ["1UNSHARD", "1RESHARD", "1REDUCE_GRAD"]
+
+
+def test_a_mesh_with_an_axis_dp_is_refused_with_the_right_one():
+    made = hl.rerouted(hl.schedule("1f1b", ranks=2, microbatches=2), 2, [1])
+    with pytest.raises(ValueError, match=r"Mesh\(dp=2, pp=2\) has 4 in 2: give dp=1, pp=4"):
+        job_of(hl.Mesh(dp=2, pp=2), made)
+    with pytest.raises(ValueError, match="zero=1 is invalid: rerouted 1f1b has lost ranks, .* Leave zero out"):
+        job_of(hl.Mesh(pp=4), made, zero=1)
+
+
 @pytest.mark.parametrize("flags", ["--zero 1", "--lost 1,3", "--lost x"])
 def test_the_command_refuses_in_one_sentence(flags, capsys):
     assert main(f"check --dp 2 --pp 2 --lost 1 {flags}".split()) == 2
@@ -142,6 +178,12 @@ CASES = [  # schedule, dp, pp, microbatches, lost, other axes, other options
     ("zb_h1", 2, 2, 4, [1], {"tp": 2}, {"sequence": True}),
     ("interleaved", 2, 2, 4, [2], {}, {"accumulate": 2}),
     ("chimera", 2, 2, 4, [0], {}, {"recompute": "full"}),
+    ("1f1b", 2, 2, 4, [0], {}, {"validated": "before", "clip": 0.05}),
+    ("zb_h1", 2, 2, 4, [1], {"cp": 2}, {"zero": 3}),
+    ("zb_h1", 2, 4, 4, [0, 2, 5], {}, {"optimizer": "adamw"}),
+    ("1f1b", 4, 2, 4, [0, 2, 5], {}, {}),
+    ("1f1b", 4, 2, 3, [1, 3, 5], {}, {"validated": "before", "clip": 100.0}),
+    ("zb_h1", 3, 2, 4, [0, 2, 5], {}, {"sums": "each"}),
 ]
 
 
@@ -153,3 +195,48 @@ def test_the_other_copies_make_the_step_of_one_device(case):
     model = hl.Shape(layers=made.stages)
     report = hl.check(hl.Mesh(pp=dp * pp, **inside), made, model=model, dtype="float64", **more)
     assert report.ok, report
+
+
+# ---- mistakes: each is given a pytest.MonkeyPatch
+
+
+def tokens_of_the_living(patch):
+    """The loss is divided by the tokens of the ranks that are left."""
+    plain = work.scaled
+    patch.setattr(work, "scaled", lambda loss, tokens: plain(loss, tokens * 3 // 4))
+
+
+def rerouted_twice(patch):
+    """A microbatch of the lost rank is counted by both pipelines."""
+    plain = ModelWork.backward
+    twice = lambda arrived: [tuple(2 * x for x in one) for one in arrived]
+    wrong = lambda self, stage, m, version, x: plain(self, stage, m, version, twice(x) if (stage, m) == (0, 1) else x)
+    patch.setattr(ModelWork, "backward", wrong)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("mutant", [tokens_of_the_living, pytest.param(rerouted_twice, marks=pytest.mark.long)])
+def test_a_mutant_is_caught(bench, mutant):
+    made = hl.rerouted(hl.schedule("1f1b", ranks=2, microbatches=3), 2, [1])
+    about = {"schedule": made, "model": hl.Shape(layers=2, width=16, heads=2, context=8), "steps": 1}
+    assert bench.right(hl.Mesh(pp=4), **about)
+    report = bench.asked(hl.Mesh(pp=4), sabotage=mutant, **about)
+    assert not report.ok and report.largest_gap > 1e-6
+
+
+def a_step_that_sums_with_the_lost_rank(comm, job):
+    with pytest.MonkeyPatch.context() as patch:
+        plain = Layout.summed
+        with_it = lambda self, *about: tuple(sorted({1, *plain(self, *about)}))
+        patch.setattr(Layout, "summed", lambda self, *about: with_it(self, *about) if comm.rank != 1 else ())
+        comm.open((1, 3, 5), (0, 1, 2, 4))
+        Trainer(comm, job).step(0)
+
+
+@pytest.mark.ranks
+@pytest.mark.long
+def test_a_sum_that_waits_for_the_lost_rank_is_named():
+    job = job_of(hl.Mesh(pp=6), hl.rerouted(hl.schedule("1f1b", ranks=2, microbatches=2), 3, [1]))
+    deadlock = pytest.raises(hl.RankError, match="deadlock: rank 0 waits in all_reduce")
+    with hl.ranks(hl.Mesh(pp=6), hang_s=2) as pool, deadlock:
+        pool.run(a_step_that_sums_with_the_lost_rank, job)

@@ -39,7 +39,7 @@ def test_idle_time_falls_with_chunks(p, m, head):
 @pytest.mark.parametrize(
     "more, words",
     [
-        ({"chunks": 2, "halves": True}, "halves=True has one chunk on each rank"),
+        ({"chunks": 2, "halves": True}, "halves=True puts one chunk on each rank"),
         ({"chunks": 2, "microbatches": 3}, "microbatches=3 is not a multiple of the 2 ranks"),
     ],
 )

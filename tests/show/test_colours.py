@@ -14,8 +14,14 @@ import numpy as np
 import pytest
 
 import hybridlab
+from hybridlab.labs.convolution import pictures as convolution
+from hybridlab.labs.search import pictures as search
+from hybridlab.show.layouts import tiles
 from hybridlab.show.live.module import HERE, stylesheet
-from hybridlab.show.paper.style import STYLE, contrast, look
+from hybridlab.show.paper.style import IN_THE_DARK, STYLE, contrast, look
+from hybridlab.show.paper.theme import rules
+from hybridlab.show.paper.themed_chart import themed
+from hybridlab.show.plans import shares
 
 SEEN = {
     "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -71,6 +77,20 @@ def test_a_microbatch_is_legible_in_each_tone_and_its_backward_is_not_its_forwar
             assert difference(tint["forward"]["fill"], tint["backward"]["fill"], seen) >= 20
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        list(shares.PARTS.values()),
+        list(search.LOOKS.values()),
+        [shares.Part("has", convolution.HERE), convolution.HALO, shares.Part("makes", convolution.MADE)],
+    ],
+)
+def test_parts_that_some_reader_sees_alike_differ_in_their_stripes(parts):
+    for one, other in itertools.combinations(parts, 2):
+        apart = min(difference(one.fill, other.fill, seen) for seen in SEEN)
+        assert apart >= 15 or (one.stripes, one.outline) != (other.stripes, other.outline), (one.name, other.name)
+
+
 def test_the_measure_itself_can_tell_a_bad_choice():
     blue, green, orange = "#0072B2", "#009E73", "#E69F00"  # Okabe and Ito's, the obvious three: they fail
     assert difference(blue, green, "tritan") < 20 and closest({blue, green, orange}, "grey") < 20
@@ -93,6 +113,24 @@ def test_text_on_every_box_is_readable():
                 assert contrast(one.text, one.fill) >= 4.5, one
                 assert not one.hatch or contrast(one.text, one.hatch) >= 4.5, one
     assert look("F").text == "#FFFFFF" and look("B").text == look("I").text == "#000000"
+
+
+@pytest.mark.parametrize("colour", STYLE["curves"])
+def test_lines_and_marks_are_legible_on_dark_paper(colour):
+    for drawing in (f'<path stroke="{colour}"/>', f'<path fill="{colour}" stroke="{colour}"/>'):
+        shown = re.findall(rf"light-dark\({colour}, (#\w+)\)", rules(drawing))
+        assert all(contrast(one, STYLE["dark"]["edge"]) >= 4.5 for one in shown or [colour])
+
+
+def test_a_chart_lightens_lines_and_marks_but_not_the_fill_of_a_bar():
+    """The text and the stripes of a box were chosen for its fill: the key of a legend must be like the box."""
+    wine, lines = STYLE["kinds"]["W"]["fill"], {"line": {"color": STYLE["kinds"]["W"]["fill"]}}
+    data = [{"type": "scatter", "marker": {"color": wine}}, {"type": "bar", "marker": {"color": wine} | lines}]
+    curve, bar = (one["marker"] for one in themed({"data": data, "layout": {}})["data"])
+    assert bar["color"] == wine and bar["line"] == {"color": curve["color"]}
+    assert all(contrast(curve["color"], paper) >= 3 for paper in ("#FFFFFF", STYLE["dark"]["edge"]))
+    (labelled,) = themed({"data": [{"type": "scatter", "text": ["one", ""]}], "layout": {}})["data"]
+    assert labelled["text"] == ['<span style="fill:light-dark(#1A1A1A, #F0F0F0)">one</span>', ""]
 
 
 def test_both_themes_have_readable_words():
@@ -163,7 +201,28 @@ def test_what_only_looks_like_one_is_left_alone(name, text):
 
 
 def test_style_sheets_have_every_colour_that_they_name():
-    css = stylesheet("game.css", "plan_map.css")
+    css = stylesheet("game.css", "plan_map.css", "shows.css")
     programs = "\n".join(path.read_text("utf-8") for path in HERE.glob("*.js"))
     given = set(re.findall(r"(--hl-[\w-]+)\s*:", css)) | set(re.findall(r'setProperty\("(--hl-[\w-]+)"', programs))
     assert set(re.findall(r"var\((--hl-[\w-]+)\)", css)) == given
+
+
+def test_further_stages_differ_from_other_kinds_in_grey():
+    for kind in ("F", "B", "W"):
+        assert look(kind, chunk=1).edge == look(kind).fill  # and an edge tells them apart in any case
+    fills = [look("F").fill, look("F", chunk=1).fill, look("I").fill, look("I", chunk=1).fill, look("bubble").fill]
+    assert closest(set(fills), "grey") >= 8
+
+
+def test_the_stripes_of_a_sum_differ_in_grey():
+    assert closest(set(tiles.HUES[:4]), "grey") >= 12
+    assert min(difference(hue, tiles.GROUND, "grey") for hue in tiles.HUES) >= 15
+
+
+@pytest.mark.parametrize("kind", STYLE["kinds"])
+def test_text_on_a_box_is_legible_in_the_dark(kind):
+    """A lost rank had the grey of another picture, which gets darker in the dark, under black letters."""
+    one = look(kind)
+    grounds = [IN_THE_DARK.get(fill, fill) for fill in (one.fill, one.hatch) if fill]
+    if kind not in ("bubble", "arrived") and not one.dotted:  # no text, or that of the page
+        assert min(contrast(one.text, ground) for ground in grounds) >= 4.5

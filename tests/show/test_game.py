@@ -1,11 +1,13 @@
 """The game: its buttons say what the rule says, its picture is the chosen schedule, its run ends well."""
 
 import time
+from html import unescape
 
 import pytest
 
 import hybridlab as hl
 from hybridlab.show.live.game import Game, lost, play
+from hybridlab.show.paper.style import look
 from hybridlab.show.timelines.picture import boxes_of, picture
 from hybridlab.show.timelines.spans import BUBBLE
 
@@ -112,6 +114,16 @@ def test_impossible_games_are_refused_in_a_sentence(wrong):
 def test_a_stored_notebook_shows_the_twin_and_the_words():
     bundle, _ = follow(play(ranks=2, microbatches=2))._repr_mimebundle_()
     assert bundle["image/svg+xml"].startswith("<svg") and "Finished: 9 units" in bundle["text/plain"]
+
+
+@pytest.mark.slow
+def test_before_anything_is_chosen_a_stored_notebook_shows_the_board():
+    game = play(ranks=2, microbatches=2)
+    text = game.twin
+    assert text.count(f'fill="{look("F").fill}"') == 1 and text.count("stroke-dasharray") == 3  # rank 0 may do F0
+    assert "rank 1" in text and game.board["rows"][1]["choices"][0]["why"] in unescape(text)
+    game.choose(0, "F")
+    assert "units" in game.twin  # an axis
 
 
 def test_the_program_holds_no_rule_and_no_colour():

@@ -9,6 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hybridlab as hl
@@ -30,6 +31,7 @@ from hybridlab.labs.zero import pictures as zero
 from hybridlab.labs.zero.plan import Plan as ZeroPlan
 from hybridlab.show.layouts.box_of_ranks import box_still
 from hybridlab.show.layouts.stage_graph import stage_graph
+from hybridlab.show.layouts.tiles import tiles
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.plans.plan_map import plan_map
 from hybridlab.show.timelines.svg import animated, svg
@@ -48,6 +50,19 @@ PICTURES = {
     "a pair": partial(megatron.pair_still, megatron.SHAPE, 4),
     "a pair backward": partial(megatron.pair_still, megatron.SHAPE, 4, flow="backward"),
     "attention": partial(megatron.attention_still, megatron.SHAPE, 4, 2),
+    "sums on ranks": lambda: tiles(
+        [
+            [np.eye(3, dtype=int) << r for r in range(4)],
+            [15 * np.eye(3, dtype=int)] * 4,
+            [np.full((3, 1), 5)] * 4,
+            [16 * np.eye(3, dtype=int)] * 4,
+        ],
+        ["sum", "share", "update"],
+        ["own", "all", "part", "alike"],
+        "four ranks",
+    ),
+    "the game's board": lambda: hl.play(ranks=3, microbatches=2).twin,
+    "a deadlock": lambda: hl.explore(hl.Schedule.from_csv("0F0,0B0\n1B0,1F0")).twin,
     "AxoNN's homes": partial(axonn.home_still, *next((grid, way) for grid in axonn.GRIDS for way in axonn.WAYS)),
     "ZeRO's bars": lambda: zero.bars(ZeroPlan()),
     "ZeRO's stages": lambda: zero.stages(ZeroPlan()),
@@ -74,6 +89,9 @@ PICTURES = {
     "a timeline": lambda: svg(timeline()),
     "two timelines": lambda: svg(timeline(), timeline("interleaved", chunks=2), title="beside each other"),
     "a moving timeline": lambda: animated(timeline("zb_h1")),
+    "a bubble's formula": lambda: hl.pictures.bubble_formula("interleaved").twin,
+    "three knives": lambda: hl.pictures.cut_model().twin,
+    "the calculator": lambda: hl.pictures.calculator().twin,
     "drawn": lambda: hl.draw(timeline("dualpipe_v")),
     "drawn small": lambda: hl.draw(*(timeline(name) for name in ("naive", "gpipe", "1f1b", "zb_h1")), columns=2),
 }

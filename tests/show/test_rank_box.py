@@ -1,11 +1,14 @@
 """The box of ranks: every rank lights its own three groups, and only walls that they cross are red."""
 
 import re
+from collections import Counter
+from itertools import pairwise
 
 import pytest
 
 import hybridlab as hl
-from hybridlab.show.layouts.box_of_ranks import ERROR, box_svg
+from hybridlab.show.layouts.box_of_ranks import ERROR, box_still, box_svg
+from hybridlab.show.layouts.step_in_box import LAYERS, MICROBATCHES, SUMS, in_all, moments
 
 GROUP = re.compile(r'<g data-of="([^"]+)"( style="display:none")?>(.*?)</g>', re.DOTALL)
 MESH = hl.Mesh(pp=3, dp=2, tp=2)
@@ -42,6 +45,44 @@ def test_what_the_page_gets_and_what_is_stored():
         "rank 11: stage 2, copy 1, part 1. Pipeline 3, 7, 11, crosses nodes. Data group 9, 11. Tensor group 10, 11."
     )
     assert data["image/svg+xml"].startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    "mesh", [MESH, hl.Mesh(tp=2, dp=2, pp=3), hl.Mesh(pp=4), hl.Mesh(dp=4), hl.Mesh(tp=8)], ids=str
+)
+def test_a_step_uses_each_axis_as_often_as_it_says(mesh):
+    added, crossed = Counter(), Counter()
+    for one in moments(mesh):
+        assert bool(one.groups) != bool(one.hops)
+        for group in one.groups:
+            added[group] += one.times
+        crossed.update(one.hops)
+    per_rank = 2 * SUMS * LAYERS * MICROBATCHES
+    wanted = {group: per_rank for group in mesh.groups("tp") if mesh["tp"] > 1}
+    wanted |= {group: 1 for group in mesh.groups("dp") if mesh["dp"] > 1}
+    assert dict(added) == wanted
+    lines = [pair for line in mesh.groups("pp") for pair in pairwise(line)]
+    assert dict(crossed) == {way: MICROBATCHES for a, b in lines for way in ((a, b), (b, a))}
+    told = in_all(mesh)
+    assert (f"added {per_rank} times" in told, f"crossed {2 * MICROBATCHES} times" in told, "added 1 time" in told) == (
+        mesh["tp"] > 1, mesh["pp"] > 1, mesh["dp"] > 1,
+    )  # fmt: skip
+
+
+def test_a_microbatch_never_overtakes_itself():
+    """Each hop of a microbatch comes after it has arrived, and all backwards after its forwards."""
+    at = {}
+    for number, one in enumerate(moments(hl.Mesh(pp=4))):
+        for a, b in one.hops:
+            at.setdefault((a, b), []).append(number)
+    for m in range(MICROBATCHES):
+        way = [at[a, a + 1][m] for a in range(3)] + [at[a + 1, a][m] for a in (2, 1, 0)]
+        assert way == sorted(way) and len(set(way)) == len(way)
+
+
+def test_only_the_page_gets_the_pieces_of_pipelines():
+    hops = re.findall(r'data-hop="(\d+) (\d+)"', box_svg(MESH, 0, 4))
+    assert len(hops) == 2 * 4 and "data-hop" not in box_still(MESH, 0, 4).svg
 
 
 @pytest.mark.parametrize(

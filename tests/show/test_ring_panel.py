@@ -38,6 +38,19 @@ def test_each_hop_moves_one_chunk_from_a_rank_to_the_next(ranks):
     assert len(moves) == 2 * (ranks - 1) * ranks
 
 
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_no_card_lies_on_another_or_beyond_the_picture(ranks):
+    one, cards = ring(ranks), []
+    for rank in range(ranks):
+        frame = re.search(
+            r'x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', one._card(rank, *one._place(rank))
+        )
+        x, y, wide, tall = map(float, frame.groups())
+        assert 0 <= x and 0 <= y and x + wide <= one.wide and y + tall <= one.tall
+        assert all(x + wide <= a or a + c <= x or y + tall <= b or b + d <= y for a, b, c, d in cards)
+        cards.append((x, y, wide, tall))
+
+
 def test_a_step_that_copied_where_it_should_add_would_be_seen():
     routes = [[step._replace(adds=False) for step in route(4, rank)] for rank in range(4)]
     assert not all(len(chunk) == 4 for row in Ring(routes, SIZE).sums[-1] for chunk in row)

@@ -211,11 +211,12 @@ def test_a_schedule_with_a_deadlock_is_shown_up_to_it_and_is_not_run():
     order = "0F0 0F1 0B0 0B1\n1F1 1B1 1F0 1B0\n2F0 2F1 2B0 2B1"
     widget = explore(hl.Schedule.from_csv(order), F=2, run=lambda *_, **__: pytest.fail("it was run"))
     waits = [[0, "0B0", 1], [1, "1B1", 2], [2, "2F0", 1]]
-    assert widget.picture["timelines"][0]["stuck"] == waits and widget.picture["length"] == 6
-    told = ", ".join(f"rank {rank} waits at {action} for rank {whom}" for rank, action, whom in waits)
-    assert widget.summary.endswith(f"; then a deadlock: {told}")
+    assert widget.picture["timelines"][0]["stuck"] == waits
+    assert widget.picture["length"] == 6 * 1.125  # and a while in which all wait
+    told = ", ".join(f"rank {rank} cannot do {action} and waits for rank {whom}" for rank, action, whom in waits)
+    assert f": a deadlock after 6 units: {told}; activations" in widget.summary and "idle" not in widget.summary
     widget.latency = 1.0
-    assert widget.picture["length"] == 7 and widget.picture["timelines"][0]["stuck"] == waits
+    assert widget.picture["length"] == 7 * 1.125 and widget.picture["timelines"][0]["stuck"] == waits
     widget.run()
     assert not widget.running["on"]
     widget = explore("gpipe", ranks=2)

@@ -11,6 +11,7 @@ import pytest
 import hybridlab as hl
 from hybridlab.show.live.explorer import Explorer
 from hybridlab.show.live.module import HERE, VIEW, module
+from hybridlab.show.live.quickly import simulated
 from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.picture import column, picture, to_json
 from hybridlab.show.timelines.spans import ARRIVED, BUBBLE
@@ -46,13 +47,52 @@ def test_every_file_says_what_it_holds_and_is_short(file):
     assert not any(line.lstrip().startswith("import ") for line in lines)
 
 
+PEN = "{ measureText: (text) => ({ width: text.length * 0.64 * parseFloat(pen.font) }) }"
+LAID = """(() => {{
+  const pen = {pen}, place = layout(picture, {width}, 0, picture.length, {em}, ROOM.little);
+  const font = {{ box: {em} * 14 / 15, smallest: {em} * 13 / 15, family: "" }}, seen = visible(picture, data, place);
+  const labels = labelled(pen, picture, data, place, font, seen), acts = [...data.kind].filter((k) => k >= 0).length;
+  return {{ labels: labels.size, acts, left: place.left, right: place.right, names: place.names,
+    columns: heldColumns(picture, place).map((one) => [one.left, one.end, one.x(picture.length)]) }};
+}})()"""
+
+
+def laid(*shown, width, em):
+    return ran(LAID.format(pen=PEN, width=width, em=em), picture(*shown))
+
+
+@needs_node
+def test_every_box_of_a_slide_has_its_number():
+    """At the size of a lecture's letters, a forward of the naive pipeline is 12 pixels wide."""
+    naive = hl.simulate(hl.schedule("naive", ranks=4, microbatches=8), hl.Costs(F=1, I=1, W=1))
+    one = laid(naive, width=1440, em=20.8)
+    assert one["labels"] == one["acts"] == 64
+    assert laid(naive, width=500, em=20.8)["labels"] < 64
+
+
+@needs_node
+def test_areas_of_several_timelines_are_side_by_side_and_leave_room_for_their_numbers():
+    one = laid(*timelines(), width=1200, em=15)
+    for (left, end, last), beyond in zip(one["columns"], [x for x, *_ in one["columns"][1:]] + [1200]):
+        assert left < end < beyond - 1.9 * 15 and last == pytest.approx(end)
+    alone = laid(timelines()[0], width=1200, em=15)
+    assert alone["columns"][0][:2] == [alone["left"], alone["right"]]  # on the axis of the boxes
+
+
+@needs_node
+def test_on_a_phone_the_names_of_lanes_take_no_more_than_they_need():
+    wide, phone = (laid(timelines()[0], width=px, em=15) for px in (1200, 345))
+    assert phone["left"] < wide["left"] and phone["names"] > 15 * 0.62 * len("rank 0")
+    assert (phone["right"] - phone["left"]) / 345 > 0.6
+
+
 @needs_node
 def test_the_machine_view_takes_as_many_boxes_as_the_explorer():
     """Arguments of a function are limited to some hundred thousand, boxes are not."""
     shown = picture(hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=3)))
     many = "Object.assign(data, { x0: new Float32Array(3e5), x1: new Float32Array(3e5).fill(1) })"
     ranks = "[{ boxes: Array.from({ length: 3e5 }, () => 0) }]"
-    assert ran(f"({many}, tripsOf(picture, data, {ranks}, {{}})).length", shown) == 0
+    assert ran(f"({many}, tripsOf(picture, data, {ranks}, {{}}, [])).length", shown) == 0
 
 
 def test_no_file_names_an_address_or_a_colour_of_an_action():
@@ -148,10 +188,26 @@ def test_a_box_is_described_with_what_it_waited_for():
     shown = picture(hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=2), hl.Costs(F=1, B=2)))
     told = ran("Array.from({ length: data.count }, (_, i) => describe(picture, data, i))", shown)
     assert told[0] == "rank 0: 0F0, forward, 0 to 1 units (1); waited for nothing"
-    assert told[2] == "rank 0: 0B0, whole backward, 4 to 6 units (2); waited for 1B0 of rank 1, which ended at 4"
+    assert told[2] == (
+        "rank 0: 0B0, whole backward, 4 to 6 units (2); waited for 1B0 of rank 1, which ended at 4; "
+        "the line leads through the 3 actions that decide when it begins"
+    )
     assert "waited for 0F0 of its own rank, which ended at 1" in told[1]
     idle = [text for text, kind in zip(told, column(shown, "kind")) if kind == BUBBLE]
     assert idle and all(": idle, " in text and "waited" not in text for text in idle)
+
+
+@needs_node
+@pytest.mark.parametrize("latency", [0.0, 0.5])
+def test_the_chain_of_the_last_box_is_the_critical_path_and_each_box_of_a_chain_ends_before_the_next(latency):
+    lists = hl.lower(hl.schedule("1f1b", ranks=3, microbatches=4))
+    shown = picture(hl.simulate(lists, hl.Costs(F=1, B=2, latency=latency)))
+    chain, path = ran("[chainOf(data, data.path[data.path.length - 1]), pathsOf(data)[0]]", shown)
+    assert chain == path and len(chain) > 8
+    begin, end = column(shown, "x0"), column(shown, "x1")
+    for box in range(0, len(begin), 5):
+        one = ran(f"belongings(data, {box}).chain", shown)
+        assert all(end[a] <= begin[b] + 1e-6 for a, b in zip(one, one[1:])) and one[-1:] in ([box], [])
 
 
 @needs_node
@@ -163,3 +219,14 @@ def test_a_message_that_waits_is_described_and_counts_neither_as_work_nor_as_idl
     assert lines == ["rank 1: message of microbatch 1 for stage 1: arrived, not yet used, 2.5 to 4.5 units (2)"]
     counts = ran("counted(picture, data, 0, picture.length)", shown)
     assert counts == pytest.approx([timeline.bubble_fraction, timeline.bubble_overhead, timeline.bubble_span], abs=1e-5)
+
+
+@needs_node
+def test_outputs_that_nobody_uses_wait_in_the_machine_view():
+    order = hl.Schedule.from_csv("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n2B0,2F0,2F1,2B1")
+    shown = picture(simulated(order, hl.Costs()))
+    trips = ran(f"ranksOf(picture, data, 0, {json.dumps(STYLE['kinds'])}).trips", shown)
+    unused = [(one["from"], one["to"], one["leave"]) for one in trips if one["use"] is None]
+    assert unused == [(0, 1, 2), (1, 2, 2)]  # F1 at rank 1 and F0 at rank 2
+    assert max(one["there"] for one in trips) <= shown["length"]
+    assert len(trips) == 3 and all(one["outputs"] == [] for one in picture(*timelines())["timelines"])

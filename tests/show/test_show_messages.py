@@ -65,6 +65,17 @@ def test_without_messages_or_where_nothing_waits_there_is_no_line():
         assert not len(waiting(t)[0]) and NAME not in dict(boxes(t).legend) and boxes(t).summary == t.summary
 
 
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb_h1"])
+@pytest.mark.parametrize("latency", [0, 0.5])
+def test_nothing_of_a_rank_reaches_into_the_lane_of_the_next(name, latency):
+    """Messages that take no time are not drawn, but what has arrived and waits is."""
+    shown = boxes(predicted(name, latency=latency))
+    tops = sorted({lane.top for lane in shown.lanes})
+    below = dict(zip(tops, [*tops[1:], shown.height]))
+    own = np.array([below[lane.top] for lane in shown.lanes])[shown.lane]
+    assert (shown.kind == ARRIVED).any() and (shown.y1 <= own + 1e-9).all()
+
+
 def test_the_bubbles_stay_what_they_were():
     t = predicted()
     drawn = boxes(t)

@@ -11,7 +11,7 @@ import hybridlab as hl
 from hybridlab.show.paper.sheet import prose_width
 from hybridlab.show.timelines.boxes import boxes
 from hybridlab.show.timelines.drawn import LEFT, RIGHT, USUAL_WIDTH
-from hybridlab.show.timelines.noted import strokes, texts
+from hybridlab.show.timelines.noted import ASIDE, strokes, texts
 from hybridlab.show.timelines.notes import (
     Brace,
     busy_and_idle,
@@ -124,7 +124,7 @@ def test_a_brace_spans_its_stretch_beside_its_lane_and_its_text_lies_on_no_box(r
     for one in texts(picture.notes, picture.length, time_px, lane_px):
         upper, lower = one.y - one.size / 2 / lane_px, one.y + one.size / 2 / lane_px
         assert not any(lane.top < lower and upper < lane.top + 1 for lane in picture.lanes)
-        assert 0 <= upper + 0.05 and lower < picture.height + 0.1 and one.size >= 12
+        assert 0 <= upper + 0.05 and lower < picture.height + 0.1 and one.size >= 13
 
 
 def test_texts_of_one_row_stand_apart_and_inside_the_picture():
@@ -137,7 +137,7 @@ def test_texts_of_one_row_stand_apart_and_inside_the_picture():
             for one in sorted((w for w in written if w.y == row), key=lambda w: w.x)
         ]
         assert all(a + wide < b - its for (a, wide), (b, its) in zip(ends, ends[1:]))
-        assert ends[0][0] >= ends[0][1] and ends[-1][0] + ends[-1][1] <= USUAL_WIDTH - LEFT - RIGHT
+        assert ends[0][0] >= ends[0][1] - ASIDE and ends[-1][0] + ends[-1][1] <= USUAL_WIDTH - LEFT - RIGHT
 
 
 def within(corners, x, y):
@@ -214,3 +214,11 @@ def test_without_notes_a_picture_is_as_it_was():
 def test_a_note_about_what_is_not_drawn_is_refused():
     with pytest.raises(ValueError, match="'fill' refers to a timeline that is not drawn"):
         hl.draw(predicted(), notes=fill_work_drain(predicted("1f1b")))
+
+
+def test_a_text_that_is_wider_than_its_period_stays_at_its_brace():
+    t = predicted(microbatches=16)
+    note = fill_work_drain(t, -1, ("(p−1)F/n, long",))[0]
+    picture = boxes(t, notes=[note])
+    time_px, lane_px = pixels(picture)
+    assert {one.x for one in texts(picture.notes, picture.length, time_px, lane_px)} == {(note.begin + note.end) / 2}

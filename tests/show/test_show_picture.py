@@ -10,6 +10,8 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.predict.bytes.live import live
+from hybridlab.show.live.quickly import simulated
+from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.boxes import boxes
 from hybridlab.show.timelines.needs import needs
 from hybridlab.show.timelines.picture import boxes_of, column, picture, to_json
@@ -165,15 +167,35 @@ def test_the_curves_of_held_activations_are_those_of_every_rank():
 # --- the twin ---------------------------------------------------------------------------------------------------
 
 
-def test_the_twin_has_rulers_and_a_curve_for_every_rank_and_timeline():
+def areas(text):
+    """The areas of activations held in a twin: (where each begins, how high it rises)."""
+    found = re.findall(r'fill-opacity="0.35"[^>]* d="M([\d.]+) ([\d.]+)([^"]*)"', text)
+    return [(float(x), max(float(y) - float(at) for at in re.findall(r"V([\d.]+)", d))) for x, y, d in found]
+
+
+def test_the_twin_has_rulers_and_an_area_for_every_rank_of_each_timeline_side_by_side():
     text = twin(picture(predicted("gpipe"), predicted("1f1b")))
-    assert text.count('fill-opacity="0.35"') == 4 and text.count('stroke-dasharray="7 4"') == 4 + 1  # and its name
-    tops = [re.findall(r"(?:V|M96 )([\d.]+)", d) for d in re.findall(r'stroke-dasharray="7 4" d="(M96 [^"]*)"', text)]
-    rise = [max(float(one[0]) - float(y) for y in one) for one in tops]
-    assert np.allclose(np.array(rise) / rise[0] * 4, [4, 3, 2, 1], atol=0.1)
-    assert "8 · 4" in text and "per rank: idle 9 / total 33 = 27.3%" in text
+    (left, right), *others = [areas(text)[k : k + 2] for k in (0, 2, 4, 6)]
+    assert left[0] == 96 and right[0] > 96 + 400  # half of the width, and its own numbers
+    rises = [[left[1], right[1]], *([a[1], b[1]] for a, b in others)]
+    assert np.allclose(np.array(rises) / rises[0][0] * 8, [[8, 4], [8, 3], [8, 2], [8, 1]], atol=0.1)
+    assert "gpipe: activations held, at most" in text and "dasharray" not in text
+    assert "per rank: idle 9 / total 33 = 27.3%" in text
+    pen = f'fill="{STYLE["light"]["bubble"]}" stroke="{STYLE["ink"]}"'
+    filled = [tuple(map(float, ends)) for ends in re.findall(rf'd="M([\d.]+) [\d.]+H([\d.]+)V[^"]*" {pen}', text)]
+    assert [round(33 * (b - a) / (960 - 96 - 18), 1) for a, b in filled] == [9.0, 9.0]  # of a ruler, only the idle part
     run = dataclasses.replace(predicted(), unit="s", tick=0.001)  # the axis is in milliseconds, and so is the ruler
     assert "per rank: idle 9 / total 33 = 27.3%" in twin(picture(run))
+
+
+def test_the_twin_of_a_deadlock_frames_every_wait_and_tells_no_bubble():
+    order = hl.Schedule.from_csv("0F0,0F1,0B0,0B1\n1F1,1B1,1F0,1B0\n2F0,2F1,2B0,2B1")
+    shown = picture(simulated(order, hl.Costs()))
+    text = twin(shown)
+    frames = re.findall(rf'width="([\d.]+)"[^>]* stroke="{STYLE["error"]}"', text)
+    assert len(frames) == len(shown["timelines"][0]["stuck"]) == 3
+    assert min(map(float, frames)) > 60  # also of the rank whose last action ends last
+    assert "waits at 0B0" in text and "per rank" not in text
 
 
 def test_the_twin_of_a_long_curve_is_short_and_keeps_its_height():
@@ -187,4 +209,4 @@ def test_the_twin_of_a_long_curve_is_short_and_keeps_its_height():
 
 def test_a_twin_is_as_wide_as_its_column_and_not_cut():
     text = twin(picture(predicted()))
-    assert 'width="100%"' in text and "max-width:960px" in text and 'viewBox="0 0 960 ' in text
+    assert 'width="100%"' in text and "max-width:60rem" in text and 'viewBox="0 0 960 ' in text

@@ -7,7 +7,7 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.show.timelines.boxes import boxes
-from hybridlab.show.timelines.drawn import EITHER, LATER_STAGES, LEFT, RIGHT, SECOND_COPY, USUAL_WIDTH
+from hybridlab.show.timelines.drawn import EITHER, LATER_SLICES, LATER_STAGES, LEFT, RIGHT, SECOND_COPY, USUAL_WIDTH
 from hybridlab.show.timelines.noted import strokes
 from hybridlab.show.timelines.notes import fill_work_drain, triangles
 from hybridlab.show.timelines.svg import page
@@ -61,7 +61,7 @@ def test_four_pictures_fit_on_one_screen_and_three_large_ones_do_not(four):
 def test_numbers_in_boxes_are_readable_below_each_other_and_in_two_columns(four):
     for picture in (boxes(*four, columns=1), boxes(*(predicted(name) for name in FOUR[2:]), columns=2)):
         size, labels = picture.labels(scale(picture), picture.lane_pixels)
-        assert size >= 12
+        assert size >= 13
         own = np.flatnonzero((picture.kind >= 0) & (picture.x1 > picture.x0))
         assert np.mean([bool(labels[i]) for i in own]) == 1
 
@@ -114,6 +114,8 @@ def test_lighter_boxes_are_what_the_legend_says():
     assert [lighter("zb_v"), lighter("dualpipe"), lighter("zb_v", "chimera")] == [LATER_STAGES, SECOND_COPY, EITHER]
     copies = hl.sharded(hl.schedule("looped_bfs", ranks=1, microbatches=2, chunks=2, dp=2))
     assert boxes(hl.simulate(copies)).lighter == LATER_STAGES  # its copies are on other ranks
+    sliced = hl.simulate(hl.schedule("seq1f1b", ranks=2, microbatches=2, slices=2))
+    assert boxes(sliced).lighter == LATER_SLICES and "activations of one slice held" in sliced.summary
     assert lighter("1f1b", "dualpipe") == SECOND_COPY and lighter("1f1b", "zb_v") == LATER_STAGES
 
 

@@ -1,8 +1,11 @@
 """Anyone's model: layers in sequence, a summed loss and batches; equal to one device, or refused in a sentence."""
 
+import os
 import pathlib
 import re
 import sys
+import time
+from functools import partial
 
 import cloudpickle
 import pytest
@@ -13,7 +16,7 @@ from torch.nn import functional
 
 import hybridlab as hl
 from hybridlab.predict.bytes.memory import model_states
-from hybridlab.training import loop
+from hybridlab.training import check, loop
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.batch_norm import BatchNorm
 from hybridlab.training.models.gallery import GALLERY, named
@@ -277,36 +280,58 @@ def test_hl_train_takes_the_same_words_and_goes_on_from_its_checkpoint_under_ano
     more = hl.train(hl.Mesh(pp=4), microbatches=8, steps=5, checkpoint=tmp_path, resume=True, progress=False, **ask)
     assert torch.allclose(torch.tensor(first["losses"] + more["losses"]), torch.tensor(whole), rtol=1e-10)
     assert whole[-1] < whole[0] and capsys.readouterr().err == ""
-    with pytest.raises(ValueError, match="is a checkpoint of another model|saved with model"):
+    with pytest.raises(ValueError, match="is a checkpoint of a different model|saved with model"):
         hl.train(hl.Mesh(pp=2), steps=6, checkpoint=tmp_path, resume=True, model="resnet", batch=32, dtype="float64")
 
 
-@pytest.mark.ranks
-def test_a_model_that_depends_on_the_rank_is_refused():
+def shaken_by(number, column=0):
+    """A model, a column of whose first weight is shaken by a number that it does not get from the seed."""
+
     def random(seed):
-        return nn.Sequential(*(nn.Linear(8, 5) for _ in "a"), nn.Linear(5, 5)).apply(shaken)
+        net = nn.Sequential(nn.Linear(8, 5), nn.Linear(5, 5))
+        net[0].weight.data[:, column] += number() % 1_000_003
+        return net
 
-    def shaken(layer):
-        import time
+    return random
 
-        if isinstance(layer, nn.Linear):
-            layer.weight.data += time.time_ns() % 1_000_003
 
+def narrow(step, rows):
+    """The last column is 0, so that weights of it change no loss."""
+    x, y = vectors(step, rows)
+    return x * (torch.arange(8) < 7), y
+
+
+@pytest.mark.ranks
+def test_a_model_that_depends_on_the_rank_is_refused(monkeypatch):
+    more = dict(loss=square_loss, data=narrow, batch=8)
+    with pytest.raises(ValueError, match="on a rank, this model begins with another 0.weight"):
+        hl.check(PP2, model=shaken_by(os.getpid), **more)
+    monkeypatch.setattr(check, "refuse_elsewhere", lambda *about: None)  # as if the first rank agreed by chance
     with pytest.raises(
         RankError, match="begins with another weight 0.weight than rank .: the model depends on the rank"
     ):
-        hl.check(PP2, model=random, loss=square_loss, data=vectors, batch=8)
+        hl.check(PP2, model=shaken_by(os.getpid, column=7), **more)
+
+
+def test_a_model_that_depends_on_the_time_is_refused_before_a_rank_starts():
+    with pytest.raises(ValueError, match="the seed returns a different 0.weight when it is called again"):
+        hl.dry_run(PP2, model=shaken_by(time.time_ns), loss=square_loss, data=vectors, batch=8)
 
 
 @pytest.mark.ranks
-def test_data_that_depend_on_the_rank_are_refused():
-    def of_the_process(step, rows):
+def test_data_that_depend_on_the_rank_are_refused(monkeypatch):
+    def of_the_process(step, rows, first):
         import os
 
-        return vectors(step + os.getpid(), rows)
+        x, y = vectors(step, rows)
+        x[first:] += os.getpid() % 1009 / 1009
+        return x, y
 
+    more = dict(model=mlp(8, 8, 5), loss=square_loss, batch=8)
+    with pytest.raises(ValueError, match="on a rank, this model gets other inputs"):
+        hl.check(PP2, data=partial(of_the_process, first=0), **more)
     with pytest.raises(RankError, match="has other inputs than rank .: the data depends on the rank or on a random"):
-        hl.check(PP2, model=mlp(8, 8, 5), loss=square_loss, data=of_the_process, batch=8)
+        hl.check(PP2, data=partial(of_the_process, first=2), **more)
 
 
 def test_the_page_names_every_model():
@@ -321,6 +346,11 @@ def refused(mesh=PP2, **more):
     with pytest.raises(ValueError) as found:
         job_of(mesh, **{"batch": 8} | own | more)
     return str(found.value)
+
+
+def differing(rows, whether):
+    """Inputs that differ from call to call, as those of a clock do."""
+    return torch.full((rows, 8), float(time.perf_counter_ns() % 1_000_003 if whether else 1))
 
 
 def layers(*between):
@@ -363,11 +393,11 @@ REFUSED = {
     "in place": (dict(model=layers(nn.ReLU(inplace=True))), "layer 1 (ReLU) changes its input"),
     "a mean": (dict(model=layers(), loss=nn.MSELoss()), 'make it a sum over rows, reduction="sum"'),
     "a loss of every row": (dict(model=layers(), loss=lambda y, t: (y - t).sum(1)), "the loss has shape (2,)"),
-    "other batches": (dict(model=layers(), data=lambda s, r: (torch.randn(r, 8),) * 2), "two different batches"),
+    "other batches": (dict(model=layers(), data=lambda s, r: (differing(r, True),) * 2), "two different batches"),
     "too few rows": (dict(model=layers(), data=lambda s, r: (torch.ones(1, 8),) * 2), "make its first dim 2 rows"),
     "a number": (dict(model=layers(), data=lambda s, r: (1, 2)), "gave a int: give tensors"),
     "too many stages": (dict(model=layers(), mesh=PP4), "4 stages need at least 4 layers, but this model has 2"),
-    "no dims for tp": (dict(model=layers(), mesh=TP2), "tp=2 shards dimensions called F, W, N, K, V, and this model"),
+    "no dims for tp": (dict(model=layers(), mesh=TP2), "tp=2 shards dimensions called F, W, N, K, V, but this model"),
     "skips backwards": (
         dict(model=Model(layers(nn.Tanh()), square_loss, vectors, skips={0: 1}), loss=None, data=None),
         "does not lead from an earlier layer to a later one",
@@ -408,12 +438,12 @@ REFUSED = {
         dict(model=layers(), loss=lambda y, t: functional.nll_loss(y, t, reduction="sum")),
         "loss(output, target) fails on (2, 5) float32 and (2, 5) float32",
     ),
-    "data that is random from its second step": (
-        dict(model=layers(), data=lambda s, r: ((torch.randn(r, 8) if s else torch.ones(r, 8)), torch.ones(r, 5))),
+    "data that differ from call to call from the second step": (
+        dict(model=layers(), data=lambda s, r: (differing(r, s), torch.ones(r, 5))),
         "data(1, rows) gave two different batches",
     ),
-    "data that is random later": (
-        dict(model=layers(), data=lambda s, r: ((torch.randn(r, 8) if s == 2 else torch.ones(r, 8)), torch.ones(r, 5))),
+    "data that differ from call to call later": (
+        dict(model=layers(), data=lambda s, r: (differing(r, s == 2), torch.ones(r, 5))),
         "data(2, rows) gave two different batches",
     ),
     "an unknown name": (dict(model="alexnet"), "there is no model 'alexnet': choose one of gpt, modern, parallel"),
@@ -432,9 +462,9 @@ REFUSED = {
     ),
     "a loss that is no tensor": (dict(model=layers(), loss=lambda y, t: 1.0), "the loss returned a float"),
     "two models": (dict(model="gpt", shape=hl.Shape()), "model and shape each describe a model: leave one out"),
-    "a loss for a model that has one": (dict(model="gpt", loss=square_loss), "leave loss out"),
-    "a loss for a shape": (dict(model=hl.Shape(), loss=square_loss), "leave loss out"),
-    "data for a net that has its own": (dict(model="conv", data=vectors), "leave data out"),
+    "a loss for a model that has one": (dict(model="gpt", loss=square_loss), "leave out loss"),
+    "a loss for a shape": (dict(model=hl.Shape(), loss=square_loss), "leave out loss"),
+    "data for a net that has its own": (dict(model="conv", data=vectors), "leave out data"),
     "no file": (dict(model="none.py:net"), "there is no file none.py"),
 }  # fmt: skip
 

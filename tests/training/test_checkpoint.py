@@ -553,7 +553,7 @@ def other_model(change):
     ids=["more", "less", "shape"],
 )
 def test_another_model_is_refused_by_parameter(stored, model, says):
-    with pytest.raises(ValueError, match=rf"^{stored} is a checkpoint of another model \({says}\): give"):
+    with pytest.raises(ValueError, match=rf"^{stored} is a checkpoint of a different model \({says}\): give"):
         load(ALONE, stored, other_model(model))
 
 

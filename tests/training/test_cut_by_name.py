@@ -146,8 +146,8 @@ def test_the_page_on_own_models_is_right():
 @pytest.mark.parametrize(
     "cuts, said",
     [
-        (["nowhere"], "nowhere is not called after the cuts before it: .* such as enter, middle, leave"),
-        (["leave", "middle"], "middle is not called after the cuts before it"),
+        (["nowhere"], "no call of nowhere follows those of the cuts before it: .* such as enter, middle, leave"),
+        (["leave", "middle"], "no call of middle follows those of the cuts before it"),
         (["enter"], "no operation comes before enter: leave it out"),
     ],
 )

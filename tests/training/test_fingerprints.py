@@ -19,7 +19,7 @@ MESHES = ("tp2", "tp4", "dp2 tp2", "tp2 dp2", "pp2 tp2", "dp2 pp2 tp2", "dp2 pp2
 
 
 def crossed() -> dict:
-    """{name: (mesh, arguments)}: every mesh with all numbers of key heads, streams, ties and ZeRO stages."""
+    """{name: (mesh, arguments)}: every mesh with all numbers of KV heads, streams, ties and ZeRO stages."""
     found = {}
     for axes in MESHES:
         mesh = Mesh(**{axis[:2]: int(axis[2:]) for axis in axes.split()})

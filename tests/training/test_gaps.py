@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 import hybridlab as hl
-from hybridlab.training import check as proof
 from hybridlab.training import loop, reference
+from hybridlab.training.compare import compare
 from hybridlab.training.gaps import Gaps, largest, nearer
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.gallery import GALLERY
@@ -37,7 +37,7 @@ def as_a_rank(alone) -> dict:
 
 
 def judged(job, alone, part) -> Report:
-    gaps, adam, hidden = proof._compared([part], alone, job, job)
+    gaps, adam, hidden = compare([part], alone, job, job)
     return Report(
         "x", gaps.found, {}, {}, gaps.tolerance, adam=adam, noisy=gaps.allowed, unproved=gaps.unproved | hidden
     )
@@ -300,3 +300,25 @@ def test_where_noise_hides_everything_the_word_is_not_equal():
     assert report.equal and not report.ok and "x: NOT PROVED equal to one device" in str(report)
     assert "rounding noise hides these, so not proved: 2 of 2 weights (a, b)" in str(report)
     assert report.proved == {"gradient": (1, 1), "weight": (0, 2)}
+
+
+def a_hundredfold_decay():
+    real = torch.optim.AdamW.step
+
+    def step(self, *given, **more):
+        for group in self.param_groups:
+            group["weight_decay"] = 100 * group.setdefault("asked", group["weight_decay"])
+        return real(self, *given, **more)
+
+    torch.optim.AdamW.step = step
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_a_wrong_weight_decay_is_found_or_said_to_be_hidden(dtype):
+    """In bfloat16, Adam's bound is wider than all that decay moves: ranks that shrank by a tenth were called equal."""
+    asked = {"shape": SMALL, "optimizer": "adamw", "rate": 0.01, "dtype": dtype, "microbatches": 1}
+    wrong, right = (hl.check(DP2, decay=0.1, sabotage=one, **asked) for one in (a_hundredfold_decay, None))
+    hidden = any("weight decay" in one for one in right.blind)
+    assert right.equal and hidden == (dtype == "bfloat16") and (hidden or not wrong.ok)
+    assert not hl.check(DP2, **asked).blind

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import hybridlab as hl
-from hybridlab.training.models.plain import carried
+from hybridlab.training.models.carried import carried
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

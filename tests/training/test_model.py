@@ -46,6 +46,18 @@ def test_shapes_that_cannot_be_are_refused(more, message):
         Shape(**SMALL | more)
 
 
+@pytest.mark.parametrize("block", [2, -1, 99, "x"])
+def test_a_shape_is_asked_only_for_its_own_blocks(block):
+    with pytest.raises(ValueError, match=r"block=.* is invalid: there are 2 blocks\. Give an index from 0 to 1"):
+        Shape(**SMALL).at(block)
+
+
+@pytest.mark.parametrize("name", ["", "zzz", "blocks.0.mlp", "blocks.0.mlp.middle.weight"])
+def test_a_shape_is_asked_only_for_parameters_of_the_reference_model(name):
+    with pytest.raises(ValueError, match="the reference model has no such parameter"):
+        Shape(**SMALL).dims(name)
+
+
 # ---- draws
 
 

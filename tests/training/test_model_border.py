@@ -44,7 +44,7 @@ def test_a_model_takes_values_of_its_types(more, why):
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"skips": {"2": "0"}}, "skips={'2': '0'} does not name layers: give their numbers"),
+        ({"skips": {"2": "0"}}, "skips={'2': '0'} does not name layers: give their indices"),
         ({"takes": {2: ("a",)}}, r"takes={2: \('a',\)} does not name layers"),
         ({"enters": "B C Y X"}, "enters='B C Y X' names 4 dims, but the inputs have 2"),
         ({"targets": "B C Y"}, "targets='B C Y' names 3 dims, but the targets have 2"),
@@ -74,7 +74,7 @@ def test_a_traced_module_may_not_count():
     """A trace keeps the number of its one call, on both sides of a proof."""
     with pytest.raises(ValueError, match="a forward changes calls"):
         hl.Model.traced(Turns(None), squares, data, cuts=["b"])
-    with pytest.raises(ValueError, match="Turns returns different results for one input"):
+    with pytest.raises(ValueError, match="Turns returns different results for the same input"):
         hl.Model.traced(Turns([]), squares, data, cuts=["b"])
 
 
@@ -114,7 +114,7 @@ def test_the_same_numbers_twice_are_no_contradiction():
 
 @pytest.mark.parametrize("name", ["checkpoint", "log"])
 def test_an_empty_folder_is_not_the_current_one(name):
-    """A name from an unset variable: a training would write its checkpoints beside anything, and delete older ones."""
+    """A name from an unset variable: a training run would write its checkpoints anywhere, and delete older ones."""
     with pytest.raises(ValueError, match=f"{name}='' is an empty path: give a folder"):
         hl.train(PP2, steps=1, **{name: ""})
 

@@ -367,7 +367,7 @@ def test_a_layer_that_tallies_is_known_by_its_first_weight():
     assert tallying(net) == {"1.0.weight": net[1][0], "2.weight": net[2]}
     assert tallying(net[2]) == {"weight": net[2]}
     del net[2].weight, net[2].bias
-    with pytest.raises(ValueError, match="2 keeps a tally but has no weight, which identifies its copies: give it one"):
+    with pytest.raises(ValueError, match="2 keeps a tally but has no weight to identify its copies: give 2 a weight"):
         tallying(net)
 
 

@@ -63,7 +63,7 @@ def test_no_position_knows_the_token_that_it_predicts():
 
 @pytest.mark.parametrize("more", ({"skips": True}, {"parallel": True}, {"documents": (3, 5)}, {"experts": 4}))
 def test_a_shape_with_what_it_has_not_is_refused(more):
-    with pytest.raises(ValueError, match="leave skips, parallel, documents and experts out"):
+    with pytest.raises(ValueError, match="leave out skips, parallel, documents and experts"):
         multi_token(Shape(layers=2, width=16, heads=4, context=8, style="llama", **more))
 
 

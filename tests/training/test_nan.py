@@ -1,4 +1,4 @@
-"""A training that turns into nan ends within the step: told with rank, step, first tensor and the last good checkpoint.
+"""A training run that turns into nan ends within the step: told with rank, step, first tensor and last good checkpoint.
 
 A nan is put in on one rank of eight: into a forward, a backward, a sum inside a stage, a sum of gradients, the
 optimizer; on one that shares its stage, its weights and its copies with others.

@@ -1,4 +1,4 @@
-"""Every number that a training prints, known otherwise: tokens a second, bytes on each rank, the loss of a step."""
+"""Every number that a training run prints, known otherwise: tokens a second, bytes on each rank, the loss of a step."""
 
 import math
 import time

@@ -38,7 +38,7 @@ def test_sequence_parallelism_gathers_where_megatron_reads_and_once_more_for_its
 
 @pytest.mark.slow
 def test_a_recomputed_forward_gathers_where_the_first_forward_did():
-    """Both norms have the same name, and queries of latents are at another place than their keys and values."""
+    """Both norms have the same name, and queries of latents are at a different place from their keys and values."""
     recomputed = {"sequence": True, "recompute": "full"}
     found = messages(hl.dry_layer(hl.Mesh(tp=2), **recomputed), "tp")
     whole = 1, B * T * D * WIDE

@@ -1,8 +1,8 @@
 """Copies and dtypes: what ranks compute with is what the owner's module has.
 
 The other side is plain PyTorch: one process, the whole batch, ordinary autograd. The cases are from public reports
-about other libraries: fairscale #816, torch #17356, #28294, #35487, #63929, #129732, #159942, accelerate #1415,
-apex #837, Lightning #6013.
+about other libraries: fairscale #816, torch #17356, #28294, #35487, #63929, #117275, #129732, #136929, #159942,
+accelerate #1415, apex #837, Lightning #6013, Megatron-LM #5790.
 """
 
 import functools
@@ -138,7 +138,21 @@ class Force(nn.Module):
             return torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)[0]
 
 
+class Marked(nn.Module):
+    """A weight with attributes that the forward reads: torch's deep copy of a weight has none."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.inner = nn.Parameter(torch.eye(6)), nn.Linear(6, 6)
+        self.weight.gain, self.weight.after = 3.0, lambda x: self.inner(x)
+
+    def forward(self, x):
+        after = getattr(self.weight, "after", self.inner)
+        return after(x @ self.weight) * getattr(self.weight, "gain", 1.0)
+
+
 CARRIED = {
+    "attributes of a weight": around(Marked),
     "a lambda": around(Lambda),
     "a forward around the forward": patched,
     "a hook that knows its layer": hooked,
@@ -158,11 +172,107 @@ def test_ranks_train_what_the_owner_has(case):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("make", [around(Lambda), patched, hooked])
+@pytest.mark.parametrize("make", [around(Marked), around(Lambda), patched, hooked])
 def test_a_given_module_with_functions_trains_too(make):
     torch.manual_seed(0)
     model = hl.Model(make(0), squares, data)
     assert trained(model, PP2, **SPLIT) == pytest.approx(plain(make), rel=1e-10)
+
+
+class Doubling(nn.Parameter):
+    @classmethod
+    def __torch_function__(cls, function, types, given=(), named=None):
+        made = super().__torch_function__(function, types, given, named or {})
+        return made * 2 if function is torch.Tensor.matmul else made
+
+
+class OfAClass(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = Doubling(torch.eye(6))
+
+    def forward(self, x):
+        return x.matmul(self.weight).as_subclass(torch.Tensor)
+
+
+class Forgetful(nn.Linear):
+    """Its state leaves out a number, as some leave out locks and caches."""
+
+    def __init__(self):
+        super().__init__(6, 6)
+        self.gain = 3.0
+
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != "gain"}
+
+    def forward(self, x):
+        return super().forward(x) * getattr(self, "gain", 1.0)
+
+
+class Itself(nn.Linear):
+    def __deepcopy__(self, known):
+        return self
+
+
+class Wide(nn.Linear):
+    """Keeps its weights in float32, whatever the model is converted to."""
+
+    def _apply(self, convert, recurse=True):
+        return self
+
+    def forward(self, x):
+        return super().forward(x.float()).to(x.dtype)
+
+
+OTHER_COPIES = {
+    "a subclass of nn.Parameter": (OfAClass, "1.weight is a Doubling, but ranks hold its numbers as an nn.Parameter"),
+    "a state without an attribute": (
+        Forgetful,
+        "1 .Forgetful. defines how it is copied, and the copy has no gain.*__getstate__",
+    ),
+    "a copy that is none": (
+        lambda: Itself(6, 6),
+        "1 .Itself. defines how it is copied, and it returns the layer itself",
+    ),
+    "weights of one dtype": (lambda: Wide(6, 6), "1.weight stays in float32 when the model is computed in float64"),
+}
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("case", OTHER_COPIES)
+def test_a_layer_whose_copy_is_another_is_refused(case, given):
+    """Both sides of a proof had the copy, so the two were equal, and other than the module of the owner."""
+    make, why = OTHER_COPIES[case]
+    whole = around(make)(0) if given else around(make)
+    with pytest.raises(ValueError, match=why):
+        hl.dry_run(PP2, model=hl.Model(whole, squares, data), batch=8, dtype="float64")
+
+
+class Smooth(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.inner(x).tanh()
+
+
+OF_TORCH = {
+    "traced by fx": lambda: torch.fx.symbolic_trace(Smooth()),
+    "compiled": lambda: torch.compile(Smooth(), backend="eager"),
+    "recurrent": lambda: nn.Sequential(nn.Unflatten(1, (1, 6)), nn.GRU(6, 6, batch_first=True), Last()),
+}
+
+
+class Last(nn.Module):
+    def forward(self, both):
+        return both[0][:, -1]
+
+
+@pytest.mark.parametrize("make", OF_TORCH.values(), ids=OF_TORCH)
+def test_layers_that_torch_copies_in_its_own_way_are_taken(make):
+    """One that fx has traced has lists of hooks, and ended in an AttributeError."""
+    assert hl.dry_run(PP2, model=hl.Model(around(make)(0), squares, data), batch=8)
 
 
 @pytest.mark.ranks

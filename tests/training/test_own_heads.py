@@ -89,8 +89,8 @@ OTHER = {  # an attention, and what is said of it
     ),
     "a number of heads": (
         functools.partial(Attention, by_number_and_the_rest),
-        r"1\.attention \(Attention\) computes something else on a shard along tp=2: the input of 1\.attention\.out is "
-        "not a shard",
+        r"1\.attention \(Attention\) computes something different on a shard along tp=2: the input that "
+        r"1\.attention\.out gets is not a shard",
     ),
     "the whole width": (
         functools.partial(Attention, merged=lambda y, x: y.reshape(x.shape)),
@@ -112,7 +112,7 @@ def test_a_forward_that_counts_unsharded_heads_is_refused_before_a_rank_starts(c
 
 @pytest.mark.slow
 def test_a_matrix_that_holds_all_three_is_refused():
-    with pytest.raises(ValueError, match=r"1\.attention \(Fused\) computes something else on a shard" + REMEDY):
+    with pytest.raises(ValueError, match=r"1\.attention \(Fused\) computes something different on a shard" + REMEDY):
         hl.dry_run(hl.Mesh(tp=2), model=model_of(Fused, matrices=["qkv"]), batch=4)
 
 
@@ -132,7 +132,7 @@ class Scaled(nn.Module):
 def test_the_last_shard_is_looked_at_too():
     dims = {"1.attention.up.weight": "F D", "1.attention.up.bias": "F", "1.attention.down.weight": "D F"}
     model = hl.Model(functools.partial(net, Scaled), loss, data, dims=dims)
-    with pytest.raises(ValueError, match=r"1\.attention \(Scaled\) computes something else on a shard along tp=2"):
+    with pytest.raises(ValueError, match=r"1\.attention \(Scaled\) computes something different on a shard along tp=2"):
         hl.dry_run(hl.Mesh(tp=2), model=model, batch=4)
 
 

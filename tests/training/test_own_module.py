@@ -159,7 +159,7 @@ with warnings.catch_warnings():
     OLD = changed(nn.Sequential(nn.Linear(4, 3)), lambda model: WeightNorm.apply(model[0], "weight", 0))
 
 REFUSED = {  # a model, and what is said of it
-    "a forward of its own": (net(kind=Residual), "Residual.forward has the loss"),
+    "a forward of its own": (net(kind=Residual), "Residual.forward gives the loss"),
     "another forward than its list": (Listed(), "move all work of its forward and its hooks into layers"),
     "a hook on the whole": (changed(net(), lambda m: m.register_forward_hook(lambda m, x, y: 2 * y)), "its hooks"),
     "a hook on a weight": (

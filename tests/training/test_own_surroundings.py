@@ -1,8 +1,10 @@
 """What ranks would not have of an owner's module, process or data: one sentence says so, and what to do.
 
-From public reports about other libraries: torch #17356, #129732, #159942; `test_own_copies` has what is carried.
+From public reports about other libraries: torch #17356, #129732, #159942, torch-audiomentations #49; `test_own_copies`
+has what is carried.
 """
 
+import importlib
 import sys
 import threading
 import weakref
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 import cloudpickle
 import pytest
 import torch
+from few import first
 from torch import nn
 
 import hybridlab as hl
@@ -53,6 +56,18 @@ class Sparse(nn.Module):
         return x + self.inner((x > 0).long()).sum(1)
 
 
+class Head(nn.Sequential):
+    """Only its last layer is for the optimizer."""
+
+    def parameters(self, recurse=True):
+        return self[-1].parameters(recurse)
+
+
+class Hidden(nn.Linear):
+    def named_parameters(self, *given, **named):
+        return iter(())
+
+
 class Cast(nn.Module):
     """A forward that surrounds all layers with autocast: in float64 nobody could see it."""
 
@@ -72,6 +87,11 @@ REFUSED = {
     "a lock": (around(Locked)(0), "1.lock cannot be copied to the ranks"),
     "a weak reference": (around(Weakly)(0), "1 has a weak reference .itself.*give a function"),
     "sparse gradients": (around(Sparse)(0), "layer 1 .Sparse. makes sparse gradients.*leave out sparse=True"),
+    "weights that parameters() leaves out": (
+        Head(nn.Linear(6, 6), nn.Linear(6, 3)),
+        r"the model .Head. leaves some of its weights out of parameters\(\).*requires_grad_",
+    ),
+    "weights of a layer that are left out": (around(lambda: Hidden(6, 6))(0), "1 .Hidden. leaves some of its weights"),
     "autocast around layers": (Cast(), "Cast.forward calls its layers with torch.autocast"),
 }
 
@@ -115,7 +135,7 @@ def test_rows_of_another_length_are_told_where_stages_exchange_them():
 def test_names_of_rows_are_told():
     rows = [{"x": torch.ones(6), "labels": torch.ones(3), "name": f"row {number}"} for number in range(8)]
     model = hl.Model(around(nn.Tanh), squares, torch.utils.data.DataLoader(rows, 4))
-    with pytest.raises(ValueError, match="has a list and not a tensor: leave 'name' out"):
+    with pytest.raises(ValueError, match="has a list and not a tensor: leave out 'name'"):
         hl.dry_run(PP2, model=model, batch=4)
 
 
@@ -141,3 +161,78 @@ class Answering(nn.Module):
 def test_outputs_that_pieces_cannot_hand_on_are_told(form, why):
     with pytest.raises(ValueError, match=why):
         hl.Model.traced(Answering(form), squares, data, cuts=["last"])
+
+
+BLOCK = """
+from torch import nn
+
+SCALE = 1.0
+
+
+class Block(nn.Linear):
+    def forward(self, x):
+        return SCALE * super().forward(x).tanh()
+"""
+
+
+def a_global(module, monkeypatch, file):
+    monkeypatch.setattr(module, "SCALE", 3.0)
+
+
+def a_method(module, monkeypatch, file):
+    monkeypatch.setattr(nn.Tanh, "forward", lambda self, x: 2 * torch.tanh(x))
+
+
+def a_function(module, monkeypatch, file):
+    plain = torch.tanh
+    monkeypatch.setattr(torch, "tanh", lambda x: 2 * plain(x))
+
+
+def an_edited_file(module, monkeypatch, file):
+    file.write_text(BLOCK.replace("SCALE = 1.0", "SCALE = 0.5"))
+
+
+class Steep(torch.autograd.Function):
+    """The same forward, another backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+
+def only_a_backward(module, monkeypatch, file):
+    monkeypatch.setattr(nn.Tanh, "forward", lambda self, x: Steep.apply(x))
+
+
+CHANGES = (a_global, a_method, a_function, an_edited_file, only_a_backward)
+
+
+@pytest.fixture
+def imported(tmp_path, monkeypatch):
+    """(a module that this process has imported from a file, the file)."""
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "a_block_of_somebody.py"
+    file.write_text(BLOCK)
+    yield importlib.import_module("a_block_of_somebody"), file
+    del sys.modules["a_block_of_somebody"]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("change", first(1, CHANGES))
+def test_what_this_process_has_changed_in_modules_is_told_since_ranks_import_them_anew(imported, monkeypatch, change):
+    """pytest #12045, vllm #32061: a patch that spawned processes do not have. Ranks and reference would be equal."""
+    module, file = imported
+    ask = {"model": around(lambda: module.Block(6, 6), nn.Tanh)(0), "loss": squares, "data": data, "batch": 8}
+    more = {"microbatches": 2, "steps": 2}
+    assert hl.check(PP2, **ask, **more).ok
+    assert len(hl.train(PP2, **ask, **more, progress=False)["losses"]) == 2
+    change(module, monkeypatch, file)
+    told = "has another " + ("gradient of" if change is only_a_backward else "output of layer")
+    for verb in (lambda: hl.check(PP2, **ask, **more), lambda: hl.train(PP2, **ask, **more, progress=False)):
+        with pytest.raises(ValueError, match=f"on a rank, this model {told}.*Ranks import modules again") as found:
+            verb()
+        assert "\n" not in str(found.value)

@@ -89,7 +89,7 @@ IDS = torch.tensor([[0, 1, 2], [2, 3, 4]])
 
 
 def layers_of(module):
-    return Layers("blocks", ("norm",), calls_of(module, "blocks", IDS))(module)
+    return Layers("blocks", ("norm",), calls_of(module, "blocks", ("norm",), IDS))(module)
 
 
 def test_opening_blocks_and_closing_do_what_the_forward_does():

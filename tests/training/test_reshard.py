@@ -231,7 +231,7 @@ def test_a_mutant_is_seen(sabotage):
 @pytest.mark.parametrize(
     "to, says",
     [
-        (M(tp=2), "has 4 ranks, Mesh\\(tp=2\\) has 2: give two meshes"),
+        (M(tp=2), "has 4 ranks, but Mesh\\(tp=2\\) has 2: give two meshes"),
         ({"mesh": M(tp=4), "seed": 3}, "does not change the layout"),
         ({"mesh": {"tp": 4}}, "reshard takes mesh as Mesh | None, not {'tp': 4}, a dict: give hl.Mesh"),
         ({"mesh": M(tp=4), "zero": 1.5}, "reshard takes zero as int, not 1.5, a float"),
@@ -246,7 +246,7 @@ def test_a_job_that_cannot_continue_the_first_is_refused(to, says):
 
 
 def test_copies_that_step_alone_have_no_common_weights_to_take_along():
-    with pytest.raises(ValueError, match="sums='local' has another model in every copy"):
+    with pytest.raises(ValueError, match="sums='local' keeps a different model in every copy"):
         hl.reshard(M(dp=2), to=M(tp=2), sums="local", **TRY)
 
 

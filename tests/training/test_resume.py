@@ -122,7 +122,7 @@ def test_another_run_is_refused(stopped, kept, tmp_path, more, says):
 
 
 def test_numbers_of_numpy_are_noted_as_pythons(kept, tmp_path):
-    """A checkpoint is JSON, and what it cannot say ended a training behind its last step."""
+    """A checkpoint is JSON, and what it cannot say ended a training run after its last step."""
     about = {"rate": np.float32(0.01), "decay": Fraction(1, 8), "clip": np.float64(0.5)}
     learn(hl.Mesh(pp=1), 1, tmp_path, shape=hl.Shape(dropout=np.float32(0.125)), **about)
     notes = index.read(newest(tmp_path))["notes"]

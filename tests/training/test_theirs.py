@@ -1,12 +1,18 @@
-"""Data as people have them: in each step the batch that plain PyTorch would read, on every layout; or a refusal."""
+"""Data as people have them: in each step the batch that plain PyTorch would read, on every layout; or a refusal.
 
+From public reports: torch #30599, #31771, #5059, datasets #3423, transformers #37932, lancedb #3705.
+"""
+
+import random
 import threading
 
+import numpy as np
 import pytest
 import torch
 from few import one_in
 from torch import nn
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     Dataset,
     DistributedSampler,
@@ -14,6 +20,7 @@ from torch.utils.data import (
     Sampler,
     TensorDataset,
     WeightedRandomSampler,
+    default_collate,
 )
 
 import hybridlab as hl
@@ -53,6 +60,41 @@ class Once(IterableDataset):
         return next(self.rows)
 
 
+class Turning(Sampler):
+    """An order for each pass, of which a loop over epochs tells the number."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return N
+
+    def __iter__(self):
+        return iter(torch.randperm(N, generator=seeded(self.epoch)).tolist())
+
+
+class TurningStream(IterableDataset):
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return ((X[number], Y[number]) for number in torch.randperm(N, generator=seeded(self.epoch)).tolist())
+
+
+class TwoOrders(Sampler):
+    """By chance, two draws are often the same."""
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        return iter(random.sample([[*range(8)], [*range(8, 16)]], 2))
+
+
 class Forgetful(Sampler):
     def __iter__(self):
         return iter(torch.randperm(N).tolist())
@@ -62,11 +104,34 @@ class Forgetful(Sampler):
 
 
 class Noisy(Dataset):
+    """Rows that are changed by chance, most of them not."""
+
     def __len__(self):
         return N
 
     def __getitem__(self, number):
-        return X[number] + torch.randn(6), Y[number]
+        x = X[number] + torch.randn(6) * (np.random.rand() < 0.2)
+        return (x.flip(0) if random.random() < 0.2 else x), Y[number]
+
+
+class Continuing(Noisy):
+    """The same with a generator of its own, from which every batch draws further."""
+
+    def __init__(self):
+        self.numbers = np.random.default_rng(0)
+
+    def __getitem__(self, number):
+        return X[number] * (1 + (self.numbers.random() < 0.01)), Y[number]
+
+
+class Counting(Noisy):
+    """A curriculum: rows become harder with every call."""
+
+    calls = 0
+
+    def __getitem__(self, number):
+        self.calls += 1
+        return X[number] * (1 + self.calls // 1000), Y[number]
 
 
 def seeded(seed=3):
@@ -88,6 +153,9 @@ LOADERS = {
     "shuffled, without the last": lambda: DataLoader(ALL, ROWS, shuffle=True, drop_last=True, generator=seeded()),
     "weighted": lambda: DataLoader(ALL, ROWS, sampler=WeightedRandomSampler(X[:, 0].exp(), N, generator=seeded())),
     "batches of a sampler": lambda: DataLoader(ALL, batch_sampler=[list(range(8)), list(range(12, 20))]),
+    "an order for each pass": lambda: DataLoader(ALL, ROWS, sampler=Turning()),
+    "batches for each pass": lambda: DataLoader(ALL, batch_sampler=BatchSampler(Turning(), ROWS, drop_last=True)),
+    "a stream for each pass": lambda: DataLoader(TurningStream(), ROWS),
     "whole batches": lambda: DataLoader([(X[:8], Y[:8]), (X[8:16], Y[8:16])], batch_size=None),
     "a stream": lambda: DataLoader(Stream(), ROWS),
     "dicts": lambda: DataLoader(Named(), ROWS, shuffle=True, generator=seeded()),
@@ -96,8 +164,12 @@ LOADERS = {
 
 def plainly(loader, steps):
     """The batches of a loop over passes in plain PyTorch, short last ones left out."""
-    found = []
-    while len(found) < steps:
+    found, tell = [], getattr(loader, "dataset", None)
+    for one in (getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None)):
+        tell = one if hasattr(one, "set_epoch") else tell
+    for epoch in range(steps):
+        if hasattr(tell, "set_epoch"):
+            tell.set_epoch(epoch)
         whole = list(loader)
         found += [one for one in whole if len(next(iter(one.values() if isinstance(one, dict) else one))) == ROWS]
     return found[:steps]
@@ -173,6 +245,43 @@ def test_layouts_train_on_it_as_plain_pytorch_does(kept, name):
                 weight -= 0.05 * weight.grad
 
 
+class Apart(nn.Module):
+    def forward(self, both):
+        return both[0] * both[1].cos()
+
+
+def rows_of_a_file(step):
+    """Rows whose names are in another order in every second batch, as a file of JSON lines may have them."""
+    x = X[ROWS * step : ROWS * (step + 1)]
+    row = {"left": x, "right": x.roll(1, 1), "labels": x[:, :3]}
+    return dict(reversed(row.items())) if step % 2 else row
+
+
+@pytest.mark.ranks
+def test_names_reach_the_same_argument_in_every_batch():
+    """PyHealth #1222: names are those of the first row of a batch. In another order, layers got each other's inputs."""
+    batches = [rows_of_a_file(0), rows_of_a_file(1)]
+    torch.manual_seed(3)
+    one = nn.Sequential(Apart(), *net())
+    more = dict(microbatches=2, steps=3, dtype="float64", rate=0.05, optimizer="sgd", progress=False)
+    found = train(hl.Mesh(pp=2), model=one, loss=loss, data=batches, **more)["losses"]
+    for step, said in enumerate(found):
+        batch = batches[step % 2]
+        value = loss(one((batch["left"], batch["right"])), batch["labels"]) / ROWS
+        assert said == pytest.approx(value.item(), rel=1e-10)
+        one.zero_grad()
+        value.backward()
+        with torch.no_grad():
+            for weight in one.parameters():
+                weight -= 0.05 * weight.grad
+
+
+def test_other_names_are_told():
+    model = hl.Model(net(), loss, lambda step, rows: ({"left" if step else "right": X[:rows]}, Y[:rows]))
+    with pytest.raises(ValueError, match=r"data\(1, rows\) gave left, but right in step 0: give every batch the same"):
+        model.batch(1, ROWS)
+
+
 @pytest.mark.ranks
 def test_a_run_goes_on_in_the_middle_of_a_pass(kept, tmp_path):
     more = dict(loss=loss, microbatches=2, dtype="float64", progress=False, model=net())
@@ -185,6 +294,46 @@ def test_a_run_goes_on_in_the_middle_of_a_pass(kept, tmp_path):
 
 
 @pytest.mark.ranks
+def test_what_rows_draw_is_the_same_on_every_layout_and_after_a_resume(kept, tmp_path):
+    """From the generators of torch, numpy and Python, also by functions that are bound to one."""
+    draw = random.random
+    data = lambda step, rows: tuple(
+        x * (1 + (draw() < 0.5)) for x in default_collate([Noisy()[number] for number in range(rows)])
+    )
+    more = dict(loss=loss, data=data, batch=ROWS, microbatches=2, dtype="float64", progress=False, model=net())
+    whole = train(hl.Mesh(), steps=5, **more)["losses"]
+    train(hl.Mesh(pp=2), steps=3, checkpoint=tmp_path, **more)
+    again = train(hl.Mesh(dp=2), steps=5, checkpoint=tmp_path, resume=True, **more)
+    assert again["losses"] == pytest.approx(whole[3:], rel=1e-10)
+    model, state = hl.Model(net(), loss, data), random.getstate()
+    first, other = (model.batch(step, ROWS)[0] for step in (0, 1))
+    assert torch.equal(first, model.batch(0, ROWS)[0]) and random.getstate() == state
+    assert not torch.equal(first, X[:ROWS]) and not torch.equal(first[0], other[0])
+
+
+@pytest.mark.ranks
+def test_batches_of_one_row_and_of_other_lengths_train_where_no_stage_exchanges_them(kept):
+    """As a dynamic padding makes them: transformers #10964."""
+    one = lambda length: (torch.ones(1, length, 6).double() / length, torch.ones(1, length, 3).double())
+    data, more = [one(3), one(5), one(2)], dict(loss=loss, microbatches=1, steps=3, dtype="float64", rate=0.05)
+    found = train(hl.Mesh(), model=net(), data=data, optimizer="sgd", progress=False, **more)["losses"]
+    module, losses = net(), []
+    for x, y in data:
+        module.zero_grad()
+        said = loss(module(x), y)
+        said.backward()
+        losses.append(said.item())
+        with torch.no_grad():
+            for weight in module.parameters():
+                weight -= 0.05 * weight.grad
+    assert found == pytest.approx(losses, rel=1e-10)
+    two = [tuple(torch.cat([x, x]) for x in both) for both in data]
+    assert len(train(hl.Mesh(dp=2), model=net(), data=two, progress=False, **more)["losses"]) == 3
+    with pytest.raises(ValueError, match="stages exchange tensors of one shape: pad all rows to one length"):
+        train(hl.Mesh(pp=2), model=net(), data=two, progress=False, **more | {"microbatches": 2})
+
+
+@pytest.mark.ranks
 def test_a_proof_reads_it(bench):
     assert bench.asked(hl.Mesh(dp=2, pp=2), model=net(), loss=loss, data=LOADERS["shuffled"](), microbatches=2).ok
 
@@ -193,6 +342,11 @@ class Lock(TensorDataset):
     def __init__(self):
         super().__init__(X, Y)
         self.lock = threading.Lock()
+
+
+def from_an_iterator():
+    them = iter(DataLoader(ALL, ROWS))
+    return lambda step, rows: next(them)
 
 
 REFUSED = {
@@ -207,7 +361,25 @@ REFUSED = {
         {},
         "DistributedSampler: .* here the layout does; give the DataLoader without it",
     ),
-    "an augmentation": (lambda: DataLoader(Noisy(), ROWS), {}, "gave two different batches: .* also to augment rows"),
+    "a generator that goes on": (
+        lambda: DataLoader(Continuing(), ROWS),
+        {},
+        "reading a batch changes numbers of the data",
+    ),
+    "a curriculum": (lambda: DataLoader(Counting(), ROWS), {}, "reading a batch changes calls of the data"),
+    "two orders": (lambda: DataLoader(ALL, batch_sampler=TwoOrders()), {}, "DataLoader has a new order each time"),
+    "an iterator": (
+        from_an_iterator,
+        {},
+        "data reads from them, an iterator that gives each batch only once, .*: give the DataLoader",
+    ),
+    "rows of each worker": (
+        lambda: DataLoader(Stream(), ROWS, num_workers=2),
+        {},
+        "num_workers=2 for a Stream, .*, but ranks start no worker: give num_workers=0",
+    ),
+    "a graph": (lambda: lambda step, rows: (X[:rows] * torch.ones(6).requires_grad_(), Y[:rows]), {}, "detach.. it"),
+    "sparse rows": (lambda: lambda step, rows: (X[:rows].to_sparse(), Y[:rows]), {}, "make it dense and padded"),
     "another batch": (
         lambda: DataLoader(ALL, ROWS),
         {"batch": 16},

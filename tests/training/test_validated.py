@@ -1,5 +1,7 @@
 """Optimizer steps before their norm is known, on real ranks: equal to one device, whether they are undone or not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from few import first
@@ -57,11 +59,12 @@ def test_no_rank_waits_for_a_message_that_comes_after_the_norm(bench, more):
         2,
         [
             (hl.Mesh(pp=4), {"schedule": "zb_h2", "microbatches": 7}),
+            (hl.Mesh(pp=4), {"schedule": "interleaved", "shape": replace(TIED, layers=8)}),
             (hl.Mesh(pp=2), {"schedule": "zb_v"}),
             (hl.Mesh(pp=2, dp=2), {"schedule": "zb_h1"}),
             (hl.Mesh(pp=2, tp=2), {"schedule": "1f1b", "warmup": 3}),
             (hl.Mesh(pp=2), {"schedule": "interleaved", "chunks": 2, "accumulate": 2, "optimizer": "sgd"}),
-            (hl.Mesh(pp=2), {"schedule": "zb_interleaved", "recompute": "none", "dropout": 0.1}),
+            (hl.Mesh(pp=2), {"schedule": "zb_interleaved", "recompute": "none", "shape": replace(TIED, dropout=0.1)}),
             (hl.Mesh(pp=2), {"schedule": "vocabulary_1f1b"}),
             (hl.Mesh(pp=2, dp=2), {"schedule": "zb_h2", "validated": "before", "zero": 1}),
             (hl.Mesh(pp=2), {"schedule": "dualpipe_v", "validated": "before"}),
@@ -191,13 +194,13 @@ def test_autograd_notices_forwards_that_are_kept(bench):
 @pytest.mark.parametrize(
     "mesh, more, words",
     [
-        (hl.Mesh(pp=2), {"clip": None}, "sums a norm, but nothing is clipped: give clip, or leave validated out"),
+        (hl.Mesh(pp=2), {"clip": None}, "sums a norm, but nothing is clipped: give clip, or leave out validated"),
         (hl.Mesh(pp=2, dp=2), {"zero": 1}, "cannot be combined with zero: .* or give validated='before'"),
         (hl.Mesh(pp=2), {"schedule": "1f1b", "driven": True}, "cannot be combined with driven: leave one of them out$"),
         (hl.Mesh(pp=2), {"offload": True}, "cannot be combined with offload"),
         (hl.Mesh(pp=2), {"schedule": "seq1f1b"}, "cannot be combined with slices"),
         (hl.Mesh(pp=2, tp=2), {"optimizer": "muon"}, "cannot be combined with optimizer='muon' inside stages"),
-        (hl.Mesh(pp=2), {"schedule": "dualpipe"}, "begins at both ends of the pipeline"),
+        (hl.Mesh(pp=2), {"schedule": "dualpipe"}, "has several ranks for a stage in one pipeline"),
         (hl.Mesh(pp=2), {"schedule": "pipedream"}, "leave out dp, tp, tied weights, accumulate, clip"),
         (hl.Mesh(pp=2), {"validated": "never"}, "never"),
     ],

@@ -5,6 +5,7 @@ import pytest
 import torch
 from few import first, one_in
 from torch import nn
+from torch.nn import functional
 
 import hybridlab as hl
 from hybridlab.cli.main import main
@@ -18,7 +19,7 @@ from hybridlab.training.make_job import job_of
 from hybridlab.training.models import vocabulary_pieces
 from hybridlab.training.models.graph import in_sequence
 from hybridlab.training.models.transformer import Transformer
-from hybridlab.training.models.vocabulary_pieces import Join, Piece, Pieced
+from hybridlab.training.models.vocabulary_pieces import InPieces, Join, Piece, Pieced
 from hybridlab.training.resume import Saving, stored_layout
 
 NAME = "vocabulary_1f1b"
@@ -205,19 +206,33 @@ def token_of_another_piece():
     Piece.__init__ = wrong
 
 
+def norm_of_each_piece():
+    """Each piece has its own copy of the norm before the head, and nobody adds their gradients up."""
+    layers, whole = InPieces.layers, Piece.forward
+
+    def without_norm(self):
+        self.head.norm.forward = lambda x: x
+        return layers(self)
+
+    InPieces.layers = without_norm
+    Piece.forward = lambda self, both, x_BTD: whole(self, both, functional.layer_norm(x_BTD, x_BTD.shape[-1:]))
+
+
 MISTAKES = [
     target_of_another_piece,
     sums_of_logarithms,
     gradient_of_a_piece_lost,
     mean_of_the_pieces,
     token_of_another_piece,
+    norm_of_each_piece,
 ]
 
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("mutant", first(3, MISTAKES))
 def test_a_mutant_is_caught(mutant):
-    report = hl.check(Mesh(pp=2), NAME, 2, shape=SHAPES["llama"], steps=1, sabotage=mutant)
+    shape = SHAPES["gpt" if mutant is norm_of_each_piece else "llama"]
+    report = hl.check(Mesh(pp=2), NAME, 2, shape=shape, steps=1, sabotage=mutant)
     assert not report.ok and report.largest_gap > 1e-6, report
 
 
@@ -236,7 +251,7 @@ def test_without_the_gradient_of_one_piece_the_loss_is_right():
     "mesh, more, words",
     [
         (Mesh(pp=2), {"model": "conv"}, "vocabulary_1f1b shards the head of a reference transformer"),
-        (Mesh(pp=2), {"model": "multi_token"}, "this model has another last layer"),
+        (Mesh(pp=2), {"model": "multi_token"}, "this model has a different last layer"),
         (Mesh(pp=2, tp=2), {"sequence": True}, "the pieces of the head in vocabulary_1f1b read all of them"),
         (Mesh(pp=2, x=2), {"shape": SHAPES["tied"]}, "makes a tied one of pieces"),
         (Mesh(pp=2), {"driven": True}, "not a chain with one stage on each rank"),
@@ -251,13 +266,13 @@ def test_what_cannot_be_is_refused_in_a_sentence(mesh, more, words):
 
 def test_a_style_without_pieces_is_refused(monkeypatch):
     monkeypatch.delitem(vocabulary_pieces.STYLES, "gpt")
-    with pytest.raises(ValueError, match="this model has another last layer: give shape"):
+    with pytest.raises(ValueError, match="this model has a different last layer: give shape"):
         job_of(Mesh(pp=2), NAME, shape=Shape(layers=4, style="gpt"))
 
 
 @pytest.mark.parametrize(
     "pieced, words",
-    [(True, "a head of 1 piece.*use another schedule than"), (False, "a head of 2 .*use pp=2 and")],
+    [(True, "a head of 1 piece.*use a schedule other than"), (False, "a head of 2 .*use pp=2 and")],
 )
 def test_a_checkpoint_with_another_number_of_pieces_is_refused_with_an_advice(pieced, words, monkeypatch, tmp_path):
     saved, resumed = (job_of(Mesh(pp=2), name) for name in (("1f1b", NAME) if pieced else (NAME, "1f1b")))

@@ -65,9 +65,9 @@ def test_when_the_last_rank_dies_too_its_folder_may_go_meanwhile(two):
 def test_who_ends_a_gang_waits_until_every_rank_has_hung_up():
     """A hang-up is told again and again: of one rank, it must not count for the others."""
     mine, theirs = zip(*(socket.socketpair() for _ in range(3)))
+    begin = time.monotonic()
     for late, end in enumerate(theirs):
         threading.Timer(0.1 * late, end.close).start()
-    begin = time.monotonic()
     gang.Gang._await_hang_ups(types.SimpleNamespace(_socks=mine))
     assert 0.2 <= time.monotonic() - begin < gang.END_SECONDS and all(end.fileno() < 0 for end in theirs)
     for end in mine:

@@ -146,8 +146,10 @@ def test_a_gpu_that_lets_in_one_process_is_not_shared(monkeypatch):
     monkeypatch.setattr(gpus, "here", lambda: found)
     monkeypatch.delenv(module.ASKED, raising=False)
     assert placement(1).devices == ("cuda:0",)
-    assert "its compute mode lets in one process, so 4 ranks cannot share it" in placement(4).sentence
+    assert "its compute mode lets in one process, so 4 ranks cannot share it: use a rank" in placement(4).sentence
     assert placement(4).kind == "cpu"
+    older = gpus.judged(told(gpus=[]), "550.54", [card("550.54", mode="Exclusive_Process")])
+    assert "the driver is 550.54" in older.for_ranks(4)[1]  # which is why, whatever its mode
 
 
 def test_without_a_driver_nobody_is_asked(monkeypatch):

@@ -277,7 +277,7 @@ def test_variables_that_a_torchrun_has_left_in_a_shell_are_told(rank):
     done = subprocess.run([sys.executable, "-c", LEFT_OVER], capture_output=True, text=True, env=os.environ | left)
     assert "Exception raised" not in done.stderr, "torch has tried on its own"
     told = f"of torchrun at 127.0.0.1:{port}"
-    assert f"rank {rank} has not met 2 processes {told} within 2 s: " in done.stderr
+    assert f"rank {rank} could not connect to all 2 processes {told} within 2 s: " in done.stderr
     assert "unset RANK, WORLD_SIZE" in done.stderr and f"rank {rank} waits for 2 processes {told}" in done.stderr
 
 
@@ -319,11 +319,19 @@ def test_one_process_without_a_gpu_keeps_all_on_the_cpu_and_is_named():
     assert "sees no GPU" not in str(everywhere(some[2:3]))
 
 
+def test_gpus_that_let_in_one_process_have_a_rank_each_or_none():
+    """Under torchrun as elsewhere."""
+    placed = lambda names, ranks: everywhere([Seen(1, "cuda", list(enumerate(names)), alone=True)] * ranks)
+    assert placed("ab", 2).devices == ("cuda:0", "cuda:1")
+    shared = placed("ab", 4)
+    assert (shared.devices, shared.backend) == (("cpu",) * 4, "gloo") and "lets in one process" in shared.sentence
+
+
 def test_what_a_process_sees_can_be_said(monkeypatch):
     monkeypatch.setenv(ASKED, "xpu:2")
-    assert seen()[1:] == ("xpu", [(0, "xpu 0"), (1, "xpu 1")], socket.gethostname())
+    assert seen()[1:] == ("xpu", [(0, "xpu 0"), (1, "xpu 1")], socket.gethostname(), False)
     monkeypatch.setenv(ASKED, "cpu")
-    assert seen()[1:] == ("cpu", [], socket.gethostname())
+    assert seen()[1:] == ("cpu", [], socket.gethostname(), False)
 
 
 def test_a_mesh_of_another_size_is_refused(started):

@@ -166,7 +166,7 @@ def test_spans_that_cannot_be_are_refused_in_a_sentence():
             (halves, (0, 4), 2, "want is (0, 4); give a span (from, to) for each of 2 ranks"),
             ((0, 2), halves, 2, "have is (0, 2); give a span (from, to) for each of 2 ranks"),
             (((0, 3), (2, 4)), halves, 2, "two ranks own 2:3"),
-            (halves, ((0, 2), (2, 5)), 2, "rank 1 wants 2:5, but no rank has 1 of it"),
+            (halves, ((0, 2), (2, 5)), 2, "rank 1 needs 2:5, but no rank has 1 of it"),
             (halves, halves, 3, "this tensor has 3 along dim 0"),
         ):
             assert words in two.run(refused, have, want, length)[0]

@@ -44,7 +44,7 @@ class Machine:
     oversubscription  the pod's aggregate bandwidth divided by the bandwidth of its uplinks
     reported          bytes of one device, as its driver reports them; 0: not known
     share             fraction of the peak that matmuls reach in training; 0: not known
-    like              the machine of the catalog on which this one is based; "": none
+    like              the machine from the catalog on which this one is based; "": none
 
     Each cluster has its own network: `dataclasses.replace(machine("h100"), pod=3072, oversubscription=7.0)` describes
     Llama 3's (arXiv:2407.21783, section 3.3.1).

@@ -1,6 +1,6 @@
 """A machine, named in the catalog or described in a file.
 
-    like = "h200"        # a machine of the catalog; fields that the file leaves out have its values
+    like = "h200"        # a machine from the catalog; fields that the file leaves out have its values
     share = 0.63         # of the peak, measured
     inside = 380e9       # bytes/s
 
@@ -81,7 +81,7 @@ def read(file: str | Path) -> Machine:
         return _fitting(replace(MACHINES[like], **own, sources=MACHINES[like].sources | said), wrong)
     own = {"across": own.get("inside"), "latency": (0.0, 0.0), "sources": said} | own
     if missing := [one.name for one in fields(Machine) if one.default is MISSING and own.get(one.name) is None]:
-        raise wrong(f"it lacks {' and '.join(missing)}. Add them, or like = a machine of the catalog.")
+        raise wrong(f"it lacks {' and '.join(missing)}. Add them, or like = a machine from the catalog.")
     return _fitting(Machine(**own), wrong)
 
 
@@ -99,7 +99,7 @@ def _fitting(found: Machine, wrong: Callable[[str], ValueError]) -> Machine:
 def written(fields: Mapping[str, Any], like: str = "", sources: Mapping[str, str] | None = None) -> str:
     """The text of a file that describes a machine.
 
-    fields  the fields of `Machine`;  like  a machine of the catalog, or ""
+    fields  the fields of `Machine`;  like  a machine from the catalog, or ""
     sources  {field: the source of its number}
 
     >>> print(written({"share": 0.6}, "h200", {"share": "measured, 2026"}))
@@ -121,10 +121,10 @@ _TEXTS = ("name", "label")
 
 
 def _refused(key: str, value: Any) -> str:
-    """Why a value is not one of this field; "" if it is."""
+    """Why a value is invalid for this field; "" if it is valid."""
     number = lambda one: isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one < float("inf")
     if key in _TEXTS:
-        return "" if isinstance(value, str) else "is not a text"
+        return "" if isinstance(value, str) else "is not a string"
     if key == "sources":
         return "" if isinstance(value, dict) else "is not a table"
     if key == "latency":

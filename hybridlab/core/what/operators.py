@@ -38,8 +38,9 @@ Strategy = dict[str, Choice]
 
 
 class Need(NamedTuple):
-    """The layout in which an operator needs an operand: the operator's names of its dims, the state, the sharded dims
-    with a halo."""
+    """The layout in which an operator needs an operand: its dims under the operator's names, its state, and its sharded
+    dims that need a halo.
+    """
 
     dims: str
     state: State
@@ -102,7 +103,8 @@ class Graph(NamedTuple):
 
     sizes  {dim: its length};  given  {weight or input: its dims}
     learns  the given values whose gradient is needed
-    held    given values, or the result, that every rank holds in full; all others are cut as they are used or made
+    held    given values, or the result, that every rank holds in full; all others are cut in the way that they are used
+            or made
     """
 
     operators: tuple[Operator, ...]
@@ -211,8 +213,9 @@ def _refuse_rules(graph, rules, mesh):
 
 
 def _tensors(graph) -> Iterator[tuple[str, str]]:
-    """(name, dims) of all inputs, results and operators. An operator's dims, with its operands, may be more than those
-    of each of its tensors."""
+    """(name, dims) of all inputs, results and operators. An operator, together with its operands, may have more dims
+    than each of its tensors.
+    """
     yield from graph.given.items()
     for operator in graph.operators:
         yield operator.name, operator.result
@@ -224,7 +227,7 @@ def _tensors(graph) -> Iterator[tuple[str, str]]:
 
 
 def choices(operator: Operator, sizes: dict[str, int], mesh: Mesh) -> list[Choice]:
-    """Every choice of an operator: for each axis of the mesh the dim that it cuts, or "".
+    """Every choice for an operator: for each axis of the mesh the dim that it cuts, or "".
 
     >>> choices(Operator("norm", "BD->BD", ("x",), "norm", whole="D"), dict(B=4, D=8), Mesh(x=2, y=2))
     [('', ''), ('', 'B'), ('B', ''), ('B', 'B')]
@@ -264,7 +267,7 @@ def refuse(graph: Graph, strategy: Strategy, mesh: Mesh) -> None:
 
 
 def _wrong(operator, choice, sizes, mesh) -> str:
-    """The error of a choice, in one sentence; "" where nothing is."""
+    """The error in a choice, in one sentence; "" if there is none."""
     if len(choice) != len(mesh.axes):
         return f"{operator.name} has {len(choice)} choices, but {mesh} has {len(mesh.axes)} axes: give one for each"
     made = {look.of: look.made for look in operator.looks}

@@ -42,7 +42,7 @@ def classifier(
     hidden    width of the first fully connected layer
     classes   to choose from
 
-    Here P are patches, C the pixels of one, E its features, G classes. The weight K is small and is used for every
+    Here P are patches, C the pixels of a patch, E its features, G classes. The weight K is small and is used for every
     patch; A is large and is used once for an image. So data parallelism suits the first part, and sharded weights the
     second (Krizhevsky 2014, *One weird trick for parallelizing convolutional neural networks*, arXiv:1404.5997).
 

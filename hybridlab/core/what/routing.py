@@ -18,10 +18,10 @@ class Routing:
     balance     how the load is balanced: "none"; "loss", a term of the loss that grows with the load of an expert and
                 with its scores; "bias", a number for each expert that is added to its scores only for the choice
     pace        the factor of that loss, or the amount by which biases change in a step
-    capacity    None: an expert takes every token that chose it. A number is the capacity factor: of one sequence, an
+    capacity    None: an expert takes every token that chose it. A number is the capacity factor: from one sequence, an
                 expert takes at most this many times an equal share of the choices, and drops the rest
 
-    raises  ValueError for an unknown name, or a number that is not positive
+    raises  ValueError for an unknown name, a number that is not positive, or a pace without balance
 
     >>> Routing(capacity=1.25).slots(context=32, experts=8, chosen=2)
     10
@@ -42,6 +42,10 @@ class Routing:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name}={value} is not a positive finite number: give a number above 0")
+        if self.balance == "none" and self.pace != type(self).pace:
+            raise ValueError(
+                f"pace={self.pace} is invalid: nothing balances the load. Give balance='loss', or leave pace out."
+            )
 
     def slots(self, context: int, experts: int, chosen: int) -> int:
         """The maximum number of tokens of one sequence that an expert takes, if it has a capacity.

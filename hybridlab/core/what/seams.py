@@ -42,7 +42,7 @@ class Draws:
     draw.
 
     seed  the seed of the training;  step  the step of the optimizer
-    row   the number, in the global batch, of the first sequence of the next call
+    row   the index, in the global batch, of the first sequence of the next call
     on    whether numbers are drawn; not during evaluation
     """
 
@@ -118,8 +118,8 @@ class Dispatches(Seam):
 
     dispatch  dispatch(x_ND, chosen_NC, weights_NC, experts) -> y_ND: every token through its experts. A mode may
               replace it
-    experts   a module called with tokens in the order of their experts and the number of tokens of each; its `down`
-              holds the last matrix of every expert, a `ByExpert`
+    experts   a module whose forward takes the tokens, sorted by expert, and the number of tokens of each expert; its
+              `down`, a `ByExpert`, holds the last matrix of every expert
     """
 
     asked = {"dispatch": ("x_ND", "chosen_NC", "weights_NC", "experts"), "experts": object}
@@ -147,7 +147,7 @@ class ByExpert(Seam):
 class Normalises(Seam):
     """A batch norm.
 
-    normalise  normalise(x_BCYX, weight_C, bias_C, eps) -> (B, C, Y, X), by the statistics of a microbatch. A mode may
+    normalise  normalise(x_BCYX, weight_C, bias_C, eps) -> (B, C, Y, X), with the statistics of a microbatch. A mode may
                replace it
     """
 
@@ -167,10 +167,10 @@ class Tallies(Seam):
 
 
 class DrawsByPlace(Seam):
-    """A layer that draws random numbers; each depends on its place in the training.
+    """A layer that draws random numbers; each depends on the seed, the step and its position.
 
-    draws  the model's place in the training: one value for all its layers, set when the model is made
-    site   the number of this layer
+    draws  the model's seed and step: one value for all its layers, set when the model is made
+    site   the index of this layer
     """
 
     asked = {"draws": Draws}

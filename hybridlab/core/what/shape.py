@@ -8,9 +8,9 @@ from hybridlab.core.what.valid_sizes import refuse
 from hybridlab.signatures import refuse_types
 
 STYLES = ("gpt", "llama")
-PIECES = 3  # layers that a parallel block is: two branches and their sum
-# Of the matrices, by the name of their module: outputs, inputs; all else has the width D. Latents of queries have R
-# features, those of keys and values L.
+PIECES = 3  # the layers of a parallel block: two branches and their sum
+# The dims of weights, by the name of their module: outputs, inputs; a bias has only the outputs. Latents of queries
+# have R features, those of keys and values L.
 DIMS = {
     "token": "V D",
     "position": "T D",
@@ -28,10 +28,12 @@ DIMS = {
     "latent": "L D",
     "latent_norm": "L",
     "turned": ". D",
+    "joined": "D D",
+    **dict.fromkeys(("attention_norm", "mlp_norm", "next_norm", "norm"), "D"),
 }
 
 
-MOST, MOST_BYTES, WIDEST = 10**9, 2**62, 8  # of one size; of all weights, of this many bytes each
+MOST, MOST_BYTES, WIDEST = 10**9, 2**62, 8  # the largest size; the most bytes of all weights, if each has this many
 
 
 class Block(NamedTuple):
@@ -39,7 +41,8 @@ class Block(NamedTuple):
 
     attention  of one block, sharded;  mlp  of one expert, sharded too;  whole  norms, routing, the matrices that make
     latents, and the biases that are added after an all-reduce: every rank holds them
-    heads, norms  the same of those that have no dim of the stream's width: from latents to heads, cut; norms of latents
+    heads, norms  like attention and whole, but without a dim of the stream's width: from latents to heads; norms of
+                  latents
     """
 
     attention: int
@@ -49,7 +52,7 @@ class Block(NamedTuple):
     norms: int = 0
 
     def every(self, mlps: int) -> int:
-        """All of them, with this number of MLPs."""
+        """The number of all weights and biases, if the block has this many MLPs."""
         return self.attention + mlps * self.mlp + self.whole + self.heads + self.norms
 
 
@@ -77,7 +80,7 @@ class Shape:
     experts     expert MLPs in a block;  chosen  experts per token
     shared      additional MLPs of the same size, through which every token passes
     routing     how tokens choose their experts
-    plain       the blocks, by number from 0, that have one MLP where the others have experts
+    plain       the indices, from 0, of the blocks that have one MLP where the others have experts
     plain_inner  hidden width of that MLP; None: that of all experts of a token, shared ones too
     documents   lengths of the documents that are packed into each sequence, in order: positions begin again in each,
                 and attention does not cross a boundary; empty: a sequence is one document. FLOPs and bytes are
@@ -141,7 +144,15 @@ class Shape:
         return replace(self.others, experts=1, chosen=1, shared=0, routing=Routing(), inner=inner)
 
     def at(self, block: int) -> "Shape":
-        """The shape of a model whose blocks are all like the one with this number, from 0."""
+        """The shape of a model whose blocks are all like the one with this index, from 0.
+
+        raises  ValueError if there is no such block
+        """
+        if block not in range(self.layers):
+            raise ValueError(
+                f"block={block!r} is invalid: there are {self.layers} blocks. "
+                f"Give an index from 0 to {self.layers - 1}."
+            )
         return self.plain_ones if block in self.plain else self.others
 
     @property
@@ -151,7 +162,7 @@ class Shape:
 
     @property
     def key_heads(self) -> int:
-        """The number of heads of keys, and of values."""
+        """The number of KV heads."""
         return self.heads if self.kv_heads is None else self.kv_heads
 
     @property
@@ -186,8 +197,8 @@ class Shape:
 
     @property
     def projected(self) -> tuple[int, int]:
-        """(features of queries, keys and values projected from the residual stream, weights that project from
-        latents).
+        """(the number of query, key and value features that are projected from the residual stream; the number of
+        weights that project from latents).
         """
         keys = 2 * self.value_width
         if not self.latent:
@@ -269,12 +280,19 @@ class Shape:
         ('NH D', 'F')
         >>> Shape(experts=4).dims("blocks.0.mlp.experts.up.weight")
         'E F D'
+
+        raises  ValueError if the reference model has no such parameter
         """
-        module, kind = name.split(".")[-2:]
+        module, kind = name.split(".")[-2:] if "." in name else ("", "")
+        if module not in DIMS or kind not in ("weight", "bias"):
+            raise ValueError(
+                f"name={name!r} is invalid: the reference model has no such parameter. "
+                "Give a name like 'blocks.0.mlp.up.weight'."
+            )
         from_latents = {"k": "KH L", "v": "KH L"} if self.latent else {}
         from_latents |= {"q": "NH R"} if self.query_latent else {}
-        both = (DIMS | from_latents).get(module, "D D")
-        dims = both if kind == "weight" and module in DIMS else both.split()[0]
+        both = (DIMS | from_latents)[module]
+        dims = both if kind == "weight" else both.split()[0]
         if self.plain and name.startswith("blocks.") and int(name.split(".")[1]) in self.plain:
             dims = dims.replace("F", "W")
         return "E " + dims if ".experts." in name else dims

@@ -1,6 +1,6 @@
-"""Refuse the sizes that no model has.
+"""Refuse sizes that no model can have.
 
-Relatives: `core.what.shape`, whose constructor asks; `core.what.routing`.
+Relatives: `core.what.shape`, whose constructor calls it; `core.what.routing`.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ def divisors(n: int) -> list[int]:
 
 
 def refuse(shape: "Shape", styles: tuple[str, ...], most: int) -> None:
-    """Raise ValueError unless the sizes fit together, and are at most this large."""
+    """Raise ValueError unless the sizes fit together, and are at most `most`."""
     sizes = {"layers": 1, "width": 1, "heads": 0, "context": 1, "vocabulary": 1, "experts": 1, "chosen": 1}
     sizes |= dict.fromkeys(("shared", "latent", "query_latent", "rotary"), 0)
     sizes |= {name: 1 for name in ("inner", "plain_inner") if getattr(shape, name) is not None}
@@ -88,6 +88,8 @@ def _refuse_plain(shape: "Shape") -> None:
             f"plain={shape.plain} names blocks without experts: give experts=2 or more, and no skips or parallel"
         )
     if list(shape.plain) != sorted(set(shape.plain)) or not 0 <= shape.plain[0] <= shape.plain[-1] < shape.layers:
-        raise ValueError(f"plain={shape.plain} is not valid: give block numbers from 0 to {shape.layers - 1}, in order")
+        raise ValueError(
+            f"plain={shape.plain} is not valid: give indices of blocks from 0 to {shape.layers - 1}, in order"
+        )
     if len(shape.plain) == shape.layers:
-        raise ValueError(f"all {shape.layers} blocks are plain: leave plain and experts out, and give inner")
+        raise ValueError(f"all {shape.layers} blocks are plain: leave out plain= and experts=, and give inner=")

@@ -1,7 +1,7 @@
 """Wiring: check whether the operators, values, dims and lengths of a graph fit together.
 
-A graph written by hand can be wrong in a few ways, and most of them would still train: an operand too many is never
-looked at, a dim that is called by another name takes another length. `misfit` finds them before anything runs.
+A graph written by hand can be wrong in a few ways, and most of them would still train: an extra operand is ignored, and
+a dim with a wrong name gets another length. `misfit` finds them before anything runs.
 
 Relatives: `core.what.operators.refuse`, the same for a strategy.
 """
@@ -46,7 +46,7 @@ def _of(operator: Operator, dims: dict[str, str], sizes: dict[str, int]) -> str:
                 "operator that makes it first"
             )
         if len(called) != len(dims[value]):
-            return f"{name} calls {value} {called}, and its dims are {dims[value]}: give as many letters"
+            return f"{name} calls {value} {called}, and its dims are {dims[value]}: give one letter for each dim"
         for its, other in zip(dims[value], called):
             if sizes[its] != sizes[other]:
                 return f"{name} calls {its} of {value} {other}, but {its} = {sizes[its]} and {other} = {sizes[other]}"

@@ -19,10 +19,10 @@ COMPUTE = tuple(kind for kind, row in KIND.items() if row.lane == "compute")
 MESSAGES = tuple(kind for kind, row in KIND.items() if row.lane in ("send", "receive"))
 COLLECTIVES = tuple(kind for kind, row in KIND.items() if row.lane == "reduce")
 SWAPS = tuple(kind for kind, row in KIND.items() if row.lane in ("out", "in"))
-DOWN = ("SEND_F", "RECV_B")  # at the beginning of their edge: the other stage stands later in the model
+DOWN = ("SEND_F", "RECV_B")  # at the beginning of their edge: the other stage is later in the model
 MAKES_GRADIENT = makers("weight_gradient")
 
-MOST = 100_000  # stages, microbatches, replicas and versions are numbered below it
+MOST = 100_000  # all numbers of stages, microbatches, replicas and versions are below it
 LONGEST = 100  # characters of one spelling
 FUSIBLE = ("F", "B", "I", "W")
 PAIR_END = ")OVERLAP_F_B"
@@ -36,9 +36,9 @@ class Action(NamedTuple):
     """One thing that one rank does.
 
     kind        "F", "B", "SEND_F" …, one of `core.when.action.KINDS`
-    stage       its number in the model, from 0
-    microbatch  its number, from 0; -1: the action has none, such as an optimizer step
-    replica     its number, from 0
+    stage       its index in the model, from 0
+    microbatch  its index, from 0; -1: the action has none, such as an optimizer step
+    replica     its index, from 0
     version     the version of the weights, from 0; -1: not stated
     peer        the other stage of a message, -1: the neighbour; of a swap, the stage of the rank that lends memory, -1:
                 the host
@@ -125,7 +125,7 @@ class Action(NamedTuple):
             raise ValueError(f"{_cut(text)} is not an action, because {kind} takes no microbatch: write {stage}{kind}")
         if microbatch == "-1" and kind not in WITHOUT_MICROBATCH:
             raise ValueError(
-                f"{_cut(text)} is not an action, because {kind} needs a microbatch: write for example {stage}{kind}0"
+                f"{_cut(text)} is not an action, because {kind} needs a microbatch: write, for example, {stage}{kind}0"
             )
         if peer != "-1" and kind not in (*MESSAGES, *SWAPS):
             raise ValueError(f"{_cut(text)} is not an action: write > only with {', '.join((*MESSAGES, *SWAPS))}")
@@ -146,7 +146,8 @@ class Action(NamedTuple):
 
 
 def last_backwards(program: Iterable[Action]) -> dict[tuple[int, int], int]:
-    """{(stage, replica): the number of the last action in a rank's list that makes a gradient of its weights}.
+    """{(stage, replica): the number of the last action in a rank's list that computes a gradient of the stage's
+    weights}.
 
     >>> last_backwards([Action("B", 0, 0), Action("I", 0, 1), Action("W", 0, 1), Action("F", 0, 2)])
     {(0, 0): 2}

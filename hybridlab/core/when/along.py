@@ -47,7 +47,7 @@ def along(flow: Any, name: str, into: bool, parts: np.ndarray, number: np.ndarra
     """Yield (flags, values) as `Flow._values` does: the values of the parts between their rank and the one before
     (`into`), or the one after; nothing if no action of the schedule sums squares.
 
-    number  that of the norm of each part
+    number  the number of the norm for each part
     """
     if not flow.shape["norm"][0]:
         return
@@ -64,7 +64,7 @@ def along(flow: Any, name: str, into: bool, parts: np.ndarray, number: np.ndarra
 
 
 def steps(schedule: Schedule) -> np.ndarray:
-    """For every row, how many norms its rank has begun to sum, this row included."""
+    """For every row, the number of norm reductions that its rank has begun, up to and including this row."""
     begun = np.cumsum(schedule.rows[:, 0] == CODE["NORM"])
     return begun - np.concatenate([[0], begun])[schedule.starts[:-1]][schedule.rank_of]
 
@@ -84,7 +84,7 @@ def first_norms(flow: Any) -> np.ndarray:
 
 
 def of_a_rank(flow: Any, part: int) -> np.ndarray:
-    """The sums of gradients that one NORM takes: of all stages on its rank."""
+    """The sums of gradients that one NORM takes: those of all stages on its rank."""
     s, version = flow.schedule, max(int(flow.version[part]), 0)
     here = sorted({(stage, s.copy_of[stage, one]) for (stage, one), rank in s.place.items() if rank == s.rank_of[part]})
     return np.concatenate([flow.number("summed", [stage], [one], [version]) for stage, one in here])

@@ -21,10 +21,10 @@ from hybridlab.core.when.lifetimes import lives
 if TYPE_CHECKING:
     from hybridlab.core.when.timeline import Timeline
 
-MILLISECOND, SECOND = 1e3, 1e6  # in microseconds, in which a trace counts; one unit of costs is drawn as the former
+MILLISECOND, SECOND = 1e3, 1e6  # a trace is in microseconds; one unit of costs is drawn as a millisecond
 HELD = "activations held"
 INSIDE = 1e-3  # microseconds: an arrow ends this long before the end of its receive, since it must end inside
-KERNELS = {  # by lane, or kind: the name in front of an action's own in the trace of one rank
+KERNELS = {  # by lane or kind: the prefix of an action's name in the trace of one rank
     "send": "ncclDevKernel_SendRecv",
     "receive": "ncclDevKernel_SendRecv",
     "reduce": "ncclDevKernel_AllReduce",
@@ -73,7 +73,7 @@ def _processes(rank: int) -> list[dict]:
 
 
 def _threads(timeline: "Timeline", rank: int) -> list[dict]:
-    """The names of the lanes that a rank has something in."""
+    """The names of the lanes that a rank uses."""
     begin, end = timeline.flow.program[rank : rank + 2]
     used = sorted(set(timeline.lane[begin:end].tolist()))
     about = lambda lane: (("thread_name", {"name": LANES[lane]}), ("thread_sort_index", {"sort_index": lane}))
@@ -100,7 +100,7 @@ def _spans(timeline: "Timeline") -> list[dict]:
 
 
 def _arrows(timeline: "Timeline") -> list[dict]:
-    """From the start of every send to the end of its receive."""
+    """Arrows from the start of every send to the end of its receive."""
     to_us, starts, flow = _scale(timeline), _starts(timeline), timeline.flow
     sends, receives = messages(flow, timeline.lane)
     found = []

@@ -8,7 +8,7 @@ from hybridlab.core.when.lanes import COMPUTE, IN, OUT, messages
 
 def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
     """The critical path as action numbers, first to last. It is traced backwards: start at the action that ends
-    last, and go each time to the action that it waited for last.
+    last, and repeatedly go to the action that the current one waited for last.
 
     cause  as `waited_for` gives it; a message is in the chain once, as its SEND
     """

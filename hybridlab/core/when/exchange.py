@@ -13,8 +13,8 @@ last are skipped; where the lines name their ranks, all of them are. An idle ran
 before a digit is a weight version, as in 0F0#3.
 
 The text contains each rank's actions in order. What follows from that is read back: places, replicas, chunks, windows,
-data-parallel copies, and skips and breaks where messages are written out. Ties, other skips and breaks, and the name
-are kept by JSON only.
+data-parallel copies, and skips and breaks where messages are written out. A CSV file begins with lines for the other
+facts, such as slices=3 (`stated`). The name is kept by JSON only.
 
 `Schedule` uses this file and has its functions as methods (`to_csv`, `from_csv`, `save`, `load`, …). So what is read
 here are *facts*: the arguments of `Schedule.of`.
@@ -30,6 +30,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, BinaryIO, TypeGuard, TypeVar
 
 from hybridlab.core.files import put, regular
+from hybridlab.core.when import stated
 from hybridlab.core.when.action import COLLECTIVES, MOST, SWAPS, Action, last_backwards
 from hybridlab.core.when.inferred import checked, completed
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from hybridlab.core.when.schedule import Schedule
 
 FORMAT, VERSION = "hybridlab.schedule", 1
-RANKS, LINES, BYTES = 128, 100_000, 8 * 2**20  # the most that is read
+RANKS, LINES, BYTES = 128, 100_000, 8 * 2**20  # larger schedules are not read
 
 T = TypeVar("T")
 _COMMENT = re.compile(r"(?:^|(?<=[\s,;]))#(?!\d).*")
@@ -49,15 +50,16 @@ _TOKEN = re.compile(r"""\([^()]*\)\w*|[,;\t]|[^\s,;"']+""")
 
 
 def to_text(schedule: "Schedule") -> str:
-    """The text form: one line per rank, one cell per action."""
-    return "".join(",".join(map(str, program)) + "\n" if program else '""\n' for program in schedule.program)
+    """The text form: the facts that the actions do not contain, then a line per rank with a cell per action."""
+    ranks = (",".join(map(str, program)) + "\n" if program else '""\n' for program in schedule.program)
+    return stated.lines_of(schedule) + "".join(ranks)
 
 
 def to_pytorch(schedule: "Schedule") -> str:
     """The text form for `_load_csv` of PyTorch's runtime; lowered schedules load with `format="compute_comms"`.
 
-    That runtime divides the gradients by m in REDUCE_GRAD. To lists without messages it adds that action itself; in a
-    lowered one it is added after the last backward of every stage that has none.
+    That runtime divides the gradients by m in REDUCE_GRAD. It adds that action itself to lists without messages; in a
+    lowered schedule, this function adds it after the last backward of every stage that has none.
 
     raises  ValueError that names the first thing which PyTorch's form cannot express (it would read 0F0@1 as 0F0)
 
@@ -179,15 +181,20 @@ def from_text(text: str, name: str = "typed order") -> dict:
         raise ValueError(f"character {nul} is a NUL byte, so this is not text: write actions, such as 0F0 0B0")
     if text.lstrip()[:1] == "{":
         raise ValueError("this text is JSON: read it from a file with Schedule.load(path)")
-    lines = _lines(text)
+    said, lines = stated.first_of(_lines(text))
     first = next(((number, line) for number, line in lines if line.strip()), (0, ""))
     is_table = _HEAD.fullmatch(first[1])
     ranks = _columns(first[1], lines) if is_table else _rows(itertools.chain([first], lines))
-    return checked(completed(name, ranks, "line {}, cell {}"))
+    made = completed(name, ranks, "line {}, cell {}")
+    for key, (number, value) in said.items():
+        if not _is_sound(made, key, value):
+            raise ValueError(f"line {number}: {key} does not fit the actions: correct it, or leave it out")
+    told = {key: tuple(map(tuple, value)) if key in LISTED else value for key, (_, value) in said.items()}
+    return checked(made | told)
 
 
 def _lines(text):
-    """Yield (number, line) without comments, and without the lines that hold nothing else."""
+    """Yield (number, line) without comments, and without the lines that have only a comment."""
     for number, line in enumerate(io.StringIO(text, newline=None), 1):
         if number > LINES or len(line) > BYTES // 4:
             raise ValueError(

@@ -132,7 +132,7 @@ class Flow(Values):
                 yield there, self._on_edge(name, edge[there], END if into else BEGIN, microbatch[there])
 
     def _on_its_edge(self, name, on_wire, down, parts):
-        """The values of messages: each on its own edge, on the wire or at this side of it."""
+        """The values of messages: each on its own edge, on the wire or at this end of it."""
         stage, peer = self.stage[parts], self.peer[parts]
         edge = stage if down else np.maximum(stage - 1, 0)
         for number, (begin, end) in self._skips():
@@ -161,7 +161,7 @@ class Flow(Values):
         return enumerate(self.schedule.skips, start=self.schedule.stages)
 
     def _on_edge(self, name, edge, side, microbatch):
-        """The numbers of travelling values at one side of their edges. A value that never leaves its rank stays at
+        """The numbers of travelling values at one end of their edges. A value that never leaves its rank stays at
         `BEGIN`.
         """
         if not self.lowered:
@@ -240,7 +240,7 @@ class Flow(Values):
         return np.where(self._sharded[self.stage], gathered, weights)
 
     def _window(self, part) -> np.ndarray:
-        """The weight gradients that one REDUCE_GRAD takes: of all copies of its stage on its rank, in its window."""
+        """The weight gradients that a REDUCE_GRAD takes: of all copies of its stage on its rank, in its window."""
         s, version, values = self.schedule, self.version[part], [np.zeros(0, dtype=np.int32)]
         for stage, replica in self.copies(self.stage[part]):
             if s.place[stage, replica] == s.rank_of[part]:
@@ -265,7 +265,7 @@ class Flow(Values):
 
     @cached_property
     def _updates(self):
-        """How often the weights that each row finds have been updated in its program."""
+        """The number of updates that the weights of each row have had before it in its program."""
         return self._count_before("OPT")
 
     @cached_property

@@ -18,7 +18,7 @@ from hybridlab.core.when.play import GIVEN, longest_path
 if TYPE_CHECKING:
     from hybridlab.core.when.timeline import Timeline
 
-TICK = 1e-9  # of the units that the two timelines are in
+TICK = 1e-9  # the resolution, in the unit of the two timelines
 
 
 def causes(predicted: "Timeline", real: "Timeline") -> dict[str, float]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hybridlab.core.when.action import CODE, MESSAGES, MOST, Action
 
-ACTIONS = 500_000  # the most that is read
+ACTIONS = 500_000  # larger schedules are not read
 SIZE = 4_000_000  # about 4 values of the law for every stage and microbatch, more with weight versions
 
 
@@ -42,7 +42,7 @@ def _settled(action, rank, place):
 
 
 def completed(name: str, ranks: Iterable, spot: str) -> dict:
-    """The facts of a schedule that follow from the actions in the cells of every rank.
+    """The facts about a schedule that follow from the actions in the cells of all ranks.
 
     >>> facts = completed("toy", [[(0, "0F0"), (1, "0B0")], [(0, "1F0"), (1, "1B0")]], "cell {}")
     >>> facts["place"], facts["microbatches"], facts["chunks"]
@@ -89,13 +89,14 @@ def _check_split(kind, stage, microbatch):
     if len(both) and CODE["I"] not in kind:
         s, m = divmod(int(both[0]), MOST)
         raise ValueError(
-            f"{s}B{m} and {s}W{m} are both present, as in files of older PyTorch: write {s}I{m} for {s}B{m}"
+            f"{s}B{m} and {s}W{m} are both present, as in files of older PyTorch: write {s}I{m} instead of {s}B{m}"
         )
 
 
 def _window(sums, place, total):
-    """Microbatches of a copy of a stage between two optimizer steps; the reductions state the window that they
-    close."""
+    """The number of microbatches that a copy of a stage runs between two optimizer steps; the reductions state the
+    window that they close.
+    """
     last = max(sums, key=lambda action: action.version, default=None)
     if last is None or last.version < 0:
         return 0
@@ -110,7 +111,7 @@ def _window(sums, place, total):
 
 
 def _skips(parts, place):
-    """The edges of the messages that name another stage than the next."""
+    """The edges of the messages that name a stage other than the next."""
     edges = {part.edge for part in parts if part.peer >= 0 and not part.lent}
     for stage in {*itertools.chain(*edges)} - {stage for stage, _ in place}:
         raise ValueError(f"stage {stage} has no actions: give it some, or leave out the skip to it")
@@ -118,8 +119,9 @@ def _skips(parts, place):
 
 
 def _breaks(parts, place, skips):
-    """The breaks: edges of the chain without messages, though their stages are on different ranks, if skips leave the
-    one and reach the other. Without branches, such an edge is a forgotten message."""
+    """The breaks: edges of the chain without messages, though their stages are on different ranks, if a skip leaves the
+    first stage and another one reaches the second. Without branches, such an edge is a forgotten message.
+    """
     sent = {part.edge for part in parts if part.kind in MESSAGES}
     leave, reach = {begin for begin, _ in skips}, {end for _, end in skips}
     near = {(s, s + 1) for (s, r), rank in place.items() if place.get((s + 1, r), rank) != rank}

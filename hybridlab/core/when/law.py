@@ -1,8 +1,8 @@
 """The law: the values that each kind of action consumes and produces. Everything else about order follows from it.
 
-An action may run when every value that it consumes has been produced. That one sentence decides whether a schedule is
-valid, when an action is ready, how much memory is held, which messages are sent and where the arrows are drawn. It is
-stated nowhere else in this project.
+An action may run when every value that it consumes has been produced. That one sentence determines whether a schedule
+is valid, when an action is ready, how much memory is held, which messages are sent and where the arrows are drawn. It
+is stated nowhere else in this project.
 
 Read a row of `KIND` aloud: *F consumes the incoming activations and the full weights; it produces the outgoing
 activations, and the saved activations for the input half and for the weight half.* The other fields of a row are the
@@ -10,7 +10,7 @@ remaining facts about its kind. Every list of kinds in this project is read from
 
 Values
     activation        the output of a stage; it lives on an edge of the stage graph
-    gradient          the derivative of the loss with respect to that activation; on the same edge, going back. On the
+    gradient          the derivative of the loss with respect to that activation; on the same edge, in reverse. On the
                       last edge, after the model, the gradient *is* the activation: the loss turns one into the other
     saved             what F saves for the input half; I (or B) frees it
     input             what F saves for the weight half; W (or B) frees it. `peak_live` counts these

@@ -6,7 +6,7 @@ from hybridlab.core.when.flow import Flow
 
 
 def lives(flow: Flow, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(made, freed): for every action, how many values of one name it makes, and how many it takes last."""
+    """(made, freed): for every action, how many values of one name it makes, and how many it is the last to take."""
     block = flow.named(name)
     made = (flow.makes.values >= block.start) & (flow.makes.values < block.stop)
     taken = (flow.takes.values >= block.start) & (flow.takes.values < block.stop)

@@ -37,7 +37,7 @@ class Lists:
         return cls(starts, everything)
 
     def joined(self, first: np.ndarray) -> "Lists":
-        """Neighbouring lists joined: each from one of `firsts` up to the next.
+        """Adjacent lists joined: each new list goes from one index in `first` to before the next.
 
         >>> [one.tolist() for one in Lists(np.array([0, 1, 1, 3]), np.array([7, 8, 9])).joined(np.array([0, 2]))]
         [[7], [8, 9]]

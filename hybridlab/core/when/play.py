@@ -183,7 +183,7 @@ def longest_path(
         rank = can_go[going]
         first, end, action = program[rank], program[rank + 1], position[rank]
         while action < end:
-            # When does the last of what it takes arrive?
+            # When does its last input arrive?
             arrival, missing = 0, -1
             for at in range(takes_at[action], takes_at[action + 1]):
                 value = takes[at]

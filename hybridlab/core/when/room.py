@@ -51,7 +51,7 @@ class Room:
         for name in ("capacity", "keeps", "boundary"):
             given = getattr(self, name)
             if not np.all(np.asarray(given, dtype=float) >= 0):
-                raise ValueError(f"Room({name}={given}): give bytes, or activations, 0 or more")
+                raise ValueError(f"Room({name}={given}): give a number of bytes or of activations, 0 or more")
 
     def kept(self, stage: int) -> float:
         """The size of the values that a forward of this stage saves."""
@@ -120,7 +120,7 @@ def arrows(flow: "Flow", room: Room) -> tuple[np.ndarray, np.ndarray]:
     waits_for, lacks = np.full(flow.actions, -1), np.zeros(flow.actions)
     for start, end in zip(flow.program.tolist(), flow.program[1:].tolist()):
         held, outs, gone, by_rank, by_engine = 0.0, [], [0.0], 0, 0
-        over: dict[int, int] = {}  # copy of this rank: the number of its SWAP_OUTs that have ended when it ends
+        over: dict[int, int] = {}  # copy of this rank: how many of the rank's SWAP_OUTs have ended when the copy ends
         for action in range(start, end):
             lane = lanes[action]
             if lane == "in":

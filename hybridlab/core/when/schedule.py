@@ -18,7 +18,7 @@ from hybridlab.core.when import exchange
 from hybridlab.core.when.action import CODE, COMPUTE, KINDS, MESSAGES, SWAPS, Action
 
 COLUMNS = ("kind", "stage", "microbatch", "replica", "version", "peer")
-BESIDE = tuple(kind for kind in KINDS if kind not in COMPUTE)  # kinds that run beside a rank's compute actions
+BESIDE = tuple(kind for kind in KINDS if kind not in COMPUTE)  # kinds that overlap with a rank's compute actions
 Place = dict[tuple[int, int], int]
 
 
@@ -97,8 +97,8 @@ class Schedule:
         """A schedule from one list of actions per rank.
 
         name, place, microbatches  as in the schedule
-        programs  a list for each rank: of `Action`s, or rows (see `actions`; `fused` then names the first of each pair
-                  among all rows)
+        programs  a list for each rank, of `Action`s or of rows (see `actions`; for rows, `fused` names the first of
+                  each pair, counted among all rows)
         more      further fields of the schedule
         """
         arrays, fused, at = [], list(more.pop("fused", ())), 0
@@ -217,7 +217,7 @@ class Schedule:
 
     @cached_property
     def inside(self) -> dict[int, tuple[int, int]]:
-        """The numbers of the edges that carry messages between stages."""
+        """The indices of the edges that carry messages between stages."""
         left_out = {self.edges[self.stages - 1], *self.breaks}
         return {number: edge for number, edge in enumerate(self.edges) if edge not in left_out}
 
@@ -259,7 +259,9 @@ class Schedule:
         return "\n".join(lines)
 
     def to_csv(self, path: str | PathLike[str] | None = None) -> str:
-        """The schedule as text: one line per rank, one cell per action. Written to `path` if one is given."""
+        """The schedule as text: one line per rank, one cell per action. Lines before them give slices, pieces, and
+        edges that are not those of a chain. The text is written to `path` if one is given.
+        """
         return exchange.written(exchange.to_text(self), path)
 
     def to_pytorch(self, path: str | PathLike[str] | None = None) -> str:
@@ -287,7 +289,7 @@ class Schedule:
         return cls.of(**exchange.from_source(source, name))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the schedule to `path` as JSON, with the fields that the text form lacks: skips, breaks, ties, name."""
+        """Write the schedule to `path` as JSON, with its name, which the text form lacks."""
         exchange.written(json.dumps(self.to_dict()), path)
 
     @classmethod

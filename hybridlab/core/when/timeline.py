@@ -24,7 +24,7 @@ from hybridlab.core.when.lifetimes import held
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 
-LISTED = 16  # ranks whose numbers one line still holds
+LISTED = 16  # the most ranks whose numbers fit in one line
 
 
 class Span(NamedTuple):
@@ -90,12 +90,12 @@ class Timeline:
 
     @cached_property
     def typical(self) -> int:
-        """The number of the step whose length is the (lower) median."""
+        """The index of the step whose length is the (lower) median."""
         lengths = self.end.max(axis=1, initial=0)
         return int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
 
     def step(self, number: int) -> "Timeline":
-        """The timeline of a single step, given its `number`, counted from 0."""
+        """The timeline of a single step, given its index, `number`."""
         pick = slice(number, number + 1)
         return replace(self, ready=self.ready[pick], begin=self.begin[pick], end=self.end[pick])
 
@@ -154,7 +154,8 @@ class Timeline:
     def peak(self, name: str) -> list[int]:
         """For every rank, the largest number of values of one kind that it holds at once; "weights" counts versions.
 
-        It follows from the order alone: a value lives from the action that makes it to the last action that takes it.
+        It follows from the order alone: a value is held from the action that produces it until the last action that
+        uses it.
         """
         return [int(its.max(initial=0)) for its in held(self.flow, name)]
 
@@ -162,8 +163,8 @@ class Timeline:
     def critical_path(self) -> list[Span]:
         """The chain of actions that determines the length.
 
-        It is traced backwards: start at the last action, and go each time to the action that it waited for last. A
-        message appears once, as its SEND.
+        It is traced backwards: start at the last action, and repeatedly go to the action that the current one waited
+        for last. A message appears once, as its SEND.
         """
         return [self.span(self.typical, action) for action in chain(self.waited_for, self.end[self.typical])]
 
@@ -179,7 +180,7 @@ class Timeline:
         return waited_for(self.flow, self.lane, self.begin[self.typical], self.end[self.typical])
 
     def span(self, step: int, action: int) -> Span:
-        """Action number `action` of one `step`, as a `Span`."""
+        """The action with index `action` in one `step`, as a `Span`."""
         rank = int(self.flow.rank[action])
         times = (float(column[step, action] * self.tick) for column in (self.ready, self.begin, self.end))
         index = int(action - self.flow.program[rank])
@@ -229,16 +230,13 @@ class Timeline:
         else:
             held = f"{min(peaks)} to {max(peaks)}, by rank"
         kind = "measured" if self.origin.get("kind") == "measured" else "predicted"
-        stuck = ", ".join(
-            f"rank {rank} waits at {action} for {f'rank {whom}' if whom >= 0 else 'what no rank makes'}"
-            for rank, action, whom in self.origin.get("stuck", ())
-        )
+        length = length_text(self.length, self.unit)
+        times = f"length {length}, idle/total {self.bubble_fraction:.1%}, idle/ideal {self.bubble_overhead:.1%}"
+        if stuck := self.origin.get("stuck"):  # no step ends, so it has no length and no bubble
+            times = f"a deadlock after {length}: {', '.join(_waits(*one) for one in stuck)}"
         return (
             f"{s.name}, {_count(s.ranks, 'rank')}, {_count(len(s.replica_of), 'microbatch')}, {kind}: "
-            f"length {length_text(self.length, self.unit)}, "
-            f"idle/total {self.bubble_fraction:.1%}, idle/ideal {self.bubble_overhead:.1%}, "
-            f"activations{' of one stage' if s.chunks > 1 else ''} held at most {held}"
-            f"{stuck and f'; then a deadlock: {stuck}'}"
+            f"{times}{';' if stuck else ','} activations{one_of(s)} held at most {held}"
         )
 
     def metrics(self) -> dict:
@@ -254,7 +252,7 @@ class Timeline:
     def from_dict(cls, saved: dict) -> "Timeline":
         """The timeline `saved` by `to_dict`.
 
-        raises  ValueError if it is something else, of another version, or damaged
+        raises  ValueError if it is something else, of a different version, or damaged
         """
         return cls(**timeline_file.facts(saved))
 
@@ -287,12 +285,27 @@ class Timeline:
 BUBBLES = ("bubble_fraction", "bubble_overhead", "bubble_span")
 
 
+def _waits(rank, action, whom):
+    other = "itself" if whom == rank else f"rank {whom}" if whom >= 0 else "what no rank makes"
+    return f"rank {rank} cannot do {action} and waits for {other}"
+
+
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("ch") else "s")
 
 
+def one_of(schedule: Schedule) -> str:
+    """The part that an activation on a rank belongs to, in words: a slice, one of several stages, or "" for the only
+    stage.
+
+    >>> one_of(Schedule.from_csv("0F0,0B0"))
+    ''
+    """
+    return " of one slice" if schedule.slices > 1 else " of one stage" if schedule.chunks > 1 else ""
+
+
 def length_text(length: float, unit: str) -> str:
-    """A length as it is written: times with four digits, in milliseconds below ten seconds.
+    """A length as text: times have four digits, in milliseconds below ten seconds.
 
     >>> length_text(1, "units"), length_text(33, "units"), length_text(1.34292, "s"), length_text(10.4227, "s")
     ('1 unit', '33 units', '1343 ms', '10.42 s')

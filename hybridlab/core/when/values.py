@@ -24,7 +24,7 @@ AWAY = {"^saved": "saved tensors", "^input": "input"}  # the same on the host
 class Values:
     """Numbers for all values that a schedule can have.
 
-    block    block[name]: the first number of the values of a name;  shape  shape[name]: what they are addressed by
+    block    block[name]: the first number of the values of a name;  shape  shape[name]: the ranges of their coordinates
     edges    (edges, 2): the chain's, the skips; an edge has a value of each name at its start, on the wire, at its end
     size     how many numbers there are
 
@@ -84,7 +84,7 @@ class Values:
         return value - value // microbatches % sides * microbatches
 
     def on_every_edge(self, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Expand one number per edge to one number for each travelling value of this name, in their order."""
+        """Expand one number per edge to one number for each travelling value of this name, in order."""
         _, sides, microbatches = self.shape["activation"]
         return np.repeat(numbers, sides * microbatches)
 
@@ -99,7 +99,7 @@ class Values:
         if name in ("activation", "gradient"):
             edge, side, microbatch = where
             begin, end = self.edges[edge]
-            arrived = side == END and name == "activation"  # a gradient arrives where it also is when it never travels
+            arrived = side == END and name == "activation"  # a gradient ends where one that never travels is
             on = " (on the wire)" if side == WIRE else " (arrived)" if arrived else ""
             source = begin if name == "activation" else end
             return f"{name} of stage {source} for microbatch {microbatch}{on}"

@@ -15,7 +15,7 @@ from hybridlab.core.where.layout import even
 class Chunks(NamedTuple):
     """The positions of each rank: the sequence is cut into chunks, and a rank has one or several of them.
 
-    spans  (from, to) of each chunk;  of  the numbers of the chunks of each rank, in order
+    spans  (from, to) of each chunk;  of  the indices of the chunks of each rank, in order
     documents, causal  which keys a position sees: see `core.where.attended.looks`
     """
 
@@ -36,8 +36,8 @@ class Chunks(NamedTuple):
 
         documents  the lengths of the documents, in order; none: the row is one document
 
-        The remainder of a division is dealt to one rank after another, across documents, so ranks differ by one
-        position at most. It lengthens the front chunks of one document and the back chunks of the next one.
+        The remainder of a division is distributed to one rank after another, across documents, so ranks differ by at
+        most one position. It lengthens the front chunks of one document and the back chunks of the next one.
 
         >>> Chunks.zigzag(8, 2).positions(0), Chunks.zigzag(8, 2).pairs
         ([0, 1, 6, 7], [18, 18])
@@ -111,7 +111,7 @@ class Chunks(NamedTuple):
         return len(self.positions(rank))
 
     def slices(self, rank: int) -> list[tuple[int, slice]]:
-        """(number of a chunk, its slice of the rank's positions)."""
+        """(index of a chunk, its slice of the rank's positions)."""
         found, begin = [], 0
         for chunk in self.of[rank]:
             low, high = self.spans[chunk]
@@ -121,7 +121,7 @@ class Chunks(NamedTuple):
 
 
 def _spans_of(positions: list[int]) -> list[tuple[int, int]]:
-    """The spans that positions form, in their order.
+    """The spans that positions form, in order.
 
     >>> _spans_of([4, 5, 6, 9])
     [(4, 7), (9, 10)]

@@ -1,7 +1,7 @@
 """Dealing: each tensor is assigned to one owner, so that the largest sum of an owner is small.
 
-The buffer of a pack has one piece for each owner, all as long as the longest. So the largest sum decides the bytes that
-are sent and stored. The rule, largest first, makes it at most 4/3 of the smallest possible one.
+The buffer of a pack has one piece for each owner, all as long as the longest. So the largest sum determines the bytes
+that are sent and stored. The rule, largest first, makes it at most 4/3 of the smallest possible one.
 
 Source: Graham 1969, "Bounds on multiprocessing timing anomalies". Relatives: `core.where.layout`, `modes.zero`.
 """

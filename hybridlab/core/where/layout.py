@@ -59,7 +59,7 @@ class Param:
     shard    {axis: Cut}; two axes may act as one, "y+z";  at  {axis: the coordinates that hold it}, if not all do: a
              stage, the ends of a tied model
     partial  the axes over which the local gradients still have to be reduced
-    pack     the number of the buffer in which it is sent
+    pack     the index of the buffer in which it is sent
     owners   the number of neighbouring ranks that shard a box between steps; 1: not sharded
     over     the axes along which they are neighbours; the last axis varies fastest
     rest     what is sharded, as in ZeRO's stages: 1 the optimizer's state, 2 also the gradient, 3 also the value
@@ -157,7 +157,7 @@ class Layout:
         box = self.box(name, rank)
         return 0 if box is None else math.prod(span.stop - span.start for span in box)
 
-    # who has the same, and who adds what
+    # which ranks have the same part, and which add gradients
 
     def peers(self, name: str) -> Peers:
         """The ranks that hold the same part of a parameter, and those that reduce its gradients."""
@@ -189,7 +189,7 @@ class Layout:
         return self.peers(name).near(rank)
 
     def share_number(self, name: str, rank: int) -> int:
-        """The number of this rank's share."""
+        """The index of this rank's share."""
         return self.peers(name).share_number(rank)
 
     def copies(self, name: str, rank: int) -> tuple[int, ...]:
@@ -215,7 +215,7 @@ class Layout:
             return False
         return next(one for one in self.copies(name, rank) if among is None or one in among) == rank
 
-    # packs: what is sent as one buffer, and where the shares of its parameters lie in it
+    # packs: the parameters that are sent as one buffer, and the places of their shares in it
 
     @cached_property
     def packs(self) -> dict[int, list[str]]:
@@ -227,9 +227,9 @@ class Layout:
 
     @cached_property
     def dealt(self) -> dict[str, int]:
-        """{parameter with one owner: the number of the share that has all of it}, see `core.where.dealing`.
+        """{parameter with one owner: the index of the share that has all of it}, see `core.where.dealing`.
 
-        The largest boxes decide, so that ranks with smaller boxes of the same parameters deal them in the same way.
+        The largest boxes determine the owner, so ranks with smaller boxes of the same parameters choose the same.
         """
         whole = [names for names in self.packs.values() if self[names[0]].whole]
         sizes = [{name: self[name].largest for name in names} for names in whole]
@@ -255,7 +255,7 @@ class Layout:
         return self.dealt.get(name, self.share_number(name, rank)) == self.share_number(name, rank)
 
     def share(self, name: str, rank: int, number: int | None = None) -> slice:
-        """The elements of the flattened box that `rank` owns, or that the sharer with this number owns."""
+        """The elements of the flattened box that `rank` owns, or that the sharer with this index owns."""
         number = self.share_number(name, rank) if number is None else number
         offset, piece = self.offset(name, rank), self.piece(self.named[name].pack, rank)
         size = self.size(name, rank)

@@ -1,6 +1,6 @@
 """Legal records: each element of a parameter is on some rank, and no dim or axis is used twice.
 
-Read next: `core.where.layout`, which asks.
+Read next: `core.where.layout`, which calls this.
 """
 
 import math
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def refuse(param: "Param", mesh: Mesh) -> None:
-    """Raise a ValueError of one sentence if a parameter's record does not fit a mesh."""
+    """Raise a ValueError with a one-sentence message if a parameter's record does not fit a mesh."""
     for axis, cut in param.shard.items():
         _refuse_holes(param, mesh, axis, cut)
     _refuse_double_cuts(param)
@@ -54,8 +54,8 @@ def _refuse_holes(param, mesh, axis, cut):
     for low, high in sorted({span for span in cut.spans if span[1] > span[0]}):
         if low != at:
             raise ValueError(
-                f"{param.name} has spans that end at {at} and begin at {low} along {axis}: let each begin where "
-                "the last one ends, or make them equal"
+                f"{param.name} has spans that end at {at} and begin at {low} along {axis}: let each span begin where "
+                "the previous one ends, or make the spans equal"
             )
         at = max(at, high)
     if at != param.shape[cut.dim]:

@@ -1,8 +1,8 @@
 """Which parameters are hidden matrices: the optimizers that need full matrices update only these.
 
-The names of a parameter's dims decide it, see `core.where.rules`. An embedding and a head have the vocabulary V or the
-positions T among their dims, a router has a dim without a name, and norms, biases and convolutions have fewer or more
-than two dims.
+The names of a parameter's dims determine it, see `core.where.rules`. An embedding and a head have the vocabulary V or
+the positions T among their dims, a router has a dim without a name, and norms, biases and convolutions have fewer or
+more than two dims.
 
 Relatives: `modes.full_matrices`, notebook 22.
 """

@@ -112,7 +112,7 @@ class Mesh:
         return tuple(axis for axis, length in self.axes.items() if axis not in PLAYED and length > 1)
 
     def place(self, rank: int, axes: str) -> int:
-        """The coordinate of `rank` along one axis, or along joined axes, "y+z", of which the last varies fastest.
+        """The coordinate of `rank` along one axis, or along combined axes, "y+z", of which the last varies fastest.
 
         >>> Mesh(y=2, x=2, z=3).place(8, "y+z"), Mesh(y=2, x=2, z=3).length("y+z")
         (5, 6)
@@ -123,7 +123,7 @@ class Mesh:
         return number
 
     def length(self, axes: str) -> int:
-        """The number of coordinates along one axis, or along joined axes."""
+        """The number of coordinates along one axis, or along combined axes."""
         return math.prod(self[axis] for axis in axes.split("+"))
 
     def between(self, one: int, other: int) -> str:

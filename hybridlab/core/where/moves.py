@@ -2,8 +2,8 @@
 
 A rank keeps the elements that its old and its new piece have in common. Every other element of its new piece is in the
 old piece of some rank. If several ranks have it, the one that has sent the fewest bytes so far sends it. (Pieces of
-different ranks need not be equal or apart: a parameter that tp does not shard may share a buffer with one that tp cuts
-unevenly, and then ZeRO cuts that buffer at other elements on every rank along tp.)
+different ranks need not be equal or disjoint: a parameter that tp does not shard may share a buffer with one that tp
+cuts unevenly, and then ZeRO cuts that buffer at other elements on every rank along tp.)
 
 Read next: `training.reshard`, which makes the moves on ranks. Relatives: `core.where.reshard`, which finds the
 elements that two pieces have in common.
@@ -40,7 +40,7 @@ class Move(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """The number of its elements."""
+        """The number of elements that move."""
         return sum(count for _, _, count in self.stretches)
 
 
@@ -71,7 +71,7 @@ def moves(
     after   the layout that they need: the same parameters on ranks with the same numbers
     used    as in `piece`
     width   width(name): the bytes of one element; None: 1 for each
-    sent    {rank: bytes that it sends otherwise}; the new ones are added to it
+    sent    {rank: bytes that it already sends}; the bytes of the new moves are added to them
 
     >>> from hybridlab.core.where.layout import Cut, Mesh, Param, even
     >>> rows = Layout(Mesh(tp=2), (Param("w", (4, 2), shard={"tp": Cut(0, even(4, 2))}),))
@@ -85,7 +85,7 @@ def moves(
     width, sent = width or (lambda name: 1), Counter() if sent is None else sent
     wishes = [wish for name in after.named for wish in _wishes(before, after, name, used)]
     found = []
-    for wish in sorted(wishes, key=lambda one: width(one.name) * one.elements, reverse=True):  # small ones level out
+    for wish in sorted(wishes, key=lambda one: width(one.name) * one.elements, reverse=True):  # small ones level it
         source = wish.to if wish.to in wish.there else min(wish.there, key=lambda rank: (sent[rank], rank))
         sent[source] += width(wish.name) * wish.elements * (source != wish.to)
         found.append(Move(source, wish.to, wish.name, wish.stretches(source)))

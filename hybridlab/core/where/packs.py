@@ -1,8 +1,8 @@
 """Packs, the package's buckets: parameters that are sent together. DDP's buckets, ZeRO's flat buffers and FSDP's units
 are packs of different sizes.
 
-Gradients come from the last layer to the first, so packs are filled in that order; the first is small, so that sums
-begin early. Read next: `modes.data_parallel`.
+Gradients come from the last layer to the first, so packs are filled in that order; the first is small, so that
+reductions begin early. Read next: `modes.data_parallel`.
 
 Source: the sizes are those of PyTorch's DDP, Li et al. 2020, arXiv:2006.15704.
 """
@@ -40,7 +40,7 @@ def packed(
 
 
 def _runs(names, bytes_of, first, other):
-    """Names in their order, cut where a pack is full."""
+    """Names in order, cut where a pack is full."""
     run, room = [], first
     for name in names:
         if run and bytes_of[name] > room:

@@ -1,8 +1,8 @@
 """Peers: the ranks that hold the same part of a parameter, those that reduce its gradients, and those that shard it
 between steps.
 
-Coordinates decide it, and parameters that are cut alike have the same peers. So one table serves all of them: a number
-for each rank, equal for ranks that belong together. Read next: `core.where.layout`, which asks.
+The coordinates determine these groups, and parameters that are cut alike have the same peers. So one table serves all
+of them: a number for each rank, equal for ranks that belong together. Read next: `core.where.layout`, which calls this.
 """
 
 from functools import cached_property, lru_cache
@@ -75,7 +75,7 @@ class Peers:
         return held
 
     def same_box(self, rank: int) -> tuple[int, ...]:
-        """The ranks that compute with the same box as `rank`, itself included; none where it holds nothing."""
+        """The ranks that compute with the same box as `rank`, itself included; none if it holds nothing."""
         return self._same.of(rank)
 
     def summed(self, rank: int) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ class Peers:
         return self._near.of(rank)
 
     def share_number(self, rank: int) -> int:
-        """The number of this rank's share."""
+        """The index of this rank's share."""
         return int(self._share[rank])
 
     def copies(self, rank: int) -> tuple[int, ...]:
@@ -149,7 +149,7 @@ class Peers:
 
 
 class _Classes:
-    """Ranks put into classes: those that are equal in every column, and hold something. One class more is for others.
+    """Classes of ranks that hold something and are equal in every column, and one more class for the others.
 
     number   of each rank's class;  members  of each class, in rank order: none of the class of others
     first    of each rank, the first of its class; -1 of others
@@ -170,7 +170,7 @@ class _Classes:
 
 
 def _joined(columns, length) -> np.ndarray:
-    """One number for several: mixed radix."""
+    """Several numbers as one, in mixed radix."""
     number = np.zeros(length, dtype=np.int64)
     for column in columns:
         number = number * (int(column.max(initial=0)) + 1) + column

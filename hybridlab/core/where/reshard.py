@@ -3,7 +3,7 @@
 A *piece* is the part of a parameter that one rank keeps between steps: a share of its flattened box (see
 `core.where.layout`). The box may be cut in several dims and the share may start anywhere; still, line by line, its
 elements are contiguous in the full parameter. So a piece is a list of *stretches* of the whole, in rising order, and
-two pieces overlap where these do.
+two pieces overlap where their stretches do.
 
 Read next: `training.checkpoints`, which reads what two pieces have in common from one file into another rank's memory.
 """
@@ -22,14 +22,14 @@ class Piece(NamedTuple):
 
 
 class Stretches(NamedTuple):
-    """Elements side by side, in the whole flattened parameter and in a piece: where they begin in each, how many."""
+    """Runs of contiguous elements of a flattened parameter in a piece: their starts in both, and their lengths."""
 
     whole: np.ndarray
     piece: np.ndarray
     length: np.ndarray
 
     def find(self, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For elements of the whole: whether the piece has them, and where (meaningless where it does not)."""
+        """For elements of the full parameter: whether the piece has each, and its position there (else meaningless)."""
         if not len(self.whole):
             return np.zeros(len(elements), bool), elements
         number = np.maximum(np.searchsorted(self.whole, elements, side="right") - 1, 0)
@@ -57,7 +57,8 @@ def stretches(shape: tuple[int, ...], piece: Piece) -> Stretches:
 
 
 def overlap(shape: tuple[int, ...], there: Piece, here: Piece) -> list[tuple[int, int, int]]:
-    """The elements in both of two pieces, in rising order: (position in the first, position in the second, number).
+    """The elements that two pieces have in common, in rising order: (position in the first, position in the second,
+    number).
 
     >>> rows, columns = (slice(0, 2), slice(0, 4)), (slice(0, 4), slice(2, 4))
     >>> overlap((4, 4), Piece(rows, slice(0, 8)), Piece(columns, slice(0, 8)))

@@ -8,8 +8,8 @@ Two things are illegal: one axis that cuts two dims of a tensor, and two rules f
 along two joined axes, "y+z": a mode that cuts the parts of another one, "y", further. A *leading* letter has its axes
 for itself: {E: "ep+tp"} and {F: "tp"}, with E leading, shard experts by their number, and an MLP by its hidden units.
 
-All else follows: the box of a parameter, and whether its local gradients are partial sums: they are, where ranks along
-the axis see different data and hold the same box.
+All else follows: the box of a parameter, and whether its local gradients are partial sums: they are if ranks along the
+axis see different data and hold the same box.
 
 Source: the layout rules of Mesh-TensorFlow, Shazeer et al. 2018, arXiv:1811.02084, section 3. Relatives:
 `core.where.layout`.
@@ -33,7 +33,7 @@ def placed(
     copied: str = "",
     leading: str = "",
 ) -> dict:
-    """The changes of a table of rules to one record.
+    """The changes that a table of rules makes to one record.
 
     rules   {letter: axis, or a product of axes};  sizes  {letter: its length}
     data    the axes along which ranks see different data: gradients of parameters that they do not shard are partial

@@ -1,6 +1,6 @@
 """Slots for experts: each rank has one for each expert that it owns, and one for each expert that is lent to it.
 
-A layout knows owners only: a loan is over before the layout is asked again. Relatives: `modes.copied_experts`, which
+A layout knows owners only: a loan ends before the layout is read again. Relatives: `modes.copied_experts`, which
 lends; `predict.bytes.copied_experts`, which plans.
 """
 
@@ -39,7 +39,7 @@ class Slots:
 
     @cached_property
     def borrowed(self) -> tuple[tuple[int, ...], ...]:
-        """For each rank, the experts lent to it, in the order of their numbers, and so of their owners."""
+        """For each rank, the experts lent to it, in ascending order, and therefore grouped by owner."""
         found = [[] for _ in self.owned]
         for expert, ranks in sorted(self.lent.items()):
             for rank in ranks:

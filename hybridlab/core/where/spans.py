@@ -121,7 +121,8 @@ class Repeat(NamedTuple):
 
 
 def wanted(spans: Sequence[Span], sight: "Sight") -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """(outputs of each rank, inputs on which they depend) for a dim cut into these spans; outputs are split evenly.
+    """(outputs of each rank, inputs on which they depend) for a dim whose inputs are cut into these spans; its
+    outputs are split evenly.
 
     spans  of the inputs, (from, to), one for each rank
     sight  what an output sees, a `Sight`

@@ -24,9 +24,9 @@ CONJUGATE = {
     "V": "V",
     "W": "S",
     "S": "W",
-}  # the type of a tensor → the type of its gradient; W and S: windows, and summands for them
+}  # the type of a tensor → the type of its gradient; W and S: windows, and partial sums for them
 
-SPOKEN = {  # the collective that an arrow is; all others send nothing
+SPOKEN = {  # the collective that performs a conversion; all others send nothing
     "P->I": "all_reduce",
     "P->R": "all_reduce",
     "V->I": "all_gather",
@@ -70,7 +70,7 @@ def dim_of(one: str) -> str:
 
 
 def used(dims: str, choice: tuple[str, ...]) -> State:
-    """The state that an operator needs of a tensor with these dims; `choice` is the dim that each axis cuts, or "".
+    """The state in which an operator needs a tensor with these dims; `choice` has the dim that each axis cuts, or "".
 
     >>> used("BTD", ("B", "F")), used("FD", ("B", "F")), used("FD", ("B", ""))
     (('V:B', 'R'), ('R', 'V:F'), ('R', 'I'))

@@ -5,7 +5,7 @@ from hybridlab.predict.plans.replicated import Layer, Plan
 
 
 def vgg16() -> list[Layer]:
-    """The layers of VGG-16 as PipeDream's authors profiled them on one GPU, with minibatches of 128 images.
+    """The layers of VGG-16 as PipeDream's authors profiled them on one GPU, with mini-batches of 128 images.
 
     >>> len(vgg16()), f"{sum(layer.weights for layer in vgg16()) / 1e6:.0f} MB"
     (38, '553 MB')

@@ -1,4 +1,4 @@
-"""Notebook 15: schedules of many updates, trained on real ranks and replayed on one process."""
+"""Notebook 15: schedules of many updates, trained on real ranks and replayed in one process."""
 
 import hybridlab as hl
 from hybridlab.labs.asynchronous.updates import RANKS, Trained, ways
@@ -6,7 +6,7 @@ from hybridlab.training.loop import Trainer
 from hybridlab.training.make_job import job_of
 from hybridlab.training.replay import replay
 
-BATCH = {"rows": 4, "rate": 0.2}  # b sequences in a microbatch; the step of SGD
+BATCH = {"rows": 4, "rate": 0.2}  # sequences in a microbatch; the learning rate of SGD
 REPLAYS = {"of the forwards": "pipedream", "of the backwards": "flush after each", "one for all": "vertical sync"}
 
 
@@ -29,8 +29,8 @@ def from_replays(microbatches: int = 8, **more) -> tuple[dict[str, float], dict[
     """The largest difference between the losses of PipeDream on ranks and those of each of three replays, for runs with
     and without stashing.
 
-    A replay computes every gradient on one process, with one version per stage: that of the forward; that of the
-    backward, which is the newest; or the same on all stages.
+    A replay computes every gradient in one process, with one version for each stage: the version of the forward; the
+    version of the backward, which is the newest; or one version for all stages.
     """
     every = ways(microbatches)
     more = BATCH | {"dtype": "float64"} | more
@@ -42,7 +42,7 @@ def from_replays(microbatches: int = 8, **more) -> tuple[dict[str, float], dict[
 
 
 def _replayed(comm, jobs):
-    """Every rank replays one of the jobs, on its own."""
+    """Every rank replays one of the jobs, without the other ranks."""
     return replay(jobs[comm.rank])[0]
 
 

@@ -11,8 +11,8 @@ from hybridlab.show.paper.sheet import heading, sheet, words, wrap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, dashed, look
 
-BOX, ROW, LEFT, TOP = 30, 50, 84, 104
-PAIR, WIDEST = 75, 600  # from a pair to the next, less where many stand in a row; a whole row, at most
+BOX, ROW, LEFT, TOP = 30, 50, 98, 104
+PAIR, WIDEST = 75, 600  # from a pair to the next, less if there are many in a row; a whole row, at most
 PX = STYLE["pixels"]
 PENS = (
     (5, "solid", ""),
@@ -22,7 +22,7 @@ PENS = (
     (4, "dashdot", ""),
     (3, "", "circle-open"),  # points without a line: they lie on other curves
 )
-SMOOTH = 8  # microbatches behind each point of a loss curve
+SMOOTH = 8  # microbatches whose mean is one point of a loss curve
 
 
 def met(schedule: hl.Schedule, stash: bool = True) -> Iterator[tuple[int, int, int, int]]:
@@ -84,9 +84,9 @@ def _box(x, y, kind, text, wide=BOX):
 
 
 def _legend():
-    for x, kind in ((LEFT, "F"), (LEFT + 240, "B")):
+    for x, kind, side in ((LEFT, "F", "left"), (LEFT + 270, "B", "right")):
         yield from _box(x, 44, kind, "v")
-        yield words(x + BOX + 8, 64, f"version in the {look(kind).name}", PX["caption"])
+        yield words(x + BOX + 8, 64, f"{side}: version in the {look(kind).name}", PX["caption"])
 
 
 def learned(runs: dict[str, Trained]) -> Figure:
@@ -97,7 +97,7 @@ def learned(runs: dict[str, Trained]) -> Figure:
         parts = [run.losses[i : i + each] for i in range(0, len(run.losses), each)]
         losses = [sum(part) / each for part in parts]
         curves.append(Curve(name, [SMOOTH * (i + 1) for i in range(len(parts))], losses, *pen))
-        told.append(f"{name} {losses[-1]:.2f}")
+        told.append(f"{name}: {losses[-1]:.2f}")
     x = Axis("microbatches seen", 0, max(curve.x[-1] for curve in curves) + 2)
     most = max(max(filter(math.isfinite, curve.y)) for curve in curves)
     y = Axis("nats per token", 2, 1.05 * most)

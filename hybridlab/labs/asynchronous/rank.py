@@ -1,7 +1,7 @@
 """A student's pipeline without flush, on real ranks: a stage that is called with its weights, and the right results.
 
-The replay has no ranks and no messages: every microbatch goes through all stages, each with the version of its
-weights that the list of its rank names, and then every stage makes its next version.
+The replay has no ranks and no messages: every microbatch goes through all stages, and each stage uses
+the weight version that its rank's list names; then every stage makes its next version.
 """
 
 import weakref
@@ -93,12 +93,12 @@ def _step(old: Weights, gradients: Weights, rate: float) -> Weights:
 class Did(NamedTuple):
     """The result of a run on one rank."""
 
-    problem: str  # why the answer is not a list of weights, in words
+    problem: str  # the reason why the answer is not a list of weights, in words
     gap: float  # the largest difference from the replay
-    like: str  # the rule that gives the same weights to the last bit, if any
+    like: str  # the rule that gives the same weights to the last bit, if there is one
     order: list[tuple]
-    changed: int  # the microbatch whose backward found other weights than its forward; -1: none
-    most: int  # versions that were there at once
+    changed: int  # the microbatch whose backward found different weights from those of its forward; -1: none
+    most: int  # versions that existed at the same time
     sent: int
     bytes: int
     left: int
@@ -110,7 +110,7 @@ def play(comm, answer, case: Case) -> Did:
     stage, data = _Stage(comm.rank, case.stages), toy.microbatches(case.microbatches)
     before = len(comm.ledger)
     try:
-        found = answer(comm, stage, weights(comm.rank, case.stages), program, data, RATE)  # nobody else holds version 0
+        found = answer(comm, stage, weights(comm.rank, case.stages), program, data, RATE)  # only it holds version 0
     except (TypeError, RuntimeError) as error:
         if stage.unmarked and ("None" in str(error) or "does not require grad" in str(error)):
             error.args = (stage.unmarked,)
@@ -128,7 +128,7 @@ def _compared(found, rights) -> tuple[str, float, str]:
         what = f"a list of {len(found)}" if isinstance(found, list | tuple) else type(found).__name__
         return f"returned {what}, not its {len(wanted)} weights", float("nan"), ""
     if not all(isinstance(one, Tensor) and one.shape == right.shape for one, right in zip(found, wanted)):
-        return "returned tensors of other shapes than its weights", float("nan"), ""
+        return "returned tensors of different shapes from its weights", float("nan"), ""
     found = [one.detach() for one in found]
     same = lambda right: all(map(torch.equal, found, right))
     gap = max((one - right).abs().max().item() for one, right in zip(found, wanted))
@@ -166,7 +166,7 @@ class _Stage:
             self.changed.append(which)
 
     def _meet(self, weights):
-        """A version is there as long as its first matrix is."""
+        """A version exists as long as its first matrix exists."""
         storage = weights[0].untyped_storage()
         self._met.append((StorageWeakRef(storage), storage.data_ptr()))
         self._met = [(one, place) for one, place in self._met if not one.expired()]

@@ -90,7 +90,7 @@ SOLUTIONS: dict[str, Solution] = {
     "pipedream.deque": Solution(
         'labs.answer("pipedream.deque", 4)',
         "The loop of initialize_queue copies the weights once for each place, long before the versions differ.",
-        ((1, "This code copies in advance"), (3, "one more"), (5, "of the module itself"), (2, "Too small")),
+        ((1, "This code makes all copies in advance"), (3, "one more"), (5, "of the module itself"), (2, "Too small")),
         also=(4, "4"),
     ),
     "pipedream.versions": Solution(
@@ -139,7 +139,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "pipedream.copies": Solution(
         'labs.answer("pipedream.copies", [2, 2, 2, 1])',
-        "A stage has one minibatch in flight for each of its ranks and each later rank, and its copies divide them.",
+        "A stage has one mini-batch in flight for each of its ranks and each later rank, and its copies divide them.",
         (
             ([4, 3, 2, 1], "straight pipeline"),
             ([4, 4, 2, 1], "copies divide them"),

@@ -21,7 +21,7 @@ task = partial(Task, notebook="15_pipedream")
 
 
 def _versions(name: str, ranks: int, **more) -> list[int]:
-    """The most versions of its weights that each rank holds."""
+    """The largest number of weight versions that each rank holds."""
     return hl.simulate(hl.schedule(name, ranks=ranks, microbatches=2 * ranks, **more)).peak("weights")
 
 
@@ -51,13 +51,13 @@ def _held_by_copies(answer) -> Verdict:
     if given == right:
         return (
             True,
-            f"{' '.join(map(str, right))}: the ranks of a stage and all later stages, divided by the copies of the "
-            "stage, rounded up.",
+            f"{' '.join(map(str, right))}: the number of ranks of a stage and of all later stages, divided by the "
+            "number of copies of the stage and rounded up.",
         )
     if given == _versions("pipedream", sum(COPIES)):
         return False, "That is a straight pipeline of four stages. Here there are three, the first on two ranks."
     if given == [4, 4, 2, 1]:
-        return False, "That is the number of minibatches in flight on stage 0 in all. Its two copies divide them."
+        return False, "That is the total number of mini-batches in flight on stage 0. Its two copies divide them."
     wrong = next(rank for rank in range(len(right)) if given[rank] != right[rank])
     return False, f"Look at rank {wrong} again."
 
@@ -75,7 +75,7 @@ def _version(gave: list[Gave]) -> Verdict:
                     return False, f"For {where} it raised {call.raised}."
                 if isinstance(call.value, bool) or call.value != versions[m]:
                     return False, f"For {where} it returns {call.value!r:.20}; the schedule says {versions[m]}."
-    return True, f"The same as the schedule for all {len(SIZES)} sizes tested."
+    return True, f"It agrees with the schedule in all {len(SIZES)} sizes tested."
 
 
 def _slope(b: float, step: float = 1e-3) -> float:
@@ -94,7 +94,7 @@ def _wrong_way(answer) -> Verdict:
     mixed = before * after  # the gradient by y comes from the forward, where y = b; the factor b from the backward
     told = f"Finite differences give {true[0]:.3g} with the old b, {true[1]:.3g} with the new one; mixed: {mixed:.3g}."
     if min(true) < 1e-6:
-        return False, f"{told} One of the true gradients is zero: choose two nonzero b."
+        return False, f"{told} One of the true gradients is zero: choose two nonzero values of b."
     if mixed > 0:
         return False, f"{told} All three have the same sign, so a step reduces the loss."
     return True, f"{told} The mixed one has the other sign: a step against it makes the loss larger, with either b."
@@ -125,7 +125,7 @@ def _memory(ranks):
         ),
         (
             f"Add up p-r for r = 0 … {p - 1}.",
-            f"{p} + {p - 1} + … + 1 against {p} times 2.",
+            f"Compare {p} + {p - 1} + … + 1 with {p} times 2.",
             f"Stashing takes {stashed} GB. 2BW keeps two versions on each of {p} ranks.",
         ),
         objective="Say how much memory two versions save.",
@@ -136,12 +136,12 @@ def _memory(ranks):
 
 TASKS: dict[str, Task] = {
     "pipedream.engine": task(
-        "Write PipeDream's interpreter. Each rank calls my_play(comm, stage, weights, program, data, rate). "
-        "stage(weights, x) is the forward with these weights. The forward of microbatch k uses the newest weights and "
-        "saves them as versions[k]; its backward uses the same; right after each backward the newest weights become "
-        "newest - rate * gradient. Return the newest weights. Your code is tried with the lists of 1F1B on 3 ranks, m "
-        "= 8, then on other sizes and with the lists of GPipe. The result must equal a replay in one process, to the "
-        "last bit.",
+        "Write PipeDream's interpreter. Each rank calls `my_play(comm, stage, weights, program, data, rate)`. "
+        "`stage(weights, x)` is the forward with these weights. The forward of microbatch k uses the newest weights "
+        "and saves them as `versions[k]`; its backward uses the same weights; right after each backward the newest "
+        "weights become `newest - rate * gradient`. Return the newest weights. Your code is tested with the lists of "
+        "1F1B for 3 ranks and m = 8, then with other sizes and with the lists of GPipe. The result must equal a replay "
+        "in one process, to the last bit.",
         OnCases(
             "asynchronous.rank:play",
             wrong,
@@ -163,14 +163,18 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "pipedream.deque": task(
-        "PipeDream's code keeps versions in a deque of num_versions places and fills it before training begins: each "
-        "place gets a copy of the weights. num_versions is one more than the number of ranks after this one. How many "
-        f"copies does the first of {DEQUE} ranks hold in its deque before the first update?",
+        "PipeDream's code keeps versions in a deque of `num_versions` places and fills it before training begins: "
+        "each place gets a copy of the weights. `num_versions` is one more than the number of ranks after this one. "
+        f"How many copies does the first of {DEQUE} ranks hold in its deque before the first update?",
         Number(
             lambda: float(DEQUE),
             "copies",
             slips=[
-                (1, "Only one version exists by then, and our ranks hold only one. This code copies in advance."),
+                (
+                    1,
+                    "At that time only one version exists, and our ranks hold only one. This code makes all copies "
+                    "in advance.",
+                ),
                 (DEQUE - 1, "That is the number of ranks after the first one. num_versions is one more."),
                 (DEQUE + 1, "That includes the weights of the module itself. The question is about the deque."),
             ],
@@ -199,8 +203,8 @@ TASKS: dict[str, Task] = {
         minutes=3,
     ),
     "pipedream.delay": task(
-        "Write a function (rank, ranks, microbatch) that returns the version which the forward of a microbatch uses "
-        "on a rank, in PipeDream with stashing. Version 0 is the first.",
+        "Write a function `(rank, ranks, microbatch)` that returns the version which the forward of a microbatch "
+        "uses on a rank, in PipeDream with stashing. Version 0 is the first.",
         Function(
             tuple((r, ranks, m) for ranks, microbatches in SIZES for r in range(ranks) for m in range(microbatches)),
             _version,
@@ -209,7 +213,7 @@ TASKS: dict[str, Task] = {
         (
             "The last rank has done all earlier updates: there, microbatch i uses version i.",
             "On rank r, p-1-r microbatches are still in flight, and no version is older than the first.",
-            "Subtract p-1-r from i, the number of the microbatch, and use max(0, …), so that no version is negative.",
+            "Subtract p-1-r from i, the index of the microbatch, and use max(0, …), so that no version is negative.",
         ),
         objective="State the delay of asynchronous updates as a rule.",
         difficulty=2,
@@ -217,8 +221,9 @@ TASKS: dict[str, Task] = {
     ),
     "pipedream.memory": varying(_memory, ranks=(8, 6, 10, 12)),
     "pipedream.throughput": task(
-        "There are 4 ranks and 16 microbatches; F takes 1 unit, B takes 2, and updates are free. By what factor does "
-        "1F1B with a flush after every 4 microbatches take longer than PipeDream, from start to end?",
+        "There are 4 ranks and 16 microbatches; F takes 1 unit, B takes 2, and updates are free. From start to end, "
+        "1F1B with a flush after every 4 microbatches takes longer than PipeDream. What is the ratio of the longer "
+        "time to the shorter one?",
         Number(
             _times_faster,
             slips=[
@@ -242,10 +247,10 @@ TASKS: dict[str, Task] = {
         "many versions of its weights does each rank hold at most? Give a list.",
         _held_by_copies,
         (
-            "To keep all ranks busy, a stage needs one minibatch in flight for each of its ranks and for each rank of "
+            "To keep all ranks busy, a stage needs one mini-batch in flight for each of its ranks and for each rank of "
             "the later stages.",
-            "These are 4 ranks for stage 0, 2 for stage 1 and 1 for stage 2. Copies of a stage take turns.",
-            "Stage 0: 4 minibatches for 2 copies. Stage 1: 2 for one. Stage 2: 1 for one.",
+            "Count 4 ranks for stage 0, 2 for stage 1 and 1 for stage 2. Copies of a stage take turns.",
+            "Stage 0: 4 mini-batches for 2 copies. Stage 1: 2 for one. Stage 2: 1 for one.",
         ),
         objective="Say how many versions a copy of a stage keeps.",
         difficulty=2,
@@ -253,12 +258,9 @@ TASKS: dict[str, Task] = {
     ),
     "pipedream.wrong_way": task(
         "A stage computes y = b·a·x, and the loss is y²/2, with x = 1 and a = 1. An update changes b between forward "
-        "and "
-        "backward. Without stashing, the gradient of the weight a mixes both values of b. Give b as a pair (in the "
-        "forward, in "
-        "the backward) for which its sign is wrong: the true gradient has the opposite sign, both with the old and "
-        "with the "
-        "new b.",
+        "and backward. Without stashing, the gradient of the weight a mixes both values of b. Give b as a pair (its "
+        "value in the forward, its value in the backward) such that the mixed gradient has the wrong sign. The true "
+        "gradient then has the opposite sign, with the old b as well as with the new b.",
         _wrong_way,
         (
             "The gradient of a is (gradient with respect to y) · b · x. The first factor comes from the forward, b "

@@ -4,11 +4,11 @@ from hybridlab.labs.engine.case import Case, counted, lists
 from hybridlab.labs.engine.trial import ABOUT as ENGINE
 from hybridlab.labs.engine.trial import _short, miscounted
 
-LINGERS = 1  # a version that is over may still hang on a variable, until the next one takes its place
+LINGERS = 1  # a variable may still hold a version that is over, until it gets the next one
 MARKED = "was not marked with requires_grad_()"
 ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
-    "its list says": "The lists are those of 1F1B; do not reorder them. Take kind and microbatch from each "
-    "entry, and find versions[k] and kept[k] by that number.",
+    "its list says": "The lists are those of 1F1B; do not reorder them. Each entry gives the kind and the index k of "
+    "a microbatch: use versions[k] and kept[k].",
     "were still in use": "Other microbatches are between their forward and their backward, with these same tensors. "
     "An update must not change them: w - rate * gradient is a new tensor, w -= is not.",
     "modified by an inplace operation": "Autograd has noticed that a weight which a forward saved has changed "
@@ -52,8 +52,8 @@ def _same_version(case, rank, problem, gap, like, order, changed, *_) -> str:
     if changed < 0:
         return ""
     return (
-        f"overwrote weights that were still in use: the backward of microbatch {changed} found other weights "
-        "than its forward. Make new tensors in an update, and do not change the old ones."
+        f"overwrote weights that were still in use: the backward of microbatch {changed} found "
+        "different weights from those of its forward. Make new tensors in an update, and do not change the old ones."
     )
 
 

@@ -52,7 +52,7 @@ class Trained(NamedTuple):
     """The result of training on real ranks.
 
     losses    nats per token, one for each update, before it
-    versions  the largest number of versions of its weights that each rank held at once, counted by the rank
+    versions  the largest number of weight versions that each rank held at once, counted by the rank
     window    microbatches per update
     """
 

@@ -26,7 +26,7 @@ class Grid(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its usual name.
+        """The usual name of the grid.
 
         >>> Grid(1, 1, 8, 1).name, Grid(1, 8, 1, 1).name, Grid(2, 2, 2, 1).name, Grid(1, 2, 2, 2).name
         ('fully sharded', "Megatron's", '3-D', "Megatron's, sharded, copies")
@@ -70,7 +70,9 @@ def job(grid: Grid, shape: Shape = SMALL):
 
 
 class Words(NamedTuple):
-    """The words that rank 0 sends in a step, and the most numbers of the model that a rank keeps between steps."""
+    """The words that rank 0 sends in a step, and the largest number of the model's elements that a rank keeps between
+    steps.
+    """
 
     x: float
     tp: float

@@ -1,4 +1,5 @@
-"""Notebook 36: AxoNN's layers on real ranks: equal to one device, every word counted, matmuls and messages timed.
+"""Notebook 36: AxoNN's layers on real ranks: compared with one device, with every word counted, and matmuls and
+messages timed.
 
 A *word* is one number. The words of a collective are counted as in a ring.
 """
@@ -27,7 +28,7 @@ def counted(pool, sizes: tuple[int, int, int], swapped: bool = False) -> Table:
     """One layer and its backward on the ranks of a pool, rank for rank: counted and predicted words.
 
     sizes    (rows of the batch, inputs, outputs) of the full layer
-    swapped  inputs cut along y and outputs along x, as in every second layer
+    swapped  whether inputs are cut along y and outputs along x, as in every second layer
     """
     m, k, n = sizes
     inner, outer = ("y", "x") if swapped else ("x", "y")
@@ -44,7 +45,7 @@ def counted(pool, sizes: tuple[int, int, int], swapped: bool = False) -> Table:
 
 
 class Timed(NamedTuple):
-    """A step of a chain of layers on one rank: as predicted from its pieces, and as it was; plain and overlapped."""
+    """A step of a chain of layers on one rank: predicted from its pieces, and measured; plain and overlapped."""
 
     predicted: dict[str, list[Piece]]
     measured: dict[str, list[Piece]]
@@ -59,7 +60,7 @@ def timed(pool, rows: int, features: Sequence[int], waits: float = 0.0, times: i
     """Matmuls and messages of a chain of layers: predicted from their separately measured times, and measured.
 
     rows      the number of rows of the full batch
-    features  the number of features of its inputs and of every layer's outputs
+    features  the number of features of the inputs and of every layer's outputs
     waits     emulated work: seconds that a rank waits instead of each matmul, so that messages have its core
     times     number of tries of each; the fastest counts, because it was disturbed least
     """

@@ -5,6 +5,7 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.axonn.on_ranks import Timed
 from hybridlab.show.layouts.cuts import Matrix, Sign, Slice, cuts
 from hybridlab.show.live.chooser import Chooser
+from hybridlab.show.paper.sheet import first_to_last
 from hybridlab.show.paper.still import Still
 from hybridlab.show.timelines.tracks import Row, tracks
 
@@ -24,7 +25,7 @@ def home_still(grid: str, way: str, sizes: tuple[int, int, int] = SIZES) -> Stil
     """X, Wᵀ and Y of a layer on a grid, each part labelled with all ranks that hold it.
 
     >>> home_still("2×2×2", "inputs along x").summary
-    'rank 5 multiplies rows 12–24 and inputs 8–16 of X with outputs 0–8 of W; it stores outputs 4–8 of them'
+    'rank 5 multiplies rows 12–23 and inputs 8–15 of X with outputs 0–7 of W; it stores outputs 4–7 of them'
     """
     mesh, (m, k, n) = Mesh(**dict(zip("xyz", map(int, grid.split("×"))))), sizes
     inner, outer = WAYS[way]
@@ -36,7 +37,7 @@ def home_still(grid: str, way: str, sizes: tuple[int, int, int] = SIZES) -> Stil
         Sign("="),
         _matrix("Y", (m, n), [(one["rows"], one["outputs"]) for one in held], "forward"),
     ]
-    its = {name: f"{begin}–{end}" for name, (begin, end) in held[5].items()}
+    its = {name: first_to_last(*span) for name, span in held[5].items()}
     told = (
         f"rank 5 multiplies rows {its['rows']} and inputs {its['inputs']} of X with outputs {its['outputs']} of W; it "
         f"stores outputs {its['share']} of them"

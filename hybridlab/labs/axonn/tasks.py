@@ -34,11 +34,11 @@ class On(NamedTuple):
     def __str__(self):
         """
         >>> print(On((2, 2, 2), (8, 12, 16)))
-        2 × 2 × 2 ranks with 8 rows, 12 inputs, 16 outputs, inner x and outer y
+        2 × 2 × 2 ranks with 8 rows, 12 inputs and 16 outputs, inner x and outer y
         """
         rows, inputs, outputs = self.sizes
         return (
-            f"{' × '.join(map(str, self.grid))} ranks with {rows} rows, {inputs} inputs, {outputs} outputs, inner "
+            f"{' × '.join(map(str, self.grid))} ranks with {rows} rows, {inputs} inputs and {outputs} outputs, inner "
             f"{self.inner} and outer {self.outer}"
         )
 
@@ -65,7 +65,7 @@ def _words(rows: int) -> Task:
                 (added, "That is only the all-reduce along inner; the block of W is gathered along z, too."),
                 (
                     gathered + added // 2,
-                    ("An all-reduce sends its data twice around the ring: a reduce-scatter, then an all-gather."),
+                    "An all-reduce sends its data twice around the ring: a reduce-scatter, then an all-gather.",
                 ),
                 (block + added, "That is the size of the gathered block. The rank already had a part of it."),
                 (gathered + z * added, "That uses the rows of the global batch. z has cut them."),
@@ -74,8 +74,8 @@ def _words(rows: int) -> Task:
         ),
         (
             "Two messages: an all-gather along z, and an all-reduce along inner. How large is each full tensor?",
-            f"A block of W has {INPUTS}/{x} · {OUTPUTS}/{y} words, a part of Y {rows}/{z} · {OUTPUTS}/{y}. A ring "
-            "all-gather sends (z - 1)/z of its tensor, a ring all-reduce 2·(x - 1)/x.",
+            f"A block of W has {INPUTS}/{x} · {OUTPUTS}/{y} words, and a part of Y has {rows}/{z} · {OUTPUTS}/{y}. A "
+            "ring all-gather sends (z - 1)/z of its tensor, a ring all-reduce 2·(x - 1)/x.",
             f"{z - 1}/{z} · {block} + 2 · {x - 1}/{x} · {part}.",
         ),
         objective="Derive how many words a rank sends in a layer that is cut both ways.",
@@ -110,7 +110,7 @@ def _hidden(sum_x: int) -> Task:
             ],
         ),
         (
-            f"Matmuls: {computing} ms. Add the exposed messages. Go through all four kinds.",
+            f"Matmuls: {computing} ms. Add the exposed messages. Go through all four kinds of messages.",
             "The next layer needs Y, so its all-reduce is always exposed. The first gather and the last scatter "
             "overlap with no matmul.",
             f"{computing} + 1 (first gather) + 2 · 1 (all-reduces of Y) + 2 · ({sum_x} - 3) (exposed rest of the "
@@ -129,7 +129,7 @@ def planned() -> Planned:
 
 
 def grids() -> dict[tuple[int, int, int], float]:
-    """{(x, t, d): seconds of its best plan that fits}, of all that are legal."""
+    """{(x, t, d): seconds of the best plan on this grid that fits}, for all legal grids."""
     every, found = planned(), {}
     for place in every.order:
         one = every.one(place)
@@ -151,27 +151,30 @@ def _grid(answer) -> Verdict:
         return False, f"x={x}, t={t}, d={d} has no legal plan that fits: d must divide a batch of {BATCH}."
     if mine > CLOSE * min(every.values()):
         return False, f"{planned().why(x=x, t=t, d=d)}."
-    return True, f"No other grid is faster; all {len(every)} that fit were tried. {planned().best}."
+    return True, f"No other grid is faster; the check tests all {len(every)} that fit. {planned().best}."
 
 
 def _uneven(case, failed: str) -> str:
     """The report of a run that failed; with the probable cause if the ranks have parts of W of other lengths."""
     unlike = "do not call the same" in failed and "all_gather" in failed
-    return (
-        f"{failed} Ranks along z may have other numbers of rows: give all_gather sizes=lengths." if unlike else failed
-    )
+    cause = "Ranks along z may have different numbers of rows: pass sizes=lengths to all_gather."
+    return f"{failed} {cause}" if unlike else failed
 
 
 TASKS: dict[str, Task] = {
     "axonn.words": varying(_words, rows=(8192, 4096, 16384)),
     "axonn.forward": task(
-        "Write the plain layer: my_layer(comm, x, share, lengths, inner, outer). x is this rank's part of the input; "
-        "share is its rows of the block of W (a row is an output); lengths lists the number of rows of each rank along "
-        "z; inner and outer are axes. Return this rank's part of Y = X·Wᵀ, with three typed collectives. dX and dW "
-        f"must be right, and no more words than necessary may be sent. Your code is tried on {FORWARD[0]}, then on "
-        "other grids.",
+        "Write the plain layer: `my_layer(comm, x, share, lengths, inner, outer)`. `x` is this rank's part of the "
+        "input; `share` holds this rank's rows of the block of W (a row for each output); `lengths` lists the number "
+        "of rows of each rank along z; `inner` and `outer` are axes. Return this rank's part of Y = X·Wᵀ, with three "
+        "typed collectives. dX and dW must be right, and no more words than necessary may be sent. Your code is tested "
+        f"on {FORWARD[0]}, then on other grids.",
         OnMeshes(
-            try_layer, first_found, FORWARD, "Y, dX, dW and every word are right, on uneven grids too.", explain=_uneven
+            try_layer,
+            first_found,
+            FORWARD,
+            "Y, dX, dW and the number of words are right, on uneven grids too.",
+            explain=_uneven,
         ),
         (
             "Go through the three axes. z: which tensor is missing before the matmul? inner: which step is missing "
@@ -187,16 +190,16 @@ TASKS: dict[str, Task] = {
         minutes=9,
     ),
     "axonn.backward": task(
-        "Write the backward of MyProduct: it gets g, the gradient of y = x·wᵀ, and returns the gradients of x and w, "
-        "and None for comm and outer. dX must be all-reduced along ctx.outer, and the message must overlap with the "
-        "computation of dW. ctx.comm.iall_reduce(tensor, axis) starts an all-reduce and returns a message; its wait() "
-        f"returns the sum. Your code is tried on {BACKWARD[0]}, then on other grids. The check covers the numbers and "
-        "the order of your calls.",
+        "Write the backward of `MyProduct`: it gets `g`, the gradient of y = x·wᵀ, and returns the gradients of x and "
+        "w, and None for `comm` and `outer`. dX must be all-reduced along `ctx.outer`, and the message must overlap "
+        "with the computation of dW. `ctx.comm.iall_reduce(tensor, axis)` starts an all-reduce and returns a message; "
+        f"its `wait()` returns the sum. Your code is tested on {BACKWARD[0]}, then on other grids. The check covers "
+        "the numbers and the order of your calls.",
         OnMeshes(
             try_product,
             first_found,
             BACKWARD,
-            ("dX and dW are right, and the message overlaps with the second matmul."),
+            "dX and dW are right, and the message overlaps with the second matmul.",
         ),
         (
             "Which of the two matmuls does the all-reduce need? What can you compute meanwhile?",
@@ -216,10 +219,10 @@ TASKS: dict[str, Task] = {
         _grid,
         (
             "t cannot exceed the number of heads, d cannot exceed the batch. What is left for x?",
-            "Prefer t to x, since all ranks along x repeat the same attention. Then compare x with d: copies "
-            "all-reduce the gradients of all weights, x all-reduces the outputs of every matrix.",
-            f"t = {FEW.heads}, the largest t. hl.plan with grids=True compares the remaining x, and its why(x=…) "
-            "explains.",
+            "Prefer t to x, since all ranks along x repeat the same attention. Then compare x with d: along d, "
+            "the gradients of all weights are all-reduced; along x, the outputs of every matrix.",
+            f"t = {FEW.heads}, the largest t. hl.plan with grids=True compares the remaining values of x, and its "
+            "why(x=…) explains the result.",
         ),
         objective="Choose the grid of a model with fewer heads than ranks.",
         difficulty=2,

@@ -67,7 +67,7 @@ def try_product(comm, answer, case) -> str:
     seen = []
     y = answer.apply(x, w, Watched(comm, seen), case.outer)
     if gap(y.detach(), x.detach() @ w.detach().T) > SMALL:
-        return "has another forward: leave it as it was, X·Wᵀ of this rank's parts."
+        return "has a different forward: leave it as it was, X·Wᵀ of this rank's parts."
     seen.clear()
     with _products(seen, x.numel(), w.numel()):
         y.backward(g)
@@ -92,7 +92,7 @@ def _products(seen, of_x: int, of_w: int):
 
 
 def _of_order(seen: list[tuple], outer: str) -> str:
-    """The mistake in the order in which a backward has multiplied, sent and waited."""
+    """The mistake in the order of a backward's matmuls, sends and waits."""
     order, axes = [what for what, _ in seen], [axis for what, axis in seen if what == "all_reduce"]
     for one in ("dX", "dW"):
         if order.count(one) != 1:
@@ -121,7 +121,7 @@ def _of_products(x, w, right, partial, by_w) -> str:
     if gap(x.grad, right) > SMALL:
         if gap(x.grad, partial) < SMALL:
             return "returned its partial sum of dX; `wait` of the message returns the sum."
-        return "returned another dX than one device: dX = dY·W, added along outer."
+        return "returned a different dX from that of one device: dX = dY·W, added along outer."
     if gap(w.grad, by_w) > SMALL:
-        return "returned another dW than one device: dW = dYᵀ·X, of this rank's rows alone."
+        return "returned a different dW from that of one device: dW = dYᵀ·X, of this rank's rows alone."
     return ""

@@ -17,8 +17,9 @@ from hybridlab.labs.comparison import Compared
 from hybridlab.predict.plans.arithmetic import DAY
 from hybridlab.predict.plans.by_schedule import schedule_of
 from hybridlab.predict.plans.bytes_of_rank import sent
+from hybridlab.predict.plans.footprint import ROOM
 from hybridlab.predict.plans.plan import Plan, named
-from hybridlab.predict.plans.planner import ROOM, Choice, Planned, plan
+from hybridlab.predict.plans.planner import Choice, Planned, plan
 from hybridlab.predict.plans.rates import FITTED
 from hybridlab.predict.plans.reasons import bill
 
@@ -29,7 +30,7 @@ class Given(NamedTuple):
     """The assignment: a model, a machine, and the limits.
 
     room  bytes of a device that a plan may use;  zero  the highest ZeRO stage that the available programs support
-    assumed  about the programs: fused attention, and otherwise the assumptions of notebook 42
+    assumed  assumptions about the programs: fused attention, and otherwise those of notebook 42
     """
 
     model: str
@@ -44,7 +45,7 @@ class Given(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        """The model's."""
+        """The shape of the model."""
         return catalog.model(self.model).shape
 
     @property
@@ -64,7 +65,7 @@ class Given(NamedTuple):
 
 ASSUMED = {"software": "megatron-2021", "fit": FITTED, "fused": True}
 GIVEN = Given("llama3-70b", "h100", gpus=256, batch=1024, tokens=400e9, days=21, room=72e9, zero=1, assumed=ASSUMED)
-BASELINE = Plan(p=8, t=8, d=4, zero=1, sequence=True, fused=True)  # legal, and too slow
+BASELINE = Plan(p=8, t=8, d=4, zero=1, sequence=True, fused=True)  # a plan that is legal, but too slow
 
 
 @cache

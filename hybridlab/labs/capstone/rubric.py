@@ -8,7 +8,7 @@ RUBRIC = (  # part of the page, points, and the condition for them
     ("the plan", 2, "every size has a reason: t by the node, p and v by memory and bubble, d by the rest of the GPUs"),
     ("memory", 2, "the largest part is named; the dry run is compared with the formula, and the gap is explained"),
     ("the rival", 2, "the nearest rival, and the terms by which it loses; they add up to the difference"),
-    ("the proof", 2, "the page says what ran small on real ranks, what that proves, and that it proves no time"),
+    ("the proof", 2, "the page describes the small run on real ranks, and what it proves: nothing about time"),
     ("the doubt", 1, "the assumption that would be measured first, and the result that would change the plan"),
 )
 

@@ -26,8 +26,8 @@ def _plan(answer) -> Verdict:
         if one.devices != GIVEN.gpus:  # first, or a size that divides the layers only would be recommended
             return (
                 False,
-                f"The product of its sizes is {one.devices}, but there are {GIVEN.gpus} devices: give sizes whose "
-                f"product is {GIVEN.gpus}.",
+                f"The plan's sizes multiply to {one.devices}, but there are {GIVEN.gpus} devices: give sizes "
+                f"whose product is {GIVEN.gpus}.",
             )
         check_plan(one, GIVEN.shape, GIVEN.batch)
         choice = chosen(answer)
@@ -36,12 +36,12 @@ def _plan(answer) -> Verdict:
     seconds, held = choice.step.total, choice.memory.total
     told = f"{choice.plan}: {seconds:.2f} s a step, {held / 1e9:.1f} GB"
     if one.zero > GIVEN.zero:
-        return False, f"{told}: but the programs here shard only the optimizer state, zero={GIVEN.zero} at most."
+        return False, f"{told}, but the programs here shard only the optimizer state: use zero={GIVEN.zero} at most."
     if held > GIVEN.room and seconds > GIVEN.longest:
         return False, f"{told}: too slow, and too large."
     if held > GIVEN.room:
         without = [f"{name}={value}" for name, value in SAVES.items() if not getattr(one, name)]
-        spare = f" It has no {' and no '.join(without)}, which save memory." if without else ""
+        spare = f" The plan lacks {' and '.join(without)}: that would save memory." if without else ""
         return False, f"{told}: fast enough, but it needs more than {GIVEN.room / 1e9:.0f} GB.{spare}"
     if seconds > GIVEN.longest:
         return False, f"{told}: it fits, but a step may take {GIVEN.longest:.2f} s."
@@ -85,7 +85,7 @@ def _rivals(answer) -> Verdict:
         return False, ask
     off = [name for name, rival in RIVALS.items() if answer[name] != grows_most(rival)]
     if off:
-        return False, f"Look again at {', '.join(off)}: another term grows more there."
+        return False, f"Look again at {', '.join(off)}: a different term grows more there."
     return True, "; ".join(f"{name} loses by {WORDS[answer[name]]}" for name in RIVALS) + "."
 
 
@@ -108,12 +108,12 @@ def _page(answer) -> Verdict:
         return False, "Answer with a text in quotes: three of them at its beginning, and three at its end."
     words = len(answer.split())
     if not SHORTEST <= words <= LONGEST:
-        return False, f"It has {words} words: a page has {SHORTEST} to {LONGEST}."
+        return False, f"The text has {words} words: a page has {SHORTEST} to {LONGEST}."
     missing = [what for what, found in SAID.items() if not re.search(found, answer, re.IGNORECASE)]
     if missing:
-        return False, f"Some parts of the page are not there: {', '.join(missing)}."
+        return False, f"Some parts of the page are missing: {', '.join(missing)}."
     if not list(_named_sizes(answer)):
-        return False, f"It names no sizes whose product p·t·d is {GIVEN.gpus}."
+        return False, f"The page names no sizes whose product p·t·d is {GIVEN.gpus}."
     if not any(_holds(sizes, answer) for sizes in _named_sizes(answer)):
         return False, (
             "No plan with the sizes on the page keeps the limits and has the seconds and GB on the page: take both "
@@ -160,7 +160,7 @@ SAID = {  # {part of a page: how it is found}
     "the memory of a device": r"\d(\.\d+)?\s*GB",
     "the dry run": r"\bdry\b",
     "a rival": r"rival|instead of|alternative",
-    "what ran on real ranks": r"real ranks|ran small|scaled",
+    "the run on real ranks": r"real ranks|ran small|scaled",
     "an assumption that you would measure": r"assum|measure",
 }
 
@@ -173,7 +173,7 @@ TASKS: dict[str, Task] = {
             "s",
             slips=[
                 (GIVEN.longest / GIVEN.batch, "That is for one sequence: a step has a whole batch."),
-                (GIVEN.longest / GIVEN.gpus, "The GPUs work together on each step: do not divide by them."),
+                (GIVEN.longest / GIVEN.gpus, "The GPUs work together on each step: do not divide by their number."),
                 (GIVEN.longest / 86_400, "That is in days."),
             ],
         ),
@@ -192,17 +192,17 @@ TASKS: dict[str, Task] = {
         _plan,
         (
             "Which terms of the baseline plan are large, and which size makes each of them small?",
-            "With a smaller t GEMMs are larger and fewer bytes are sent along tp, but more memory is needed. What else "
-            "saves memory?",
-            "t = 4, p = 4 or 8, the rest copies; sequence parallelism and ZeRO 1; b = 1.",
+            "With a smaller t, GEMMs are larger and fewer bytes are sent along tp, but more memory is needed. What "
+            "else saves memory?",
+            "t = 4, p = 4 or 8, and copies on all other devices; sequence parallelism and ZeRO 1; b = 1.",
         ),
         objective="Find a plan within a budget of time and memory.",
         difficulty=2,
         minutes=7,
     ),
     "capstone.start": task(
-        "Find a plan that you would start tomorrow: it has the same limits, and the dry run of its first rank also "
-        f"needs at most {GIVEN.room / 1e9:.0f} GB.",
+        "Find a plan that you would run tomorrow: the same limits hold, and the dry run of its first rank also needs "
+        f"at most {GIVEN.room / 1e9:.0f} GB.",
         _start,
         (
             "Which part is largest in the dry run, and which choices make it smaller?",
@@ -215,12 +215,12 @@ TASKS: dict[str, Task] = {
         minutes=7,
     ),
     "capstone.rivals": task(
-        "Compared with the fastest plan that fits, which term grows most in the best plan with t = 8, with p = 16, "
-        "and with full recomputation?",
+        "Compare three plans with the fastest plan that fits: the best with t = 8, the best with p = 16, and the best "
+        "with full recomputation. Which term grows most in each?",
         _rivals,
         (
             "capstone.defended(planned.best, dict(t=8)) lists the terms that make it slower.",
-            "Two ranks wait and one computes more. Which waits for which?",
+            "In two of these plans ranks wait longer, and in the third they compute more. What do they wait for?",
             "The three are tp all-reduces, the head on the last stage and GEMMs, in some order.",
         ),
         objective="Say by which term each rival of a plan loses.",
@@ -228,7 +228,8 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "capstone.dry": task(
-        "By how many GB are the gradients on the baseline plan's first rank larger in the dry run than in the formula?",
+        "The gradients on the baseline plan's first rank take more GB in the dry run than in the formula. How many "
+        "more?",
         Number(
             gap_of_gradients,
             "GB",
@@ -237,7 +238,8 @@ TASKS: dict[str, Task] = {
         ),
         (
             "Both numbers are in the baseline plan's table, in the row of gradients.",
-            "The formula counts two bytes for each weight, but gradients are summed in single precision, in four.",
+            "The formula counts two bytes for each weight, but gradients are summed in single precision, which takes "
+            "four bytes.",
             "The difference equals the formula's number.",
         ),
         objective="Find a part of the memory that a formula does not count.",
@@ -245,8 +247,8 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "capstone.crossing": task(
-        "How many bytes do all ranks of the scaled-down baseline plan together send between stages in a step, with "
-        "numbers of two bytes?",
+        "Take one step of the scaled-down baseline plan, with two bytes per number. How many bytes do all ranks "
+        "together send between stages?",
         Number(
             crossing,
             "bytes",
@@ -265,8 +267,8 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "capstone.page": task(
-        "Write one page: your plan and the reasons for it, the results of the dry run and of the real ranks, its "
-        "nearest rival, and the assumption that you would measure first.",
+        "Write one page: your plan and the reasons for it, its nearest rival, the results of the dry run and of the "
+        "real ranks, and the assumption that you would measure first.",
         _page,
         (
             "Begin with the limit, then give the plan as p=…, t=…, d=…, with its seconds and GB from capstone.bills.",

@@ -1,4 +1,4 @@
-"""A pipeline next to ZeRO 3 on as many ranks: two ways to shard the weights of one job, from dry runs."""
+"""A pipeline next to ZeRO 3 on the same number of ranks: two ways to shard the weights of one job, from dry runs."""
 
 import hybridlab as hl
 from hybridlab.core.dry import DryRun

@@ -21,7 +21,7 @@ from hybridlab.show.timelines.svg import svg
 ANY = "any"
 GPUS = [8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096]
 BATCHES = [16, 32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096]
-MOST_BOXES = 6000  # of a timeline; of a longer one fewer microbatches are drawn, but as many as stages
+MOST_BOXES = 6000  # the most in a timeline, which else has fewer microbatches, but at least as many as stages
 CHOICES = (  # trait, label, values, whether a slider moves over them
     ("gpus", "devices n", GPUS, True),
     ("batch", "batch B, sequences", BATCHES, True),
@@ -38,7 +38,7 @@ class PlanExplorer(anywidget.AnyWidget):
     """The map of all p and t for the chosen model, machine and batch; `planned` has every plan of the map.
 
     cell     [p, t] of the cell under the pointer;  told, timeline  facts and timeline of its best plan
-    problem  why nothing can be planned, in a sentence, or ""; then the last map stays
+    problem  a sentence that says why nothing can be planned, and then the last map stays; or ""
     """
 
     _esm = module("plan_map.js")

@@ -114,9 +114,9 @@ def _microbatch(stages, sequences):
     p, each = stages, sequences
     seconds = {b: (each // b + p - 1) * 3 * forward for b, forward in FORWARD.items()}
     best = min(seconds, key=seconds.get)
-    table = ", ".join(f"{forward:g} ms for {b}" for b, forward in FORWARD.items())
+    table = ", ".join(f"{forward:g} ms for b = {b}" for b, forward in FORWARD.items())
     return task(
-        f"A pipeline has p = {p} stages, and each copy has {each} sequences in a step. Depending on the sequences in a "
+        f"A pipeline has p = {p} stages, and each copy has {each} sequences in a step. With b sequences in a "
         f"microbatch, a stage's forward takes {table}; a backward takes twice as long. Which b makes the step "
         "shortest?",
         Number(
@@ -140,7 +140,7 @@ def _microbatch(stages, sequences):
 TASKS: dict[str, Task] = {
     "choosing.node": task(
         f"161B runs on {DEVICES} devices as in figure 13 (one copy, p = {DEVICES}/t, b = 1, {BATCH} sequences), but "
-        f"in nodes of {NODE}; otherwise the devices are A100s. For which t is a step fastest?",
+        f"in nodes of {NODE}; in all other respects, the devices are A100s. For which t is a step fastest?",
         Number(
             lambda: fastest_ways(NODE),
             slips=[
@@ -185,8 +185,8 @@ TASKS: dict[str, Task] = {
         (
             "16 bytes for each of 18.4 billion weights are 295 GB. Which ranks share them? With ZeRO, copies share "
             "them too.",
-            'Full recomputation makes a step a third longer, "selective" only a little, and it drops the largest part '
-            "of the activations.",
+            'Full recomputation makes a step a third longer, "selective" only a little. Even "selective" drops the '
+            "largest part of the activations.",
             'ZeRO 3, recompute="selective", b = 1, and nearly all devices as copies.',
         ),
         objective="Choose a plan within a time limit and a memory limit.",

@@ -14,10 +14,10 @@ from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.planner import Planned, plan
 from hybridlab.show.charts.chart import Axis, Curve, chart
 
-__all__ = ["explorer"]  # beside what stands here: what the notebook takes from the explorer
+__all__ = ["explorer"]  # next to the names of this file, those that the notebook takes from the explorer
 
-SLIDES = {"zero": 0, "recompute": "full", "sequence": False}  # what the programs behind the slides could do
-SHAPE, BATCH = Shape(layers=4, width=64, heads=4, context=64), 16  # what two ranks of this machine train
+SLIDES = {"zero": 0, "recompute": "full", "sequence": False}  # the options of the programs that the slides describe
+SHAPE, BATCH = Shape(layers=4, width=64, heads=4, context=64), 16  # the model that two ranks of this machine train
 POINTS = {
     "d = 2": Plan(d=2, b=1),
     "p = 2": Plan(p=2, b=1),
@@ -27,7 +27,7 @@ POINTS = {
 
 
 def in_lines(sentence: str, indent: int = 4) -> str:
-    """A sentence in lines that fit into a notebook; a number stays next to its unit.
+    """A sentence in lines that fit into a notebook; a number stays on the line of its unit.
 
     >>> print(in_lines("- " + "1 s, " * 20 + "1 s of 2 s"))
     - 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s, 1 s,
@@ -62,7 +62,7 @@ def reasons(planned: Planned, *asked: dict) -> Sentences:
 
 
 def refusals(*asked: dict) -> Sentences:
-    """The planner's answers to these requests, given as arguments of `plan`: the best plan, or why there is none."""
+    """The planner's answers to requests, given as arguments of `plan`: the best plan, or why there is none."""
     return Sentences(tuple(map(_answer, asked)))
 
 
@@ -74,7 +74,7 @@ def _answer(asked: dict) -> str:
 
 
 def ways_worth(width: int, rate: float, link: float, allowed: float = 0.1) -> float:
-    """The largest t with which tp all-reduces inside a node take at most this share of the GEMMs' time.
+    """The largest t with which tp all-reduces inside a node take at most this fraction of the GEMMs' time.
 
     rate  FLOP/s that GEMMs reach;  link  bytes/s inside the node
 
@@ -85,27 +85,31 @@ def ways_worth(width: int, rate: float, link: float, allowed: float = 0.1) -> fl
 
 
 def trade(batch: int = 32):
-    """161B on 64 GPUs as in figure 13, over t: bubble and tp all-reduces as shares of a step."""
+    """161B on 64 GPUs as in figure 13, over t: bubble and tp all-reduces as fractions of a step."""
     rows = sorted((row for row in sc21.figure(13) if row.batch == batch), key=lambda row: row.plan.t)
     ways, steps = [row.plan.t for row in rows], [row.step for row in rows]
     idle, sums = [float(one.idle) for one in steps], [float(one.tensor / one.total) for one in steps]
     both, places = [a + b for a, b in zip(idle, sums)], list(range(len(ways)))
+    best = both.index(min(both))
+    least = [f"{one:.0%}" if place == best else "" for place, one in enumerate(both)]
     drawn = [
         Curve("bubble, idle / total", places, idle, 5, "solid", "circle"),
         Curve("tp all-reduces", places, sums, 2, "dash", "square"),
-        Curve("both", places, both, 3, "dot", "diamond"),
+        Curve("both", places, both, 3, "dot", "diamond", least),
     ]
     told = f"161B on 64 GPUs, batch {batch}: from t = {ways[0]} to {ways[-1]} the bubble falls from {idle[0]:.0%} to "
     told += f"{idle[-1]:.0%} of the step, tp all-reduces grow from {sums[0]:.0%} to {sums[-1]:.0%}; "
-    told += f"both together are least at t = {ways[both.index(min(both))]}"
+    told += f"both together are least at t = {ways[best]}"
     marks = {place: f"t = {row.plan.t}, p = {row.plan.p}" for place, row in enumerate(rows)}
     x = Axis("ways of tensor parallelism t, stages p", -0.3, len(ways) - 0.7, marks=marks)
     y = Axis("share of the step", -0.03, 0.6, "{:.0%}")
-    return chart(drawn, x, y, f"what a larger t trades: 161B on 64 GPUs, batch {batch}", told)
+    return chart(drawn, x, y, f"Bubble against all-reduces over t: 161B on 64 GPUs, batch {batch}", told)
 
 
 def rows_planned(**given) -> list[tuple[str, Planned]]:
-    """SC'21's table: for each row its label, and all plans for its model, devices and batch; given as in `plan`."""
+    """SC'21's table: for each row its label, and all plans for its model, devices and batch; the arguments are those of
+    `plan`.
+    """
     return [
         (f"{row.shape.parameters / 1e9:.1f}B", plan(row.shape, sc21.A100, row.plan.devices, row.batch, **given))
         for row in sc21.table()
@@ -148,7 +152,7 @@ def side_by_side(predicted: dict[str, float], measured: dict[str, list[float]]):
     low, high = min(min(one.y) for one in drawn) - 0.1, max(max(one.y) for one in drawn) + 0.1
     marks = {math.log10(ms): str(ms) for ten in range(6) for ms in (10**ten, 2 * 10**ten, 5 * 10**ten)}
     y = Axis("ms a step (log scale)", low, high, marks={at: ms for at, ms in marks.items() if low < at < high})
-    figure = chart(drawn, x, y, "the same batch under four plans", f"ms predicted and measured: {'; '.join(told)}")
+    figure = chart(drawn, x, y, "The same batch under four plans", f"ms predicted and measured: {'; '.join(told)}")
     for trace, one in zip(figure.data, plain):  # a pointer reads milliseconds, not their logarithms
         trace.update(customdata=list(one.y), hovertemplate="%{customdata:.0f} ms")
     return figure

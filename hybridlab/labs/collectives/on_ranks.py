@@ -23,7 +23,7 @@ OPERATIONS = {  # {name: (the call on a rank, the description of its result)}
 
 
 def images(count: int = 4, side: int = SIDE) -> list[np.ndarray]:
-    """One image per rank, distinguished by its shape: disk, square, diamond, cross, and so on.
+    """One image for each rank, with a different shape: disk, square, diamond, cross, and so on.
 
     >>> [int(image.sum()) for image in images(4)]
     [88, 64, 60, 80]
@@ -46,10 +46,10 @@ def pictured(pool, operation: str) -> Still:
     """
     if operation not in OPERATIONS:
         raise ValueError(f"there is no picture of {operation!r}: choose one of {', '.join(OPERATIONS)}")
-    before = images(pool.size)
+    before = [2**rank * image for rank, image in enumerate(images(pool.size))]  # so that sums show which ranks added
     after = pool.run(_do, operation, before)
     told = f"{operation} on {pool.size} ranks: {OPERATIONS[operation][1]}"
-    return tiles([before, after], [operation], ["before", "after"], told, most=pool.size)
+    return tiles([before, after], [operation], ["before", "after"], told)
 
 
 def _do(comm, operation, before):

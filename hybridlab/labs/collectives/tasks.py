@@ -82,7 +82,7 @@ def _not_blocking(homes) -> str:
         if isinstance(home, dict) and CALLED in home:
             op = home[CALLED]
             if op in ("isend", "irecv"):
-                return f"With {op} no rank waits in a cycle, as in the ring. Now use comm.send and comm.recv only."
+                return f"With {op}, as in the ring, no rank waits in a cycle. Now use comm.send and comm.recv only."
             return f"Rank {rank} called {op}: use comm.send and comm.recv only."
     return ""
 
@@ -196,15 +196,15 @@ TASKS: dict[str, Task] = {
     "collectives.bytes": varying(_bytes, ranks=(4, 5, 6, 8), megabytes=(12, 30, 60, 120)),
     "collectives.seconds": varying(_seconds, ranks=(8, 10, 16), megabytes=(100, 80, 40), microseconds=(20, 40, 50)),
     "collectives.ring": task(
-        "Write the ring. Every rank calls my_ring(comm, x) with a flat tensor x; return the sum over all ranks. Use "
-        "messages only, no collective. Each rank sends 2(p-1) messages to its right neighbour, each with one chunk of "
-        "x. Your code is tried on 4 ranks with 12 numbers, then on other sizes, also when p does not divide the "
-        "length.",
+        "Write the ring. Every rank calls `my_ring(comm, x)` with a flat tensor `x`; return the sum over all ranks. "
+        "Use messages only, no collective. Each rank sends 2(p-1) messages to its right neighbour, each with one chunk "
+        "of x. Your code is tested on 4 ranks with 12 numbers, then with other sizes, including lengths that p does "
+        "not divide.",
         OnCases(
             trial.play,
             trial.judge,
             tuple(starmap(trial.Case, RINGS)),
-            f"The sum on every rank, with 2(p-1) messages of one chunk from each, in all {len(RINGS)} sizes tried.",
+            f"Every rank has the sum, and has sent 2(p-1) messages of one chunk, in all {len(RINGS)} sizes tested.",
         ),
         (
             "Write two loops of p-1 steps. In each step a rank sends one chunk to the right and receives another one "
@@ -220,8 +220,9 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "collectives.order": task(
-        "There are four ranks, and rank r starts with the number r. Return on each rank the number of the rank before "
-        "it (on rank 0, that of the last rank). Use comm.send and comm.recv only. Three ranks are tried too.",
+        "There are four ranks, and rank r starts with the number r. On each rank, return the number of the rank before "
+        "it (on rank 0, that of the last rank). Use `comm.send` and `comm.recv` only. Your code is also tested on "
+        "three ranks.",
         OnRanks(_shifted, (RANKS, 3), lambda size: [float((rank - 1) % size) for rank in range(size)], _by_hand),
         (
             "If all ranks send first, all ranks wait. Which ranks could receive first?",
@@ -234,11 +235,11 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "collectives.compose": task(
-        f"There are four ranks, and rank r holds {PARTS} numbers: r, r + 1, r + 2, … Return the sum over all ranks, "
-        "from every rank, without calling all_reduce.",
+        f"There are four ranks, and rank r holds {PARTS} numbers: r, r + 1, r + 2, … On every rank, return the sum "
+        "over all ranks. Do not call `all_reduce`.",
         OnRanks(_composed, (RANKS,)),
         (
-            "Which operation leaves every rank with its part of the sum? Which one joins the parts?",
+            "Which operation leaves every rank with its part of the sum? Which one gives all parts to every rank?",
             "First call comm.reduce_scatter, which returns a rank's part; then pass that part to comm.all_gather.",
             "part = comm.reduce_scatter(x); x = comm.all_gather(part)",
         ),

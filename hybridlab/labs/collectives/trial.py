@@ -59,7 +59,7 @@ def _wrong(sums, ranks) -> tuple | None:
 
 
 def summands(value: float, ranks: int) -> list[int] | None:
-    """How often each rank's number is in a sum; None if it is not a sum of the numbers of this place.
+    """For each rank, how often its number is in a sum; None if it is not a sum of the numbers of this place.
 
     >>> summands(1 + 8 + 8 + 64, ranks=3), summands(1.5, ranks=3)
     ([1, 2, 1], None)

@@ -28,9 +28,9 @@ class Parts(NamedTuple):
     def __str__(self):
         """
         >>> print(Parts(6, 2))
-        2 and 4 keys, scores about 1
+        parts of 2 and 4 keys, with scores near 1
         """
-        return f"{self.first} and {self.length - self.first} keys, scores about {self.scale:g}"
+        return f"parts of {self.first} and {self.length - self.first} keys, with scores near {self.scale:g}"
 
 
 class On(NamedTuple):
@@ -67,7 +67,7 @@ def _are_lists(value) -> bool:
 
 
 def _shared_out(gave) -> Verdict:
-    """Which chunks of 2p each rank gets: every chunk once, and as many pairs for all."""
+    """Which chunks of 2p each rank gets: every chunk once, and the same number of pairs for all."""
     for ranks, one in zip(RANKS, gave):
         if one.raised:
             return False, f"my_chunks({ranks}) raised {one.raised}."
@@ -88,7 +88,7 @@ ROWS = (((12, 4), 2), ((8, 8), 2), ((16, 8, 24), 4), ((12, 6, 6), 3))
 
 
 def _dealt(gave) -> Verdict:
-    """Which positions of packed documents each rank gets: every position once, and as many pairs for all."""
+    """Which positions of packed documents each rank gets: every position once, and the same number of pairs for all."""
     for (documents, ranks), one in zip(ROWS, gave):
         call, total = f"my_positions({documents}, {ranks})", sum(documents)
         if one.raised:
@@ -127,7 +127,7 @@ def _slip(documents: tuple[int, ...], ranks: int, its: list[list[int]]) -> str:
 
 
 def _begin(documents: tuple[int, ...], place: int) -> int:
-    """The first position of the document that has this one.
+    """The first position of the document that contains this position.
 
     >>> _begin((12, 4), 13)
     12
@@ -148,7 +148,7 @@ def _mended(gave) -> Verdict:
             return False, f"{call} gave {str(one.value)[:60]}; return a list of integers."
         if list(one.value) != right:
             if sorted(one.value) == right:
-                return False, f"{call} gave the right positions in another order than the rank's tokens have."
+                return False, f"{call} gave the right positions in a different order from that of the rank's tokens."
             chunks = f"two chunks of {so_many(context // (2 * ranks), 'position')}"
             return False, f"{call} gave {str(one.value)[:60]}; it should have {chunks}: which ones?"
     return True, "Every token gets its position in the sequence."
@@ -171,9 +171,10 @@ ABOUT_DEALT = {
     "sort the positions of each rank": "Go through the documents from first to last, and add both chunks of each.",
 }
 ABOUT_JOINED = {  # {words of a reply: the hint about the mistake that it reports}
-    "each was divided by its own sum": "An out is a mean, weighted by exponentials. Two means become one when each "
-    "is multiplied by its sum first.",
-    "weighs both parts alike": "A part counts with its own sum of exponentials over that of both: exp(lse - both).",
+    "each was divided by its own sum": "The out of a part is a mean, weighted by exponentials. Multiply each of the "
+    "two means by its own sum before you add them.",
+    "weighs both parts alike": "The weight of a part is its own sum of exponentials, divided by that of both: exp(lse "
+    "- both).",
     "added the two lse": "lse is the logarithm of a sum. Which torch function adds two numbers that are given as "
     "logarithms?",
     "gave inf or nan": "exp of a large lse overflows; exp of a difference of two of them does not.",
@@ -183,29 +184,28 @@ ABOUT_THE_RING = {
     "the next rank. Higher ranks have later positions: send their keys on, but do not call meet.",
     "same is True": "same is True only for this rank's own keys: source == comm.rank. And do not receive into the "
     "tensor that you compute with.",
-    "another result than one device": "Each meet gives a part: join all of them, out and lse, into what was found "
-    "so far.",
+    "differs from that of one device": "Each call of meet gives a part: join its out and lse with the result so far.",
     "to the previous rank": "A query sees earlier keys, so keys go to later positions: isend to (comm.rank + 1) % "
     "comm.size.",
     "nothing overlaps": "Start irecv and isend, then call meet, then wait: in this order.",
     "waited for the next keys": "wait() comes after meet: the keys for this step have already arrived.",
-    "after the last step": "There are as many steps as ranks, and one hop less.",
+    "after the last step": "There are as many steps as ranks, and one hop fewer.",
 }
 
 TASKS: dict[str, Task] = {
     "context.joined": task(
-        "Write my_joined(out, lse, other_out, other_lse): join two parts of one softmax. Each part has out, the "
-        "result of the queries for some of the keys, and lse, the logarithm of the sum of exponentials of their "
-        f"scores. Return out and lse for all keys. Your code is tried on {PARTS[0]}, then on other parts.",
+        "Write `my_joined(out, lse, other_out, other_lse)`: join two parts of one softmax. Each part has `out`, the "
+        "result of the queries for some of the keys, and `lse`, the logarithm of the sum of exponentials of their "
+        f"scores. Return `out` and `lse` for all keys. Your code is tested on {PARTS[0]}, then on other parts.",
         OnCases(
             "context.trial:try_joined",
             _only,
             PARTS,
-            "Two parts make the softmax over all keys, however large the scores are.",
+            "Your function joins two parts into the softmax over all keys, however large the scores are.",
         ),
         (
-            "In a part, out is Σ exp(score)·value divided by Σ exp(score). Multiply each out by its own sum, add, and "
-            "divide by the sum of both.",
+            "In a part, out is Σ exp(score)·value divided by Σ exp(score). Multiply the out of each part by its own "
+            "sum, add, and divide by the sum of both.",
             "torch.logaddexp(lse, other_lse) is log(exp(lse) + exp(other_lse)), without overflow. The weight of a "
             "part is its sum divided by the total sum: exp of a difference.",
             "both = torch.logaddexp(lse, other_lse); the weights are (lse - both).exp() and (other_lse - both).exp().",
@@ -216,21 +216,21 @@ TASKS: dict[str, Task] = {
         minutes=6,
     ),
     "context.ring": task(
-        "Write my_ring(comm, q, k, v, meet, joined). A rank has its queries, keys and values, each (heads, positions, "
-        "width). meet(q, k, v, same) returns (out, lse) of queries and keys. Use same=True for a rank's own keys: then "
-        "a query sees no later key. joined is the function from above. Return the attention output of this rank's "
-        "queries over their own and all earlier positions. Keys that no query sees are sent on, but not computed. The "
-        f"next keys are sent while a rank computes. Your code is tried on {RINGS[0]}, then on other rings. The check "
-        "covers the numbers, the messages, and the order of your calls.",
+        "Write `my_ring(comm, q, k, v, meet, joined)`. A rank has its queries, keys and values, each (heads, "
+        "positions, width). `meet(q, k, v, same)` returns `(out, lse)` of queries and keys. Use `same=True` for a "
+        "rank's own keys: then a query sees no later key. `joined` is the function from above. Return the attention "
+        "output of this rank's queries over their own and all earlier positions. Pass on keys that no query of a rank "
+        "sees, but do not compute with them. The next keys are sent while a rank computes. Your code is tested on "
+        f"{RINGS[0]}, then on other rings. The check covers the numbers, the messages, and the order of your calls.",
         OnCases(
             "context.trial:try_ring",
             first_found,
             RINGS,
-            "Equal to one device, with no extra word, and every hop overlaps with a block.",
+            "The result equals that of one device, no extra word is sent, and every hop overlaps with a block.",
         ),
         (
-            "In step i a rank has the keys of rank (comm.rank - i) % comm.size. In each step: start to send and to "
-            "receive, compute, wait. What is different in the last step?",
+            "In step i a rank has the keys of rank (comm.rank - i) % comm.size. In each step: start sending and "
+            "receiving, compute, wait. What is different in the last step?",
             "kv = torch.stack((k, v)); room = torch.empty_like(kv); coming = comm.irecv(room, before); leaving = "
             "comm.isend(kv, after); then meet(q, *kv, source == comm.rank) if source <= comm.rank; then coming.wait() "
             "and leaving.wait().",
@@ -243,9 +243,9 @@ TASKS: dict[str, Task] = {
         minutes=10,
     ),
     "context.zigzag": task(
-        "Cut the sequence into 2p chunks, numbered 0 to 2p - 1. Write my_chunks(ranks): a list with two chunks for "
-        "each rank, so that with causal attention all ranks compute the same number of pairs. Your code is tried on 2, "
-        "4, 3 and 8 ranks.",
+        "Cut the sequence into 2p chunks, numbered 0 to 2p - 1. Write `my_chunks(ranks)`: a list with two chunks for "
+        "each rank, so that with causal attention all ranks compute the same number of pairs. Your code is tested on "
+        "2, 4, 3 and 8 ranks.",
         Function(
             tuple((ranks,) for ranks in RANKS),
             _shared_out,
@@ -261,11 +261,11 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "context.documents": task(
-        "Several documents are packed into one row. Write my_positions(documents, ranks). documents is a tuple of "
+        "Several documents are packed into one row. Write `my_positions(documents, ranks)`. `documents` is a tuple of "
         "their lengths; each length is a multiple of 2·ranks. Return a list with a list of positions for each rank. "
-        "Positions count from 0 at the start of the row, and each rank's list is sorted. Attention is causal and stays "
-        "inside each document; all ranks must compute the same number of pairs. "
-        f"Your code is tried on {ROWS[0][0]} with {ROWS[0][1]} ranks, then on other packings.",
+        "Positions count from 0 at the start of the row, and each rank's list is sorted. Attention is causal and "
+        "stays inside each document; all ranks must compute the same number of pairs. Your code is tested on "
+        f"{ROWS[0][0]} with {ROWS[0][1]} ranks, then on other packings.",
         Function(
             ROWS,
             _dealt,
@@ -288,7 +288,7 @@ TASKS: dict[str, Task] = {
         "What is wrong with the zigzag? (a) Keys go around in the wrong direction. (b) Tokens are in zigzag order, "
         "but the position embeddings use positions in sequence order. (c) Targets are in sequence order, but tokens "
         "in zigzag order. (d) Gradients are averaged instead of added. Answer with the letter and the fixed "
-        "function: mended(rank, ranks, context) returns the list of positions of a rank's tokens, in the order of "
+        "function: `mended(rank, ranks, context)` returns the list of positions of a rank's tokens, in the order of "
         "these tokens.",
         Clinic(
             CAUSES,

@@ -8,7 +8,7 @@ from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.rows import Table, table
 
 SHAPE = Shape(layers=2, width=16, heads=4, context=16)
-LARGER = 30  # first weights are small; so are, without this, the losses that positions make
+LARGER = 30  # initial weights are small; without this factor, so are the differences that positions make in the loss
 
 
 def positions(rank: int, ranks: int, context: int) -> list[int]:
@@ -53,7 +53,7 @@ def _losses(comm, zigzag, without, told):
 
 
 def _fit(model, comm, chunks, places):
-    """Positions and another attention, as `modes.context_parallel` gives them to a model."""
+    """Give a model its positions and another attention, as `modes.context_parallel` does."""
     from functools import partial
 
     import torch

@@ -9,8 +9,8 @@ class Moment(NamedTuple):
     """One step of a ring.
 
     sources  for each rank, the source of the keys and values that it has now
-    meets    (chunk of queries, chunk of keys) that are computed in this step;  skipped  those that need not be
-    pairs    for each rank, the pairs of a query and a key that it sees, in this step
+    meets    (chunk of queries, chunk of keys) that are computed in this step;  skipped  those that need not be computed
+    pairs    for each rank, the (query, key) pairs that it computes in this step
     """
 
     sources: tuple[int, ...]

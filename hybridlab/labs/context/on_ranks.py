@@ -11,9 +11,9 @@ from hybridlab.labs.trials.against import gap, words_of
 from hybridlab.labs.trials.table import Table
 from hybridlab.predict.bytes.context import ATTEND
 
-WAYS = [way for way in ATTEND if way != "usp"]  # a ring of groups is measured apart
+WAYS = [way for way in ATTEND if way != "usp"]  # a ring of groups is measured separately
 WHEN = ("forward", "backward")
-SIZES = (2, 8, 4, 32, 16)  # of `sent`: sequences, heads of queries and of keys, positions, width of a head
+SIZES = (2, 8, 4, 32, 16)  # the sizes in `sent`: sequences, heads of queries and of keys, positions, width of a head
 
 
 def sent(pool, sizes=SIZES) -> Table:
@@ -34,7 +34,7 @@ def sent(pool, sizes=SIZES) -> Table:
 def timed(pool, context: int, pair_seconds: float, times: int = 5) -> dict[str, tuple[float, float]]:
     """{form: (predicted, measured) seconds} of a ring's forward, in order and in a zigzag, with emulated work.
 
-    pair_seconds  that a rank waits for each pair of a query and a key that it sees, instead of computing it
+    pair_seconds  that a rank waits instead of computing each (query, key) pair
     """
     forms = {"in order": Chunks.in_order(context, pool.size), "zigzag": Chunks.zigzag(context, pool.size)}
     return {

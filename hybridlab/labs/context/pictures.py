@@ -1,4 +1,5 @@
-"""Notebook 33, pictures: which positions each part of a block attends to; a ring, step by step; when a hop is hidden.
+"""Notebook 33, pictures: the positions on which each part of a block depends; a ring, step by step; the sizes for which
+a hop is hidden.
 
 In a step of the ring, the square is all queries (down) against all keys (across), cut into chunks. Dark blue meets now,
 light blue has met, and a dot marks chunks that need not meet. Green arrows carry keys and values to the next rank.
@@ -19,7 +20,7 @@ from hybridlab.predict.time.ring import block_seconds, hop_seconds, least_tokens
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.live.chooser import Chooser
 from hybridlab.show.live.stepper import Stepper
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, sheet, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, mix
 
@@ -100,17 +101,16 @@ def squares(found: dict[str, np.ndarray], across: str, down: str, told: str) -> 
     for number, (name, one) in enumerate(found.items()):
         left, cell = LEFT + 50 + number * (side + 70), side / len(one)
         out.append(words(left + side / 2, 30, name, PX["axis"], "middle", **{"font-weight": "600"}))
-        out.append(words(left + side / 2, 56, f"{across} →", PX["smallest"], "middle", fill=MUTED))
-        out.append(words(left - 8, 78, f"{down} ↓", PX["smallest"], "end", fill=MUTED))
+        out.append(words(left + side / 2, 56, f"{across} →", PX["box"], "middle", fill=MUTED))
+        if not number:
+            out.append(words(left - 8, 78, f"{down} ↓", PX["box"], "end", fill=MUTED))
         for (row, column), yes in np.ndenumerate(one):
             x, y = left + column * cell, 66 + row * cell
             out.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{cell:.1f}" height="{cell:.1f}" fill="{NOW if yes else PAPER}" '
                 f'stroke="{GRID}"/>'
             )
-    bottom = 66 + side + 28
-    out.append(words(LEFT, bottom, told, PX["smallest"], fill=MUTED))
-    return Still(sheet(WIDE, bottom + 12, ", ".join(found), told, out), told)
+    return captioned(WIDE, 66 + side + 28, ", ".join(found), told, out, LEFT)
 
 
 # --- the ring -----------------------------------------------------------------------------------------------------
@@ -137,13 +137,21 @@ def step_still(chunks: Chunks, number: int) -> Still:
     )
     title = f"step {number} of {len(every) - 1}"
     out = [words(LEFT, 32, title, PX["axis"], **{"font-weight": "600"})]
+    out += _legend()
     out += _cards(now, last=number == len(every) - 1)
     out += _square(chunks, now, before)
     out += _bars(chunks, every, number)
-    bottom = SQUARE_TOP + SIDE + 34
-    lines = wrap(told, WIDE - 2 * LEFT, PX["smallest"])
-    out += [words(LEFT, bottom + 16 * i, line, PX["smallest"], fill=MUTED) for i, line in enumerate(lines)]
-    return Still(sheet(WIDE, bottom + 16 * len(lines) + 4, title, told, out), told)
+    return captioned(WIDE, SQUARE_TOP + SIDE + 34, title, told, out, LEFT)
+
+
+def _legend():
+    """The legend of the cells of the square."""
+    x = LEFT + 160
+    for fill, name in ((NOW, "computed now"), (DONE, "computed before"), ("", "nothing to compute")):
+        yield f'<rect x="{x}" y="19" width="16" height="16" fill="{fill or "none"}" stroke="{GRID}"/>'
+        yield "" if fill else f'<circle cx="{x + 8}" cy="27" r="3" fill="{MUTED}"/>'
+        yield words(x + 24, 32, name, PX["caption"])
+        x += 180
 
 
 def _cards(now: Moment, last: bool):
@@ -192,7 +200,7 @@ def _square(chunks, now, before):
 
 
 def _seen(chunks, pair, x, y, cell):
-    """A whole cell, or of the same positions the triangle that is seen."""
+    """A whole cell; if queries and keys have the same positions, only the triangle that is seen."""
     if chunks.seen(*pair) is None:
         return f"M{x:g} {y:g}h{cell:g}v{cell:g}h{-cell:g}z"
     return f"M{x:g} {y:g}v{cell:g}h{cell:g}z"
@@ -212,18 +220,18 @@ def _bars(chunks, every, number):
         yield f'<rect x="{x + scale * done:.1f}" y="{y:g}" width="{scale * now:.1f}" height="{tall}" fill="{NOW}"/>'
         yield f'<rect x="{x:g}" y="{y:g}" width="{scale * whole:.1f}" height="{tall}" fill="none" stroke="{MUTED}"/>'
         told = f"{now} now" if now else "nothing to compute"
-        yield words(x, y + tall + 17, told, PX["smallest"], fill=MUTED)
+        yield words(x, y + tall + 17, told, PX["box"], fill=MUTED)
 
 
-# --- when a hop hides ---------------------------------------------------------------------------------------------
+# --- when a hop is hidden ---------------------------------------------------------------------------------------------
 
 
 def overlap() -> Chooser:
-    """Time of a block and of a hop over the tokens of a rank, for a card, a link, and a number of heads of keys."""
+    """Time of a block and of a hop over the tokens of a rank, for a card, a link, and a number of KV heads."""
     choices = {
         "card": ("card", list(MACHINES), "h100"),
         "link": ("link", ["inside a node", "between nodes"], "between nodes"),
-        "keys": ("heads of keys", [8, 32], 8),
+        "keys": ("KV heads", [8, 32], 8),
     }
     return Chooser(overlap_still, choices, [{}])
 
@@ -232,7 +240,7 @@ def overlap_still(card: str, link: str, keys: int) -> Still:
     """The two curves for one choice.
 
     >>> overlap_still("h100", "between nodes", 8).summary
-    'h100, between nodes, 8 heads of keys: a hop hides from 2,634 tokens per rank'
+    'h100, between nodes, 8 KV heads: a hop is hidden with at least 2,634 tokens per rank'
     """
     shape, line = replace(LLAMA, kv_heads=keys), link_of(card, link)
     rate = SHARE * machine(card).peak
@@ -246,9 +254,9 @@ def overlap_still(card: str, link: str, keys: int) -> Still:
         Curve("a hop: keys and values to the next rank", x,
               [scale(hop_seconds(shape, one, line)) for one in tokens], 4, "dash", "square"),
         Curve("", [math.log2(least)], [scale(hop_seconds(shape, least, line))], 3, "", "diamond",
-              [f"{least:,.0f} tokens"], below=[f"{least:,.0f} tokens"]),
+              [f"{least:,.0f} tokens"]),
     ]  # fmt: skip
-    told = f"{card}, {link}, {keys} heads of keys: a hop hides from {least:,.0f} tokens per rank"
+    told = f"{card}, {link}, {keys} KV heads: a hop is hidden with at least {least:,.0f} tokens per rank"
     across = Axis("tokens per rank", 6.8, 15.4, marks={power: f"{2**power:,}" for power in range(7, 16)})
     names = {0: "1 µs", 1: "10 µs", 2: "100 µs", 3: "1 ms", 4: "10 ms", 5: "100 ms"}
     up = Axis("time of one layer, forward", -0.5, 5.0, marks=names)

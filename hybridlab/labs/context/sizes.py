@@ -1,4 +1,4 @@
-"""Notebook 33, tables that need no ranks: memory of a long sequence, bytes of each method, links of the catalog."""
+"""Notebook 33, tables that need no ranks: memory of a long sequence, bytes of each method, links from the catalog."""
 
 from collections import Counter
 from dataclasses import replace
@@ -70,6 +70,6 @@ def groups(ranks: int = 16, every=(1, 2, 4, 8), shape=None) -> Table:
 
 
 def link_of(card: str, link: str) -> Link:
-    """A link of the catalog: "inside a node" or "between nodes"."""
+    """A link from the catalog: "inside a node" or "between nodes"."""
     inside, one = link == "inside a node", machine(card)
     return Link(one.latency[not inside], 1 / (one.inside if inside else one.across))

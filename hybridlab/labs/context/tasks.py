@@ -20,26 +20,26 @@ def _message(ranks: int) -> Task:
     right, all_of_it = of_one_layer("gather", shape, ranks), 2 * LONG * LLAMA.key_width * 2
     heads = LLAMA.heads // LLAMA.key_heads
     return task(
-        f"Llama 3 8B has width {LLAMA.width:,}, {LLAMA.heads} heads of queries and {LLAMA.key_heads} heads of keys and "
+        f"Llama 3 8B has width {LLAMA.width:,}, {LLAMA.heads} query heads and {LLAMA.key_heads} heads of keys and "
         f"of values. A sequence of {LONG:,} positions is cut over {ranks} ranks. In one layer, how many MB of keys and "
-        "values does a rank receive from the other ranks, in numbers of 2 bytes? 1 MB is 1,000,000 bytes.",
+        "values does a rank receive from the other ranks, if a number takes 2 bytes? 1 MB is 1,000,000 bytes.",
         Number(
             lambda: right / 1e6,
             "MB",
             slips=[
                 (all_of_it / 1e6, "That is all keys and values. A part of them is this rank's own."),
                 (right / 2e6, "That is keys alone, or one byte for each number."),
-                (heads * right / 1e6, f"Keys are not as wide as queries: {heads} heads of queries share one of keys."),
+                (heads * right / 1e6, f"Keys are not as wide as queries: {heads} query heads share one KV head."),
                 (right / 1e6 / (ranks - 1), "That is what comes from one other rank."),
             ],
         ),
         (
             "The keys of one position have (heads of keys) · (width of a head) numbers; values have the same number.",
-            f"A head is {LLAMA.width:,}/{LLAMA.heads} wide, so keys of a position have {LLAMA.key_width:,} numbers. "
-            f"{ranks - 1} of {ranks} parts come from others.",
+            f"A head is {LLAMA.width:,}/{LLAMA.heads} wide, so the keys of one position are {LLAMA.key_width:,} "
+            f"numbers. {ranks - 1} of {ranks} parts come from others.",
             f"2 · {LONG:,} · {LLAMA.key_width:,} · 2 bytes · {ranks - 1}/{ranks}.",
         ),
-        objective="Count the bytes that bring keys and values together.",
+        objective="Count the bytes of the keys and values that a rank receives.",
         difficulty=1,
         minutes=3,
     )
@@ -58,9 +58,9 @@ def busy(ranks: int, zigzag: bool = False) -> float:
 def _waste(ranks: int) -> Task:
     return task(
         f"{ranks} ranks have their positions in order, and attention is causal. A block of one rank's queries and "
-        "another rank's keys takes 1 unit of time; a rank's queries and its own keys take half a unit. All ranks "
-        "wait for the last one. For which fraction of this time does a rank compute, on average? Answer with a "
-        "number between 0 and 1.",
+        "another rank's keys takes 1 unit of time; a rank's queries and its own keys take half a unit. All ranks wait "
+        "for the last one. For what fraction of this time does a rank compute, on average? Answer with a number "
+        "between 0 and 1.",
         Number(
             lambda: busy(ranks),
             slips=[
@@ -75,7 +75,7 @@ def _waste(ranks: int) -> Task:
             f"The last rank takes {ranks} - 1/2 units. All together compute {ranks}²/2 units, on average {ranks}/2.",
             f"({ranks}/2) / ({ranks} - 1/2).",
         ),
-        objective="Predict how much of a causal ring is waiting.",
+        objective="Predict what fraction of the time ranks wait in a causal ring.",
         difficulty=2,
         minutes=3,
     )
@@ -84,7 +84,7 @@ def _waste(ranks: int) -> Task:
 def _ways(heads: int) -> Task:
     keys = 8
     return task(
-        f"A model has {heads} heads of queries and {keys} heads of keys and values. On how many ranks p do a ring and "
+        f"A model has {heads} query heads and {keys} heads of keys and values. On how many ranks p do a ring and "
         "Ulysses send the same number of bytes in the forward of a layer? In a ring, a rank sends all parts of keys "
         "and values but one. In Ulysses a rank keeps 1/p of its queries, keys, values and results, and sends the "
         "rest.",
@@ -144,9 +144,9 @@ def _tokens(keys: int) -> Task:
     right = least_tokens(shape, rate, link)
     return task(
         f"H100s are in different nodes. Attention reaches {rate / 1e12:g} TFLOP/s, and a link carries "
-        f"{1e-9 / link.beta:g} GB/s; neglect the latency. The width is {LLAMA.width:,}, and keys of a position have "
-        f"{shape.key_width:,} numbers of 2 bytes, in {keys} heads. What is the smallest number of tokens per rank for "
-        "which a hop is fully overlapped by a block?",
+        f"{1e-9 / link.beta:g} GB/s; neglect the latency. The width is {LLAMA.width:,}, and the keys of one position "
+        f"are {shape.key_width:,} numbers of 2 bytes, in {keys} heads. What is the smallest number of tokens per rank "
+        "for which a hop is fully overlapped by a block?",
         Smallest(
             lambda: math.ceil(right),
             "tokens",

@@ -33,7 +33,7 @@ def try_joined(comm, answer, case) -> str:
     kept = [[x.clone() for x in part] for part in parts]
     both = answer(*parts[0], *parts[1])
     if not isinstance(both, tuple | list) or len(both) != 2:
-        return f"gave {repr(both)[:40]}; return two tensors, out and lse of both parts together."
+        return f"gave {repr(both)[:40]}; return two tensors, the out and the lse of the two parts combined."
     if any(not torch.equal(x, y) for part, its in zip(parts, kept) for x, y in zip(part, its)):
         return "changed what it was given; make new tensors."
     return _of_joined(*both, *meet(*_attention(case)), parts)
@@ -66,14 +66,14 @@ def _of_joined(out, lse, right_out, right_lse, parts) -> str:
     if gap(lse, right_lse) > SMALL:
         if gap(lse, lse_1 + lse_2) < SMALL:
             return "added the two lse: sums of exponentials are added, and lse is the logarithm of a sum."
-        return "gave another lse than all keys at once: log(exp(lse₁) + exp(lse₂))."
+        return "gave a different lse from that of all keys at once: log(exp(lse₁) + exp(lse₂))."
     if gap(out, right_out) < SMALL:
         return ""
     if gap(out, out_1 + out_2) < SMALL:
         return "has the right lse, but added the two out as they are: each was divided by its own sum."
     if gap(out, (out_1 + out_2) / 2) < SMALL:
         return "has the right lse, but weighs both parts alike: a part with the larger sum counts for more."
-    return "has the right lse, but another out: each part counts with its share of the whole sum, exp(lseᵢ - lse)."
+    return "has the right lse, but a different out: the weight of each part is exp(lseᵢ - lse)."
 
 
 # --- the ring -----------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def _source(k, keys, values) -> int:
 
 
 def _of_meetings(seen, comm) -> str:
-    """The mistake in the keys that its queries have met."""
+    """The mistake in the keys that a rank's queries have met."""
     met = [one[1:] for one in seen if one[0] == "meet"]
     sources = [source for source, _ in met]
     if VALUES in sources:
@@ -162,14 +162,14 @@ def _of_out(out, right) -> str:
 
     if not isinstance(out, torch.Tensor) or out.shape != right.shape:
         shape = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else repr(out)[:40]
-        return f"returned {shape}; return what its queries found, of shape {tuple(right.shape)}, without lse."
+        return f"returned {shape}; return the outputs of its queries, of shape {tuple(right.shape)}, without lse."
     if gap(out, right) > SMALL:
-        return "met the right keys, but found another result than one device: are all parts joined, out and lse?"
+        return "met the right keys, but its result differs from that of one device: are all parts joined, out and lse?"
     return ""
 
 
 def _of_messages(seen, comm, part: int) -> str:
-    """The mistake in its messages and their order; `part`: the numbers of keys and values of one rank."""
+    """The mistake in a rank's messages and their order; `part`: the numbers of keys and values of one rank."""
     total = lambda what, until=None: sum(one[1] for one in seen[:until] if one[0] == what)
     hops = comm.size - 1
     if what := unwaited(seen):

@@ -111,10 +111,10 @@ ABOUT_CHANNELS = {
 
 TASKS: dict[str, Task] = {
     "convolution.halo": task(
-        "Write my_fetch(comm, x, have, want): x is this rank's rows, have[comm.rank]; return all rows of "
-        "want[comm.rank]. And write its backward, my_fold(comm, g, have, want): g is a gradient for the rows of "
-        "want[comm.rank]; return the gradient for the rows of have[comm.rank], including the contributions of other "
-        "ranks. Send only the rows that are needed, and only to ranks that need some. Your code is tried on "
+        "Write `my_fetch(comm, x, have, want)`: `x` holds this rank's rows, `have[comm.rank]`; return all rows of "
+        "`want[comm.rank]`. And write its backward, `my_fold(comm, g, have, want)`: `g` is a gradient for the rows of "
+        "`want[comm.rank]`; return the gradient for the rows of `have[comm.rank]`, including the contributions of "
+        "other ranks. Send only the rows that are needed, and only to ranks that need some. Your code is tested on "
         f"{HALOS[0]}, then on uneven ones.",
         OnMeshes(
             try_halo,
@@ -137,10 +137,10 @@ TASKS: dict[str, Task] = {
         minutes=10,
     ),
     "convolution.layer": task(
-        "Complete my_layer(comm, x, w, b, have, want, sees, stride): this rank's outputs of a convolution with the "
-        "square kernel w and kernel // 2 pixels of padding on all sides of the image. sees[r] are the rows that the "
-        "outputs of rank r see, including rows beyond the border. dX, dW and db must equal those of one device. "
-        f"Your code is tried on {LAYERS[0]}, then on others.",
+        "Complete `my_layer(comm, x, w, b, have, want, sees, stride)`: this rank's outputs of a convolution with the "
+        "square kernel `w` and `kernel // 2` pixels of padding on all sides of the image. `sees[r]` are the rows that "
+        "the outputs of rank r see, including rows beyond the border. dX, dW and db must equal those of one device. "
+        f"Your code is tested on {LAYERS[0]}, then on other strips.",
         OnMeshes(try_layer, first_found, LAYERS, "Y, dX, dW and db are those of one device."),
         (
             "Two steps are missing between the rows and the convolution. Where does the image end? And which other "
@@ -156,10 +156,10 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "convolution.split": task(
-        "Write my_conv(comm, x, w, convolve). x has this rank's channels: they are cut over all ranks, first along "
-        "c, then along f. w is its block of W: its filters along f, its channels along c. convolve(x, w) computes a "
-        "convolution. Return this rank's part of Y, whose filters are cut first along f, then along c. Use two typed "
-        f"moves, and send no extra word. Your code is tried on {SPLITS[0]}, then on other grids.",
+        "Write `my_conv(comm, x, w, convolve)`. `x` has this rank's channels: they are cut over all ranks, first along "
+        "c, then along f. `w` is its block of W: its filters along f, its channels along c. `convolve(x, w)` computes "
+        "a convolution. Return this rank's part of Y, whose filters are cut first along f, then along c. Use two typed "
+        f"collectives, and send no extra word. Your code is tested on {SPLITS[0]}, then on other grids.",
         OnMeshes(
             try_split, first_found, SPLITS, "Y, dX and dW are right; with c or f of 1 you have written all three forms."
         ),

@@ -249,7 +249,7 @@ def _waited():
             above, beside = padding or (0, 0)
             rows, here = x.shape[2] + 2 * above - conv.kernel + 1, x.shape[3] + 2 * beside - conv.kernel + 1
             ctx.shape, ctx.note, ctx.name = x.shape, note, next(names)
-            ctx.seconds = row * rows if here == conv.columns else 0.0  # a blank, where there is no row to make
+            ctx.seconds = row * rows if here == conv.columns else 0.0  # a blank input takes no time
             _taking(ctx.seconds, ctx.name, note)
             return x.new_zeros(len(x), 1, rows, here)
 

@@ -14,11 +14,13 @@ from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.live.chooser import Chooser
 from hybridlab.show.paper.sheet import sheet, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, dashed, mix
+from hybridlab.show.paper.style import STYLE, dashed, ink_on, mix
+from hybridlab.show.plans.shares import BACK, Part, box, patterns
 from hybridlab.show.timelines.tracks import Row, Telling, tracks
 
 PX, PAPER, GRID, MUTED = STYLE["pixels"], STYLE["paper"], STYLE["grid"], STYLE["muted"]
 HERE, COMES = STYLE["kinds"]["F"]["fill"], STYLE["kinds"]["message"]["fill"]
+HALO = Part("lacks: the halo", COMES, BACK)  # striped, because some readers see blue and green as one colour
 MADE = mix(HERE, PAPER, 0.62)
 WIDE, LEFT, TOP, CELL, TALL, LANE = 960, 118, 96, 38, 26, 84
 STRIP = Telling(
@@ -56,7 +58,9 @@ def spans_still(kernel: int, stride: int, rows: int = 16, strips: int = 4) -> St
     told = f"kernel {kernel}, stride {stride}: above and below, strips 0 to {strips - 1} lack " + (
         ", ".join(f"{above}+{below}" for above, below in lacks) + " rows"
     )
-    out, on = list(_legend()), LEFT + CELL * (kernel // 2)
+    out, on = [patterns({"halo": HALO}), *_legend()], LEFT + CELL * (kernel // 2)
+    name = f"kernel {kernel}, stride {stride}"
+    out.append(words(WIDE - 24, 32, name, PX["axis"], "end", **{"font-weight": "600"}))
     for row in range(rows):
         out.append(words(on + CELL * (row + 0.5), TOP - 12, str(row), PX["axis"], "middle", fill=MUTED))
     out.append(words(LEFT - 24, TOP - 12, "row", PX["axis"], "end", fill=MUTED))
@@ -72,7 +76,7 @@ def spans_still(kernel: int, stride: int, rows: int = 16, strips: int = 4) -> St
 
 def _legend():
     x = 24.0
-    for fill, name in ((HERE, "has"), (COMES, "lacks: the halo"), ("", "padding"), (MADE, "outputs that it makes")):
+    for fill, name in ((HERE, "has"), (COMES, HALO.name), ("", "padding"), (MADE, "outputs that it makes")):
         yield _cell(x, 18, 26, fill, 18)
         yield words(x + 34, 32, name, PX["caption"])
         x += 34 + 8 * len(name) + 34
@@ -90,11 +94,13 @@ def _outputs(on, y, made, sight):
         first, last = sight.seen((one, one + 1))
         middle = on + CELL * (first + last) / 2
         yield _cell(middle - CELL / 2, y, CELL, MADE)
-        yield words(middle, y + 18, str(one), PX["axis"], "middle")
+        yield words(middle, y + 18, str(one), PX["axis"], "middle", fill=ink_on(MADE))
 
 
 def _cell(x, y, wide, fill, tall=TALL):
     where = f'x="{x + 1:g}" y="{y:g}" width="{wide - 2:g}" height="{tall}" rx="2"'
+    if fill == COMES:
+        return "".join(box("halo", HALO, x + 1, y, wide - 2, tall))
     if fill:
         return f'<rect {where} fill="{fill}"/>'
     return f'<rect {where} fill="none" stroke="{MUTED}" {dashed("absent")}/>'

@@ -10,8 +10,8 @@ from hybridlab.predict.plans.branches import compared
 
 GB, MB, WIDTH = 1e9, 1e6, 4  # bytes of a number in single precision
 SIDE = 8192  # pixels of the large picture, each way
-VGG = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512))  # VGG-16: of each block, (its convolutions, their filters)
-PICTURE = Conv(samples=1, channels=64, filters=64, rows=1024, columns=1024)  # of the question
+VGG = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512))  # VGG-16: (convolutions, their filters) of each block
+PICTURE = Conv(samples=1, channels=64, filters=64, rows=1024, columns=1024)  # the convolution in the question
 GRIDS = {4: (2, 2), 16: (4, 4), 64: (8, 8)}
 FORMS = {"X stays": Mesh(c=4), "Y stays": Mesh(f=4), "W stays": Mesh(c=2, f=2)}
 LAYERS = {  # of convolution.grid

@@ -135,11 +135,11 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
             (LAYER.but(ABOVE, ENDS), "On strips of 3, 2, 2 rows"),
             (
                 LAYER.but('typed.enter(comm, w, "h"), typed', "w, typed"),
-                "another gradient of W than one device: that of its strip alone",
+                "a different gradient of W from that of one device: that of its strip alone",
             ),
             (
                 LAYER.but(', typed.enter(comm, b, "h")', ", b"),
-                "another gradient of b than one device: that of its strip alone",
+                "a different gradient of b from that of one device: that of its strip alone",
             ),
             (
                 LAYER.but('    x = typed.window(comm, x, "h", 2, have=have, want=want)\n', "").but(
@@ -163,7 +163,7 @@ labs.answer("convolution.rows", 2 + seconds_of_the_halo / seconds_of_a_row)""",
             (8.6806, "How many rows of the strip are its border"),
             (9.6806, "counts one border"),
             (19.361, "count as two"),
-            (6.3403, "has 2 bytes"),
+            (6.3403, "takes 2 bytes"),
             (28.042, "3 · 3 places"),
             (11, "Too large"),
             ("rows", "one number"),
@@ -175,7 +175,7 @@ labs.answer("convolution.rows", 2 + seconds_of_the_halo / seconds_of_a_row)""",
         "only the reduce-scatter sends (X stays), with one along c only the gather (Y stays).",
         (
             (SPLIT.but(GATHER, ""), "expected input"),
-            (SPLIT.but('to="R"', 'to="I"'), "another gradient of X"),
+            (SPLIT.but('to="R"', 'to="I"'), "a different gradient of X"),
             (SPLIT.but('typed.reduce_scatter(comm, convolve(x, w), "c", 1)', "convolve(x, w)"), "its part of Y has"),
             (
                 SPLIT.but(
@@ -194,11 +194,11 @@ labs.answer("convolution.rows", 2 + seconds_of_the_halo / seconds_of_a_row)""",
             (SPLIT.but('x, "f", 1', 'x, "c", 1'), "another Y"),
             (
                 SPLIT.but("convolve(x, w)", 'convolve(x, typed.enter(comm, w, "c"))'),
-                "is added along c, where each rank has another part",
+                "is added along c, where each rank has a different part",
             ),
             (
                 SPLIT.but("convolve(x, w)", 'convolve(x, typed.enter(comm, w, "f"))'),
-                "is added along f, where each rank has another part",
+                "is added along f, where each rank has a different part",
             ),
             (SPLIT.but('x, "f", 1', 'x, "f", 0'), "expected input"),
             (SPLIT.but('convolve(x, w), "c", 1)', 'convolve(x, w).detach(), "c", 1)'), "it has no backward"),

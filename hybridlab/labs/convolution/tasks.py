@@ -45,7 +45,7 @@ def _lacking(answer) -> Verdict:
         return False, "Answer with two pairs: ((above, below), (above, below)), for a stride of 1 and of 2."
     plain, strided = map(lacks, STRIDES)
     if given == (plain, strided):
-        return True, "With a stride the strip's last output ends earlier: it lacks less below than above."
+        return True, "With a stride the strip's last output ends earlier: it lacks fewer rows below than above."
     if given[0] == (KERNEL - 1,) * 2:
         return False, f"An output sees {KERNEL // 2} rows on each side of its own row, not {KERNEL - 1}."
     if given[0] != plain:
@@ -56,7 +56,8 @@ def _lacking(answer) -> Verdict:
         return False, "Above and below are swapped in the second pair."
     return (
         False,
-        f"With a stride of 2, output i sees rows 2i - {KERNEL // 2} to 2i + {KERNEL // 2}. Which i are strip 1's?",
+        f"With a stride of 2, output i sees rows 2i - {KERNEL // 2} to 2i + {KERNEL // 2}. Which outputs i belong to "
+        "strip 1?",
     )
 
 
@@ -69,7 +70,7 @@ def _rows(filters: int) -> Task:
     right = least_rows(conv, its)
     hidden = right - (conv.kernel - 1)
     return task(
-        f"A convolution of 3 × 3 with {filters} filters runs on strips; numbers have {WIDTH} bytes. It reaches "
+        f"A convolution of 3 × 3 with {filters} filters runs on strips; numbers take {WIDTH} bytes. It reaches "
         f"{RATE / 1e12:g} TFLOP/s, the link carries {SENT / 1e9:g} GB/s; neglect the latency. How many rows must a "
         "strip between two neighbours have so that its interior fully overlaps with the halo? Do not round.",
         Number(
@@ -80,9 +81,9 @@ def _rows(filters: int) -> Task:
                 (hidden + 1, "That counts one border. A strip between two neighbours has two."),
                 (
                     2 * hidden + 2,
-                    ("That is twice the right number of outputs: a multiplication and an addition count as two."),
+                    "That is twice the right number of outputs: a multiplication and an addition count as two.",
                 ),
-                (hidden / 2 + 2, f"A number has {WIDTH} bytes, and {conv.kernel - 1} rows of them come."),
+                (hidden / 2 + 2, f"A number takes {WIDTH} bytes, and the halo has {conv.kernel - 1} rows of numbers."),
                 (hidden * 3 + 2, "The kernel has 3 · 3 places."),
             ],
         ),
@@ -92,7 +93,7 @@ def _rows(filters: int) -> Task:
             f"{WIDTH} bytes for each channel and column.",
             f"2 + 2 · {WIDTH} / {SENT / 1e9:g}e9 · {RATE / 1e12:g}e12 / (2 · {filters} · 9).",
         ),
-        objective="Derive how many rows hide a halo.",
+        objective="Derive how many rows a rank needs so that its computation hides the halo exchange.",
         difficulty=2,
         minutes=4,
     )
@@ -132,13 +133,13 @@ def _grid(answer) -> Verdict:
     for layer, one, right in zip(LAYERS, answer, best()):
         its, mine = words(LAYERS[layer]), names[one.split()[0].lower()]
         if mine not in its:
-            return False, f"{layer[0]}: {mine} needs as many channels as ranks along c, and there are 3."
+            return False, f"{layer[0]}: {mine} needs as many channels as ranks along c, but there are only 3 channels."
         if mine != right:
             return (
                 False,
-                f"{layer[0]}: with {mine} a rank sends {its[mine]:,.0f} words; there is a way with {its[right]:,.0f}.",
+                f"{layer[0]}: with {mine} a rank sends {its[mine]:,.0f} words; another way sends {its[right]:,.0f}.",
             )
-    return True, "Each layer has a different best way: the largest tensor is not sent."
+    return True, "The best way differs from layer to layer: it is the one that does not send the largest tensor."
 
 
 TASKS: dict[str, Task] = {
@@ -149,7 +150,8 @@ TASKS: dict[str, Task] = {
         "stride of 2.",
         _lacking,
         (
-            "Strip 1 has rows 4 to 7. Its outputs are numbers 4 to 7 with a stride of 1, 2 and 3 with a stride of 2.",
+            "Strip 1 has rows 4 to 7. Its outputs have the indices 4 to 7 with a stride of 1, and the indices 2 and 3 "
+            "with a stride of 2.",
             "Output i sees rows i·stride - 2 to i·stride + 2. Take the first output of strip 1, then the last.",
             "Stride 1: rows 2 to 9. Stride 2: rows 2 to 8.",
         ),
@@ -159,14 +161,14 @@ TASKS: dict[str, Task] = {
     ),
     "convolution.rows": varying(_rows, filters=(256, 128, 512)),
     "convolution.grid": task(
-        "There are four layers, one image and four ranks. For each layer choose the way that sends least in forward "
-        "and backward together, including the all-reduce of dW: 'strips' (rows of pixels are cut), or the tensor "
-        f"that is not sent, 'X', 'Y' or 'W'. {'; '.join(LAYERS)}. Answer with four words, for A, B, C, D.",
+        "There are four layers, one image and four ranks. For each layer choose the way that sends the fewest words in "
+        "forward and backward together, including the all-reduce of dW: 'strips' (rows of pixels are cut), or the "
+        f"tensor that is not sent, 'X', 'Y' or 'W'. {'; '.join(LAYERS)}. Answer with four words, for A, B, C, D.",
         _grid,
         (
             "For each layer, how large are X, W and Y? The largest should not be sent.",
-            "X stays sends Y, Y stays sends X, W stays sends a part of both. Strips send two rows, and all gradients "
-            "of W.",
+            "If X stays, Y is sent; if Y stays, X is sent; if W stays, a part of both is sent. Strips send two rows, "
+            "and all gradients of W.",
             "A has the largest W and the same number of inputs and outputs. B has few channels, D few filters, C a "
             "large image.",
         ),

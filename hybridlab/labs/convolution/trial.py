@@ -20,7 +20,7 @@ def strip(x, span):
 def try_halo(run, answer, case):
     """The student's functions on this rank: fetch(comm, x, have, want) and fold(comm, g, have, want)."""
     have, want = case.have, wanted(case.have, case.conv.sight)[1]
-    run.settle(_fetched(run.comm, answer[0], case, have, want))  # the way back is tried once all ranks have their rows
+    run.settle(_fetched(run.comm, answer[0], case, have, want))  # the way back is tested when all ranks have their rows
     run.settle(_folded(run.comm, answer[1], case, have, want))
 
 
@@ -145,7 +145,7 @@ def try_layer(run, answer, case):
 
 
 def _rows_off(y, right) -> str:
-    """Which rows of outputs are wrong."""
+    """The rows of outputs that are wrong, in words."""
     if getattr(y, "shape", None) != right.shape:
         return ""
     wrong = [str(row) for row in range(y.shape[2]) if not _same(y.detach()[:, :, row], right[:, :, row])]

@@ -1,7 +1,8 @@
 """Notebook 21, data parallelism: gradients and all-reduces of real ranks on one clock (`on_ranks`); its `pictures`.
 
 Students build DDP with buckets. `trial` has the cases in which it is run, and judges it; `rank` is the program of one
-rank. `clinic` has a program to be fixed, its symptoms and its cause; `far_apart` has copies that seldom exchange moves.
+rank. `clinic` has a program to be fixed, its symptoms and its cause; `far_apart` has copies that seldom exchange their
+updates.
 
 Its exercises are in `tasks` and `build_tasks`, their solutions in `solutions` and `build_solutions`.
 """

@@ -178,10 +178,10 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "data_parallel.outer": Solution(
         OUTER,
-        "The mean of the moves is used like a gradient; since all copies use the same one, they stay equal.",
+        "The mean of the changes is used like a gradient; since all copies use the same mean, they stay equal.",
         (
-            (OUTER.but("comm.all_reduce(old - now) / comm.size", "old - now"), "used its own move"),
-            (OUTER.but(" / comm.size", ""), "the sum of the moves"),
+            (OUTER.but("comm.all_reduce(old - now) / comm.size", "old - now"), "used its own change"),
+            (OUTER.but(" / comm.size", ""), "the sum of the changes"),
             (OUTER.but("old - now", "now - old"), "the weights went back"),
             (OUTER.but("    speed = momentum * speed + move", "    speed = move"), "the momentum was forgotten"),
             (OUTER.but("(move + momentum * speed)", "speed"), "without Nesterov"),

@@ -20,7 +20,7 @@ def _tokens(operations: float = 4, times: float = 2) -> float:
 TASKS: dict[str, Task] = {
     "data_parallel.tokens": task(
         f"A GPU does {RATE / 1e12:.0f} · 10¹² operations per second, and its backward takes 4 operations for each "
-        f"weight and token. A gradient has {BYTES} bytes, a link carries {LINK / 1e9:.0f} GB/s, and there are many "
+        f"weight and token. A gradient takes {BYTES} bytes, a link carries {LINK / 1e9:.0f} GB/s, and there are many "
         "ranks; neglect α. How many tokens does a GPU need, so that its backward takes as long as the all-reduce?",
         Number(
             _tokens,
@@ -41,18 +41,18 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "data_parallel.ddp": task(
-        "Write MyDDP(comm, model, bucket_bytes). From loss.backward() to ddp.finish() it all-reduces the gradients in "
-        "buckets; after finish() every weight.grad is the mean over the ranks. Fill buckets from the last weight of "
-        "model.parameters() to the first: a weight that would make a bucket larger than bucket_bytes begins the next "
-        "one. The all-reduce of a bucket starts during the backward, as soon as this bucket and all before it are "
-        "full. Your code is tried on 2 ranks with 2048 bytes for two steps; then on 3 ranks, with other buckets, and "
-        "with weights that are tied, frozen or unused.",
+        "Write `MyDDP(comm, model, bucket_bytes)`. From `loss.backward()` to `ddp.finish()` it all-reduces the "
+        "gradients in buckets; after `finish()` every `weight.grad` is the mean over the ranks. Fill buckets from the "
+        "last weight of `model.parameters()` to the first: a weight that would make a bucket larger than "
+        "`bucket_bytes` begins the next one. The all-reduce of a bucket starts during the backward, as soon as this "
+        "bucket and all before it are full. Your code is tested on 2 ranks with 2048 bytes for two steps; then on 3 "
+        "ranks, with other buckets, and with weights that are tied, frozen or unused.",
         OnCases(
             "data_parallel.rank:play",
             trial.judge,
             trial.CASES,
-            "The gradients of one device, with one all-reduce per bucket, started during the backward; also with tied, "
-            "frozen and unused weights, and in a second step.",
+            "The gradients are those of one device, with one all-reduce per bucket, started during the backward; also "
+            "with tied, frozen and unused weights, and in a second step.",
         ),
         (
             "You need three parts: lists of weights (the buckets); a hook that records which weights are ready and "
@@ -72,7 +72,7 @@ TASKS: dict[str, Task] = {
     ),
     "data_parallel.reducer": task(
         "A model of 345 MB is trained with PyTorch's DDP and its defaults. Read how DDP sets up its buckets "
-        "(torch/nn/parallel/distributed.py, compute_bucket_size_limits). How many all-reduces are there in its very "
+        "(torch/nn/parallel/distributed.py, `compute_bucket_size_limits`). How many all-reduces are there in its very "
         "first backward?",
         Number(
             lambda: 1,
@@ -107,7 +107,7 @@ TASKS: dict[str, Task] = {
     ),
     "data_parallel.mended": task(
         "Fix the program, so that all ranks train one model, each with its own rows. Return the same three things. "
-        "Your code is tried on 2 ranks, then on 3.",
+        "Your code is tested on 2 ranks, then on 3.",
         OnCases(
             clinic.play,
             clinic.judge,
@@ -124,19 +124,20 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "data_parallel.outer": task(
-        "Write my_outer_step(comm, old, now, speed, rate, momentum). old has the weights after the last outer step, "
-        "equal on all ranks; now has the weights of this copy; speed is the momentum of the outer step, zeros at "
-        "first. Return the new weights and the new momentum. Your code is tried for three rounds on 2 ranks, then on "
-        "3, and as local SGD (rate 1, momentum 0).",
+        "Write `my_outer_step(comm, old, now, speed, rate, momentum)`. `old` has the weights after the last outer "
+        "step, equal on all ranks; `now` has the weights of this copy; `speed` is the momentum of the outer step, "
+        "zeros at first. Return the new weights and the new momentum. Your code is tested for three rounds on 2 ranks, "
+        "then on 3, and as local SGD (rate 1, momentum 0).",
         OnCases(
             far_apart.play,
             far_apart.judge,
             far_apart.CASES,
-            "The weights of one process that knows the moves of all copies, after every round, with one all-reduce in "
-            "each.",
+            "After every round, the weights equal those of one process that has the changes of all copies, with one "
+            "all-reduce per round.",
         ),
         (
-            "Which difference of old and now points like a gradient? All copies must use the same one.",
+            "Which difference, old - now or now - old, has the sign of a gradient? All copies must use the same "
+            "gradient.",
             "move = the mean over the ranks of old - now. A gradient's momentum is speed = momentum * speed + move.",
             "move = comm.all_reduce(old - now) / comm.size; speed = momentum * speed + move; return old - rate * (move "
             "+ momentum * speed), speed.",

@@ -14,7 +14,7 @@ RATE = 0.1
 NEAR = 1e-5
 CAUSES = {
     "a": "Then the changes of the two ranks would differ, and they are equal in every step.",
-    "b": "Then all ranks would take a step that is too large, all the same one: their weights would stay equal.",
+    "b": "Then all ranks would take the same step, which is too large: their weights would stay equal.",
     "c": "",
     "d": "Then the ranks would not differ at all. The gradient would be wrong, but equally wrong on both.",
 }
@@ -65,7 +65,7 @@ def judge(case, homes) -> str:
 
 
 def _one_device(x, targets, weight) -> np.ndarray:
-    """The weights before the first step and after every step, with the mean over all rows."""
+    """The weights before the first step and after every step of one device, which uses the mean over all rows."""
     x, targets, found = x.reshape(-1, FEATURES), targets.reshape(-1), [weight]
     for _ in range(STEPS):
         found.append(found[-1] - RATE * 2 * (x @ found[-1] - targets) @ x / len(x))

@@ -1,7 +1,8 @@
-"""Copies that seldom exchange their moves, in notebook 21: losses for several intervals; the check of an outer step.
+"""Copies that seldom exchange their updates, in notebook 21: losses for several intervals; the check of an outer step.
 
-The student's function does one outer step on a rank. It is run for a few rounds on real ranks; in each, every copy has
-moved in another way. `judge` compares the weights of all ranks with those of one process that knows all moves.
+The student's function does one outer step on a rank. It runs for a few rounds on real ranks; in each round, every copy
+has another change. `judge` compares the weights of all ranks with those of one process that has the changes of all
+copies.
 """
 
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from hybridlab.labs.data_parallel.on_ranks import TINY
 from hybridlab.training.loop import Trainer
 from hybridlab.training.make_job import job_of
 
-WEIGHTS, ROUNDS = 6, 3  # in the second round the momentum is not zero, and in the third it has been used
+WEIGHTS, ROUNDS = 6, 3  # rounds: in the second one the momentum is not zero, and in the third it has been used
 NEAR = 1e-9
 BATCH, STEPS = 16, 128  # sequences of both copies together
 INSIDE = {"optimizer": "adamw", "rate": 3e-3}
@@ -86,7 +87,7 @@ def judge(case, homes) -> str:
 
 
 def replayed(case, sign=-1.0, mean=True, reset=False, nesterov=True, ranks=None) -> np.ndarray:
-    """(weights, momentum) after each round on one process, (rounds, 2, weights); or with a mistake."""
+    """(weights, momentum) after each round in one process, (rounds, 2, weights); or the same with a mistake."""
     ranks = range(case.ranks) if ranks is None else ranks
     old, speed, found = begin(), np.zeros(WEIGHTS), []
     for number in range(ROUNDS):
@@ -102,11 +103,11 @@ def _slips(case):
     every = lambda **how: np.stack([replayed(case, **how)[:, 0]] * case.ranks)
     own = np.stack([replayed(case, ranks=[rank])[:, 0] for rank in range(case.ranks)])
     yield (
-        "each rank used its own move: all-reduce the moves first, so that all copies stay equal.",
+        "each rank used its own change: all-reduce the changes first, so that all copies stay equal.",
         own,
     )
-    yield "that is the sum of the moves. Their mean is the sum / comm.size.", every(mean=False)
-    yield "the weights went back: the move is old - now, so that it points like a gradient.", every(sign=1.0)
+    yield "that is the sum of the changes. Their mean is the sum / comm.size.", every(mean=False)
+    yield "the weights went back: the change is old - now, so that it has the sign of a gradient.", every(sign=1.0)
     yield "the momentum was forgotten: return it, and use the one that you are given.", every(reset=True)
     yield "that is momentum without Nesterov: subtract rate · (move + momentum · speed).", every(nesterov=False)
 
@@ -115,7 +116,7 @@ def _slips(case):
 
 
 class Run(NamedTuple):
-    """A training: its losses, and the all-reduces between the copies, their number and bytes."""
+    """A training run: its losses, and the number and the bytes of the all-reduces between the copies."""
 
     losses: list[float]
     sums: int

@@ -25,7 +25,7 @@ FIRST, OTHER = 64 << 10, 256 << 10  # bytes of buckets that suit a model of one 
 SWEEP = tuple(1 << k for k in (14, 16, 17, 18, 20))  # 16 KiB to 1 MiB
 STEPS = 6  # the first warms up
 TINY = hl.Shape(layers=2, width=32, heads=2, context=32)
-RATE = 0.03  # of the smallest batch
+RATE = 0.03  # the learning rate of the smallest batch
 
 
 class Step(NamedTuple):
@@ -42,13 +42,15 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class InBuckets(Job):
-    """A job whose gradients are sent in given buckets: it brings its layout, so the ranks do not make one."""
+    """A job whose gradients are sent in given buckets: it contains its layout, so the ranks do not make one."""
 
     layout: Layout | None = None
 
 
 def job(form: str = "buckets", limits=(FIRST, OTHER), shape: hl.Shape = SMALL, dp: int = 2, **more) -> Job:
-    """A GPT on `dp` ranks, one microbatch each: `form` is "after", "each" or "buckets", `limits` the bytes of those."""
+    """A GPT on `dp` ranks, one microbatch each: `form` is "after", "each" or "buckets", `limits` are the bytes of the
+    buckets.
+    """
     one = job_of(hl.Mesh(dp=dp), "1f1b", 1, more.pop("batch", BATCH), shape=shape, sums=form, **more)
     return with_packs(one, packed(one.layout, one.homes, limits)) if form == "buckets" else one
 
@@ -62,7 +64,7 @@ def with_packs(one: Job, layout: Layout) -> Job:
 def measured(pool, jobs: dict, link: Link, steps: int = STEPS) -> dict:
     """{name: the fastest step of a job}: the measured backward and all-reduces, and those that the gradients predict.
 
-    The jobs take turns, one step each, so that other programs on the machine disturb all of them equally. A row shows
+    The jobs alternate, one step each, so that other programs on the machine disturb all of them equally. A row shows
     the rank whose backward ended last. An all-reduce begins when all ranks have called it and the one before has ended.
     """
     homes = pool.run(_by_turns, list(jobs.values()), steps)
@@ -109,7 +111,9 @@ class _Watched:
         self.made[name] = self.clock.mark()
 
     def _started(self, pack, names, flat):
-        """Start a sum as the weights do; the ledger has its start, the device's clock or a thread its end."""
+        """Start an all-reduce as the weights do; its start is in the ledger, its end comes from the device's clock or a
+        thread.
+        """
         sum = self._start(pack, names, flat)
         row, over = len(self.comm.ledger) - 1, []
         sum.message.when_over(over.append, self.clock)
@@ -130,7 +134,7 @@ class _Watched:
     def _told(self, names, row, over):
         ledger = self.comm.ledger
         ends = [ledger.end_ns[row], *map(self.clock.read, over)]
-        end = min(at for at in ends if at) / 1e9  # the ledger has none before the host has learned of it
+        end = min(at for at in ends if at) / 1e9  # the ledger has no end before the host has learned of it
         return names, ledger.bytes[row], ledger.begin_ns[row] / 1e9, end
 
 

@@ -31,7 +31,9 @@ RATES = {f"{n} GB/s": 1e-9 / n for n in (1, 5, 10, 25, 50, 100, 200)}  # as beta
 
 
 class Model(NamedTuple):
-    """A model to predict: the layout of its parameters, and when its backward makes their gradients, in seconds."""
+    """A model to predict: the layout of its parameters, and the times at which its backward makes their gradients, in
+    seconds.
+    """
 
     layout: Layout
     made: dict[str, float]
@@ -177,7 +179,7 @@ def mine(groups) -> Still:
 
 
 def over_sizes(link: Link = LINK) -> dict[str, tuple[int, float]]:
-    """{bucket size: (how many all-reduces, seconds exposed)}, predicted for the large model."""
+    """{bucket size: (number of all-reduces, exposed seconds)}, predicted for the large model."""
     found = {name: model().sums(FIRST, size, link) for name, size in SIZES.items()}
     return {name: (len(one.buckets), one.exposed) for name, one in found.items()}
 
@@ -233,7 +235,7 @@ def learned(runs: dict[str, list[float]], batches: dict[str, int], each: int = 5
     for (name, losses), (colour, dash, marker) in zip(runs.items(), PENS):
         points = means(losses, batches[name], each)
         curves.append(Curve(name, [each * (i + 1) for i in range(len(points))], points, colour, dash, marker))
-        told.append(f"{name} {points[-1]:.2f}")
+        told.append(f"{name}: {points[-1]:.2f}")
     x = Axis("sequences seen", 0, curves[0].x[-1] * 1.03)
     most = max(max(curve.y) for curve in curves)
     y = Axis("nats per byte", 2, most * 1.05)

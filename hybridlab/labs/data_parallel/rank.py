@@ -6,8 +6,8 @@ from torch import nn
 from hybridlab.labs.data_parallel.trial import Did
 
 WIDTH, ROWS, LAYERS = 16, 4, 4
-STEPS = 2  # in the second one, state of the first that was not reset shows
-UNUSED = 1  # the layer that is left out where a weight gets no gradient
+STEPS = 2  # steps: the second one shows state of the first that was not reset
+UNUSED = 1  # the layer that is left out if a weight should get no gradient
 
 
 class Net(nn.Module):
@@ -108,7 +108,7 @@ def _compared(net, case, number, rank):
 
 
 def _one_device(case, number, ranks) -> dict:
-    """The gradients of the mean over the rows of some ranks; zeros where there is none."""
+    """The gradients of the mean over the rows of some ranks; zeros for a weight without one."""
     net = Net(case.twist)
     for rank in ranks:
         (_loss(net, case, number, rank) / len(ranks)).backward()
@@ -133,6 +133,6 @@ def _buckets(net, most) -> list[list]:
 
 
 def _full(net, most) -> int:
-    """The number of buckets that have all their gradients, up to the first that has not."""
+    """The number of buckets that have all their gradients, before the first one that has not."""
     full = [all(weight.grad is not None for weight in bucket) for bucket in _buckets(net, most)]
     return [*full, False].index(False)

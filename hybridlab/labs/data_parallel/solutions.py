@@ -28,7 +28,7 @@ def _homes(*gradients) -> list[list[float]]:
 
 
 def filled(mebibytes: int) -> list[list[str]]:
-    """Neighbours together until a bucket is full."""
+    """Consecutive gradients, together until a bucket is full."""
     groups, room = [], 0
     for name, its in model().gradients:
         if its > room:

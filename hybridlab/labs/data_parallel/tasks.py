@@ -81,10 +81,13 @@ def _slips():
     yield [sum(means) / 2] * 2, "That is a mean of means: the one row of rank 0 counts as much as three of rank 1."
     yield [total] * 2, "That is the gradient of the sum. Divide by the number of all rows, 4."
     yield [total / 2] * 2, "You divided the sum by the number of ranks. Divide it by the number of all rows, 4."
-    yield [total / 8] * 2, "You divided by the number of all rows and also by that of ranks. The first is enough."
+    yield (
+        [total / 8] * 2,
+        ("You divided by the number of all rows, and also by the number of ranks. The first is enough."),
+    )
     for use, name in enumerate(("first", "last")):
         only = "Only one use of the weight has contributed; the other one belongs to the gradient too."
-        yield [(one + two)[use] / 4] * 2, f"{only} This is that of {name}."
+        yield [(one + two)[use] / 4] * 2, f"{only} This is the gradient of {name} alone."
         yield [one[use] / ROWS[0], two[use] / ROWS[1]], f"{only} And nothing was summed over the ranks."
         yield [one[use] / ROWS[0] + two[use] / ROWS[1]] * 2, f"{only} And each rank took the mean over its own rows."
 
@@ -155,7 +158,7 @@ def _bucketed(answer) -> Verdict:
         return False, f"{told}, but one bucket has {largest / 2**20:.1f} MiB. {LARGEST >> 20} MiB are allowed."
     if exposed > target:
         return False, f"{told}. Expose at most {target:.2f} ms."
-    return True, f"{told}; the best with {MOST} buckets of neighbours is {1e3 * best_exposed():.2f} ms."
+    return True, f"{told}; with {MOST} buckets of consecutive gradients, {1e3 * best_exposed():.2f} ms is the best."
 
 
 def _reverse(count, each, sums):
@@ -163,13 +166,13 @@ def _reverse(count, each, sums):
     usual = _order_exposed(True, count, each, sums)
     return task(
         f"A model has {count} layers. Each has a backward of {each} ms and its own bucket, and an all-reduce takes "
-        f"{sums} ms. In the order of the backward {usual:g} ms are exposed. Now number the buckets from the first "
-        "layer to the last, and send them in this order. How many ms are exposed?",
+        f"{sums} ms. If the buckets are sent in the order of the backward, {usual:g} ms are exposed. Now number "
+        "the buckets from the first layer to the last, and send them in this order. How many ms are exposed?",
         Number(
             lambda: _order_exposed(False, count, each, sums),
             "ms",
             slips=[
-                (usual, "That is the order of the backward. Which gradient is made last?"),
+                (usual, "That is the order of the backward. Which gradient is computed last?"),
                 (count * (sums + each), "That includes the backward too. Only the time after it is exposed."),
                 (
                     (count - 1) * sums,
@@ -179,7 +182,7 @@ def _reverse(count, each, sums):
         ),
         (
             "Bucket 0 is sent first. When is it full?",
-            "The first layer's gradient is made last. So no all-reduce begins before the backward ends, and all "
+            "The first layer's gradient is computed last. So no all-reduce begins before the backward ends, and all "
             f"{in_words(count)} come after it.",
             f"{in_words(count).capitalize()} all-reduces of {sums} ms, one after another, all after the backward.",
         ),
@@ -193,8 +196,8 @@ TASKS: dict[str, Task] = {
     **build_tasks.TASKS,
     "data_parallel.equal": task(
         f"Rank 0 has {ROWS[0]} row of the batch, rank 1 has {ROWS[1]}. The model uses one weight twice; in the next "
-        "cell, first and last are copies of it. Return on each rank, as a flat list, the gradient that one process "
-        "would have: the gradient of the mean over all four rows with respect to that weight.",
+        "cell, `first` and `last` are copies of it. On each rank, return the gradient that one process would compute "
+        "for this weight, as a flat list. The loss is the mean over all four rows.",
         OnRanks(_equal, (2,)),
         (
             "Divide the local sum by the number of rows on all ranks. Then add the gradients of both uses and of all "
@@ -225,7 +228,8 @@ TASKS: dict[str, Task] = {
             ],
         ),
         (
-            "The last all-reduce begins when its bucket is full and the link is free, at the later of these two times.",
+            "The last all-reduce begins as soon as its bucket is full and the link is free: at the later of these two "
+            "times.",
             "max(28, 26 + time of 26 MB) + time of 9 MB - 28; an all-reduce takes 14 · 30 µs + 1.75 · bytes / 25 GB/s.",
             "26 MB take 2.24 ms, so the link is free at 28.24 ms. 9 MB take 1.05 ms.",
         ),

@@ -25,7 +25,7 @@ TWISTS = {
     "frozen": ", a frozen weight (requires_grad=False)",
     "unused": ", a layer that no rank uses",
     "turned": ", the last layer used first",
-    "unused on rank 1": ", a layer that rank 1 does not use",  # its bucket is full on rank 0 alone
+    "unused on rank 1": ", a layer that rank 1 does not use",  # its bucket is full only on rank 0
 }
 CASES = tuple(
     starmap(
@@ -52,8 +52,10 @@ class Did(NamedTuple):
     gap      the largest difference from one device, and the weight that has it
     ratio    the norm of all gradients over that of one device
     sums     bytes of each all-reduce;  wanted  the same for the right buckets;  others  other operations
-    early    all-reduces started when the last gradient was made;  open  those of them that had not been waited for
-    begun    all-reduces started when the backward ended;  full  buckets that were full then, with all before them
+    early    all-reduces that had started when the last gradient was made;  open  those of them that had not been waited
+             for
+    begun    all-reduces that had started when the backward ended;  full  buckets that were full then, with all before
+             them
     """
 
     missing: list[str]
@@ -89,7 +91,7 @@ ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
     "waits during the backward": "comm.iall_reduce returns at once with a message. Keep it, and call its wait() in "
     "finish().",
 }
-NEAR = 1e-6  # of gradients of about 0.01: another order of additions is not a mistake
+NEAR = 1e-6  # tolerance for gradients of about 0.01: another order of additions is not a mistake
 
 
 def judge(case, homes) -> str:

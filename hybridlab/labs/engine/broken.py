@@ -6,7 +6,7 @@ from hybridlab.labs.trials.trial import run
 
 
 def symptoms(function, call: str, name: str, ranks: int = 3, microbatches: int = 4) -> list[str]:
-    """Run the lists of a schedule with a function; say for each rank whether its gradients are those of one device."""
+    """Run the lists of a schedule with a function; print for each rank whether its gradients equal one device's."""
     from hybridlab.labs.engine.rank import Did, play
 
     case = Case(name, ranks, microbatches)

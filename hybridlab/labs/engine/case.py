@@ -5,7 +5,7 @@ from typing import NamedTuple
 import hybridlab as hl
 
 Program = list[list[tuple]]
-WIDTH, ROWS = 16, 4  # of every tensor that crosses a cut
+WIDTH, ROWS = 16, 4  # columns and rows of every tensor that crosses a cut
 HELD = {"F": 1, "B": -1, "W": -1}  # microbatches held on a rank: from F to the end of their backward
 
 
@@ -15,7 +15,7 @@ class Case(NamedTuple):
     name: str
     ranks: int
     microbatches: int
-    chunks: int | None = None  # None: one stage on each rank, which its lists do not name
+    chunks: int | None = None  # None: one stage on each rank, which the lists do not name
 
     @property
     def stages(self) -> int:
@@ -45,7 +45,7 @@ def lists(name: str, ranks: int, microbatches: int, chunks: int | None = None) -
 
 
 def counted(case: Case, rank: int) -> tuple[int, int]:
-    """(forwards held at most, messages sent) that the lists of a case ask of a rank.
+    """(the most forwards held, messages sent) on a rank, by the lists of a case.
 
     >>> counted(Case("1f1b", 3, 4), 0), counted(Case("gpipe", 3, 4), 1), counted(Case("zb_h1", 3, 4), 1)
     ((3, 4), (4, 8), (3, 8))

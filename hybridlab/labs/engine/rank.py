@@ -86,9 +86,8 @@ def _compared(stages, case) -> tuple[list[str], float, float]:
 
 
 def _microbatch_of(program) -> Callable:
-    """(which forward of its stage, stage) -> the microbatch, and the stage where the list names stages.
-
-    A stage knows how many forwards it had; which microbatch each was, the list says.
+    """A function from (number of a forward in its stage, stage) to the microbatch, with the stage if the list names
+    stages. A stage only counts its forwards; the list determines the microbatch of each.
 
     >>> _microbatch_of([("F", 2), ("B", 2)])(0, 3), _microbatch_of([("F", 2, 3)])(0, 3)
     ((2,), (2, 3))

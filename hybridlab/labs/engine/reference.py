@@ -1,6 +1,6 @@
 """An interpreter of schedules in twenty lines: the package's (`runtime.player`) without memory, collectives and clocks.
 
-Its lists have messages as actions, as `hl.lower` writes them. So it decides nothing: each action is one call.
+Its lists have messages as actions, as `hl.lower` writes them. So it makes no decision: each action is one call.
 """
 
 from torch import Tensor, empty, nn
@@ -44,7 +44,7 @@ def play(comm, stages: dict[int, nn.Module], schedule: Schedule, data: list[tupl
 def difference(comm, schedule: Schedule, count: int) -> float:
     """Run a schedule with `count` microbatches of the toy; the largest difference from one device on this rank.
 
-    Returns 0.0 where gradients agree to the last bit.
+    It is 0.0 if gradients agree to the last bit.
     """
     here = [stage for (stage, _), rank in schedule.place.items() if rank == comm.rank]
     stages = {number: toy.stage(number, schedule.stages) for number in here}

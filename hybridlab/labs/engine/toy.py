@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hybridlab.labs.engine.case import ROWS, WIDTH
 
-LAYERS = 2  # of one stage
+LAYERS = 2  # layers of one stage
 
 
 def stage(number: int, stages: int, layers: int = LAYERS) -> nn.Sequential:
@@ -27,7 +27,7 @@ def stage(number: int, stages: int, layers: int = LAYERS) -> nn.Sequential:
 
 
 def _drawn(place: int) -> tuple[nn.Parameter, nn.Parameter]:
-    """Weight and bias of one layer of the chain: a layer is the same one however the chain is cut."""
+    """Weight and bias of one layer of the chain: a layer is the same for every cut of the chain."""
     chance = torch.Generator().manual_seed(place)
     weight = torch.randn(WIDTH, WIDTH, generator=chance) / WIDTH**0.5
     return nn.Parameter(weight), nn.Parameter(0.1 * torch.randn(WIDTH, generator=chance))

@@ -10,11 +10,12 @@ from hybridlab.labs.trials.cases import OnCases
 
 BOUNDARY = ROWS * WIDTH * 4  # bytes of one message, in single precision
 ABOUT = {  # {words of a reply: the hint about the mistake that it reports}, in all tasks that build the engine
-    "its list says": "The list is the order: take kind and microbatch from each of its entries in turn, and find by "
-    "that number the tensors that the forward of the same microbatch has saved. Do not choose another order.",
-    "has other gradients": "Go from the last rank to the first: which one is the first that can be wrong? There, "
-    "look at both ends of its backward: which gradient goes into y.backward(…), and which one it sends, that of its x "
-    "or of its y.",
+    "its list says": "Execute the entries of the list one by one, in its order. An entry gives the kind and the index "
+    "of a microbatch; with this index, find the tensors that the forward of the same microbatch has "
+    "saved.",
+    "has different gradients": "Go from the last rank to the first: on which rank do the gradients become wrong? Look "
+    "at both ends of its backward. Which gradient does y.backward(…) get? And which one does the "
+    "rank send, that of its x or that of its y?",
     "times too large": "The loss of the batch is a mean: divide the loss of each microbatch by their number, on the "
     "rank that has the loss, before its backward.",
     "times too small": "Look for two divisions. Divide only where the loss is computed: the gradients that arrive "
@@ -26,7 +27,7 @@ ABOUT = {  # {words of a reply: the hint about the mistake that it reports}, in 
     "still in use": "A receive writes into the tensor that it is given, and the forward has saved that tensor, not a "
     "copy. Receive each microbatch into a new tensor, torch.empty_like(…).",
 }
-NEAR = 1e-6  # the gradients are those of one device to the last bit; another order of sums is no mistake
+NEAR = 1e-6  # a right pipeline equals one device to the last bit, but another order of additions is not a mistake
 
 
 def pipeline(call: str, cases: tuple[tuple, ...], right: str) -> OnCases:
@@ -91,7 +92,7 @@ def _gradients(case, rank, did) -> str:
     if m > 1 and abs(did.ratio - 1 / m) < 1e-3 / m:
         return f"has gradients {m} times too small: one division by m is enough."
     told = f"they differ by up to {did.gap:.2g}, and their norm is {did.ratio:.3g} times as large"
-    return f"has other gradients than one device: {told}."
+    return f"has different gradients from those of one device: {told}."
 
 
 def _held(case, rank, did) -> str:

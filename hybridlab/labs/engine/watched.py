@@ -13,10 +13,11 @@ from torch.autograd.graph import saved_tensors_hooks
 
 
 class Watch:
-    """The records of one rank's stages: `did`, [(kind, which forward of its stage, stage)], and `most` held at once.
+    """The records of one rank's stages: `did`, [(kind, number of the forward in its stage, stage)], and `most` held at
+    once.
 
     unmarked   whether a stage after the first was called with an x for which autograd keeps no gradient
-    overwrote  [(which forward, stage)] with an x that had changed before its backward
+    overwrote  [(number of the forward, stage)] with an x that had changed before its backward
 
     >>> from hybridlab.labs.engine.toy import microbatches, stage
     >>> watch = Watch()

@@ -3,6 +3,7 @@
 import ast
 import html
 import inspect
+import re
 import textwrap
 import time
 import types
@@ -61,7 +62,7 @@ def answer(task: str, value) -> Reply:
     """
     exercise, value = asked(task), submitted(value)
     if told := empty(value):
-        half = getattr(exercise.check, "half", None)  # of an answer in two parts
+        half = getattr(exercise.check, "half", None)  # replies to one half of an answer in two parts
         return Reply(False, half and half(value) or told)
     begin = time.monotonic()
     right, sentence = exercise.check(value)
@@ -120,7 +121,7 @@ def empty(value) -> str:
 
 def _has_dots(definition) -> bool:
     """Whether a statement of a function, or of a class, is the three dots."""
-    if isinstance(definition, type):  # of a notebook's class Python knows only the methods' lines
+    if isinstance(definition, type):  # for a class of a notebook, Python knows only the lines of its methods
         plain = (getattr(one, "__func__", one) for one in vars(definition).values())  # a static method's function
         return any(_has_dots(one) for one in plain if isinstance(one, types.FunctionType))
     try:
@@ -131,13 +132,17 @@ def _has_dots(definition) -> bool:
 
 
 class Question(str):
-    """The text of a question, which a notebook shows as prose."""
+    """The text of a question, which a notebook shows as prose; names and code in it are between backticks.
+
+    >>> Question("`have` is a list.")
+    have is a list.
+    """
 
     def __repr__(self):
-        return str(self)
+        return self.replace("`", "")
 
     def _repr_html_(self):
-        return framed(BLUE, html.escape(self))
+        return framed(BLUE, re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(self)))
 
 
 def question(task: str) -> Question:

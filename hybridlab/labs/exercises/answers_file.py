@@ -14,10 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-FORM = 1  # of the file
+FORM = 1  # format of the file
 EMPTY = {"form": FORM, "student": None, "tasks": {}}
-_session: dict = copy.deepcopy(EMPTY)  # where nothing is kept on disk
-_told: set[str] = set()  # sentences that were said once
+_session: dict = copy.deepcopy(EMPTY)  # the record, if nothing is kept on disk
+_told: set[str] = set()  # sentences that are printed only once
 
 
 def place() -> Path | None:

@@ -15,7 +15,7 @@ WORDS = {True: "right", False: "not right", None: "cannot be repeated"}
 HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><title>{0}</title>'
 HEAD += "<style>body{{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}"
 HEAD += "td,th{{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0}}</style><h1>{0}</h1>"
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins so is run by spreadsheets
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a cell that begins with one of these
 
 
 def chosen(assignment: str | None) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def write_csv(path: str | Path, rows: Sequence[Row], tasks: Sequence[str]):
 
 
 def _cell(text: str) -> str:
-    """A text that no spreadsheet runs.
+    """A text, changed so that no spreadsheet runs it.
 
     >>> _cell("=1+1"), _cell("Ada")
     ("'=1+1", 'Ada')

@@ -32,12 +32,12 @@ from hybridlab.world.processes.namespaces import GROUPS, HOST, MOUNTS, NETWORK, 
 from hybridlab.world.processes.strays import PR_SET_CHILD_SUBREAPER, strays
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
-STUDENT = 64_000  # what this user is called inside, and, where the grader is root, in the kernel: nobody's number
+STUDENT = 64_000  # the user's number inside, and in the kernel if the grader is root: that of the user nobody
 LARGEST_FILE, MOST_PROCESSES = 100_000_000, 256  # processes and threads: eight ranks need more than 64
-MOST_SHARED = 1000  # where they share the count with all that this user runs
-USERS = 1000  # submissions that are checked at the same time count apart
+MOST_SHARED = 1000  # the limit if the count includes all processes of this user
+USERS = 1000  # submissions that are checked at the same time are counted separately
 LOOK_SECONDS = 0.02  # between two looks whether the grader is still there
-UNSAFE = 78  # the exit code where root has no namespaces
+UNSAFE = 78  # the exit code if root has no namespaces
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUTF8")  # of the environment
 KEPT += ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 NAMESPACES = (
@@ -63,7 +63,7 @@ def main(room: str, grader: str) -> int:
     signal.signal(signal.SIGTERM, lambda *_: (sweep(), os._exit(128 + signal.SIGTERM)))
     place = _forked(lambda: _place(room))
     while not (ended := os.waitpid(place, os.WNOHANG))[0]:
-        if os.getppid() != int(grader):  # nobody is left to tell, or to clear up
+        if os.getppid() != int(grader):  # no process is left to report to, or to clear up after
             sweep()
             shutil.rmtree(room, ignore_errors=True)
             return 128 + signal.SIGKILL
@@ -83,7 +83,7 @@ def _forked(work) -> int:
 
 
 def _place(room: str) -> int:
-    """Make the place; the next process is the first inside it."""
+    """Make the sandbox's namespaces; the next process is the first inside them."""
     _limit()
     user = STUDENT + os.getpid() % USERS
     kinds = MOUNTS | PROCESSES | NETWORK | TALK | HOST | GROUPS
@@ -130,7 +130,7 @@ def prctl(option: int, value: int):
 
 
 def _limit():
-    """Limits for each process; the total use of a submission is limited by its time."""
+    """Set limits for each process; the total use of a submission is limited by its time."""
     free = (memory() or (2**33,))[0]
     for what, most in (
         (resource.RLIMIT_CORE, 0),

@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-ANSWER = "<answer "  # how the file of a loaded source is called; no cell
+ANSWER = "<answer "  # the name of the file of a loaded source; it is not a cell
 DEFS = ast.FunctionDef | ast.AsyncFunctionDef
 AGAIN = "run its cell again, then answer again"
 
@@ -29,7 +29,7 @@ class Definition(NamedTuple):
 
 
 def is_definition(value) -> bool:
-    """Whether it comes from a def, a lambda or a class, decorated or not."""
+    """Whether a value comes from a def, a lambda or a class, decorated or not."""
     return isinstance(value, types.FunctionType | type) or isinstance(
         getattr(value, "__wrapped__", None), types.FunctionType
     )
@@ -74,7 +74,7 @@ def _written_beside(value, inner) -> bool:
 
 
 def _bare(value: types.FunctionType) -> types.FunctionType:
-    """The function itself, which no longer says that it wraps another."""
+    """The function without the attribute that says that it wraps another one."""
     bare = types.FunctionType(value.__code__, value.__globals__, value.__code__.co_name, None, value.__closure__)
     bare.__defaults__, bare.__kwdefaults__ = value.__defaults__, value.__kwdefaults__
     return bare
@@ -87,7 +87,7 @@ def _defines(node, code: types.CodeType) -> bool:
 
 
 def _within(code: types.CodeType, node: ast.expr) -> bool:
-    """Whether all of the code comes from inside a node: there may be several lambdas on one line."""
+    """Whether the node contains all of the code: there may be several lambdas on one line."""
     begin, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
     places = [place for place in code.co_positions() if None not in place and place[2:] != (0, 0)]
     return all(begin <= (line, column) and (last, until) <= end for line, last, column, until in places)
@@ -133,7 +133,7 @@ def _files(value: type, functions) -> list[str]:
 
 
 def _fits(node: ast.ClassDef, value: type, functions) -> bool:
-    """Whether this could have made the class: it has these functions, else these names with these constants."""
+    """Whether this node could have made the class: it has these functions, or else these names with these constants."""
     if functions and not any(node.lineno <= one.__code__.co_firstlineno <= (node.end_lineno or 0) for one in functions):
         return False
     return all(_has(value, name, said) for name, said in _bound(node))

@@ -26,11 +26,11 @@ from hybridlab.world.explain.supervise import NO_PROGRESS
 
 HOME = str(Path(hybridlab.__file__).parent.parent)
 SECONDS = 300.0  # for one submission
-LONGEST = 86_400.0  # that one may be given
+LONGEST = 86_400.0  # the longest time that may be given
 CONFINED = ("-m", "hybridlab.labs.exercises.confined")
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # else no namespaces
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # needed for namespaces
 SWEEP = 3.0  # seconds in which it ends the processes that it has started
-LONGEST_OUTPUT = 1_000_000  # bytes that are read of the output of a submission's process
+LONGEST_OUTPUT = 1_000_000  # the most bytes that are read from the output of a submission's process
 MOST_NAMED = 20  # files that are not read, by name
 MARKS = {True: "+", False: "-", None: "?"}
 NOT_TAMPER_PROOF = (
@@ -48,7 +48,7 @@ class Row:
     student: str = ""
     tasks: dict[str, tuple[bool | None, str]] = field(default_factory=dict)
     problem: str = ""
-    behind: tuple[str, ...] = ()  # what kept it apart from the rest of this machine
+    behind: tuple[str, ...] = ()  # the restrictions that kept it apart from the rest of this machine
     made_with: str = ""  # the version of this package
 
     @property
@@ -90,7 +90,7 @@ def grade(
         raise ValueError(
             f"there is no submission in {folder}: let students write one with labs.export('name.json'){other}"
         )
-    read = [(file, _read(file)) for file in files]  # all of them, before the first can change another
+    read = [(file, _read(file)) for file in files]  # read all submissions before the first can change another one
     rows = {}
     with ThreadPoolExecutor(jobs) as pool:
         begun = {pool.submit(_row, file, _only(one, tasks), seconds, again): file for file, one in read}
@@ -108,7 +108,7 @@ def _only(submission: dict | str, tasks: Sequence[str] | None) -> dict | str:
 
 
 def _row(file: Path, submission: dict | str, seconds: float, again: bool) -> Row:
-    """The row of a submission: the one that is kept, or a new one."""
+    """The row of a submission: a kept one, or a new one."""
     if isinstance(submission, str):
         return _graded(file, submission, seconds)
     name = graded_before.key(submission, seconds)
@@ -170,7 +170,7 @@ def _printable(text: str, most: int = 80) -> str:
 
 def _alone(submission: dict, seconds: float, row: Row) -> list:
     """The restrictions of the sandbox (see `confined`), then the lines of a fresh interpreter that checks one
-    submission there; an error becomes the row's problem. No process of it survives."""
+    submission there; an error becomes the row's problem. No process of the submission survives."""
     files = tempfile.TemporaryFile, tempfile.TemporaryFile
     with tempfile.TemporaryDirectory(prefix="hybridlab-grade-") as room, files[0]() as given, files[1]() as told:
         given.write(json.dumps(submission).encode())
@@ -206,9 +206,9 @@ def _ended(code: int) -> str:
 
 
 def _kill(process):
-    """End the process and all that came from it."""
+    """End the process and all its descendants."""
     if process.poll() is None:
-        process.terminate()  # it sweeps before it goes
+        process.terminate()  # it ends its children before it ends
         try:
             process.wait(SWEEP)
         except subprocess.TimeoutExpired:

@@ -21,7 +21,7 @@ HOUSE = Path(hybridlab.__file__).parent
 
 @cache
 def _house() -> bytes:
-    """The digest of this package's files, tables included, and of the versions below it."""
+    """The digest of this package's files, tables included, and of the versions of Python and torch."""
     found = hashlib.sha256(f"{sys.version} {version('torch')}".encode())
     for file in sorted(one for one in HOUSE.rglob("*") if one.is_file() and "__pycache__" not in one.parts):
         found.update(file.read_bytes())
@@ -47,7 +47,7 @@ def found(folder: Path, name: str) -> dict | None:
 
 
 def keep(folder: Path, name: str, row: dict):
-    """Write the fields of a row; a folder that cannot be written keeps nothing."""
+    """Write the fields of a row; nothing is kept if the folder cannot be written."""
     try:
         (folder / FOLDER).mkdir(exist_ok=True)
         (folder / FOLDER / f"{name}.json").write_text(json.dumps(row), encoding="utf-8")

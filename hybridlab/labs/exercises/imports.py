@@ -48,7 +48,7 @@ def _home(value) -> types.ModuleType | None:
         return None
     module = inspect.getmodule(value)
     if module is None and isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType):
-        module = _holder(own, value)  # as of torch.zeros, which does not know where it lives
+        module = _holder(own, value)  # for example torch.zeros, which does not know its module
     if module and _installed(module) and getattr(module, own, None) is value:
         return module
     return None
@@ -62,7 +62,7 @@ def _holder(own: str, value) -> types.ModuleType | None:
 
 
 def _installed(module: types.ModuleType) -> bool:
-    """Whether another machine with this package has it too: it is neither a notebook nor a file next to one."""
+    """Whether a module is also on other machines with this package: it is neither a notebook nor a file next to one."""
     file = getattr(module, "__file__", None)
     if module.__name__ == "__main__" or file is None:
         return module is builtins or module.__name__ in sys.builtin_module_names or hasattr(module, "__path__")

@@ -46,7 +46,7 @@ class Parts:
     def bind(self, name: str, value, outside: dict) -> None:
         """Write what binds this name, which is still free, to a value.
 
-        outside  the names of who uses it; a class without methods does not know its own
+        outside  the surrounding names of the code that uses it; a class without methods does not know its own
         raises   a ValueError that says what cannot be written down
         """
         self.values[name] = value
@@ -76,7 +76,7 @@ class Parts:
         kept = _kept(text) & set(cells)
         words = _words(text, kept) | kept
         used = {word: (outside | cells)[word] for word in sorted(words) if word in outside | cells}
-        again = found.name != name and cells.get(found.name) is value  # it calls itself by a name that it had elsewhere
+        again = found.name != name and cells.get(found.name) is value  # it calls itself by its former name
         scope = {}
         for word, its in used.items():
             if self._means(word, its) or its is getattr(builtins, word, used) or (again and word == found.name):
@@ -101,7 +101,9 @@ class Parts:
         )
 
     def _with_defaults(self, found: Definition, outside: dict) -> str:
-        """The text of a function, with the current values of its defaults: their expressions may give others now."""
+        """The text of a function, with the current values of its defaults, because their expressions may now give
+        others.
+        """
         node = next(one for one in ast.walk(ast.parse(found.text)) if isinstance(one, DEFS | ast.Lambda | ast.ClassDef))
         if isinstance(node, ast.ClassDef):
             return found.text
@@ -178,7 +180,7 @@ class Parts:
 
 def _words(text: str, kept: set[str]) -> set[str]:
     """The names from outside that a definition reads: in its code, bases, decorators, annotations, default values."""
-    whole = f"def around({', '.join(kept)}):\n{shifted(text, 4)}" if kept else text  # else nonlocal has no sense
+    whole = f"def around({', '.join(kept)}):\n{shifted(text, 4)}" if kept else text  # for its nonlocal names
     return {word for word in _read(compile(whole, "<words>", "exec", dont_inherit=True)) if not word.startswith("__")}
 
 
@@ -190,13 +192,13 @@ def _read(code: types.CodeType) -> set[str]:
 
 
 def _cells(function: types.FunctionType) -> dict[str, object]:
-    """The names that a function has from the one around it."""
+    """The names that a function takes from the function around it."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or ())
     return {name: cell.cell_contents for name, cell in cells if name != "__class__"}
 
 
 def _kept(text: str) -> set[str]:
-    """The names in which a definition keeps something from call to call: nonlocal."""
+    """The names in which a definition keeps a value from call to call: nonlocal."""
     return {name for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Nonlocal) for name in one.names}
 
 

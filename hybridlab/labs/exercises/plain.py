@@ -2,7 +2,7 @@
 
 from typing import Any
 
-EXACT = 2**53  # from here on a float does not hold every whole number
+EXACT = 2**53  # above this, a float does not hold every whole number
 
 
 def submitted(answer):

@@ -15,7 +15,7 @@ PR_SET_DUMPABLE = 4
 
 def main():
     """Check every answer of a submission, and print a line for each as soon as it is checked."""
-    if sys.platform == "linux":  # else a rank could write verdicts to what this process has open
+    if sys.platform == "linux":  # otherwise a rank could write verdicts to the files that this process has open
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     submission = json.load(sys.stdin)
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -43,7 +43,7 @@ def _checked(task, written) -> tuple[bool | None, str]:
     try:
         right, sentence = task.check(answer)
         return bool(right), sentence
-    except Exception as error:  # a check that an answer breaks has not found it right
+    except Exception as error:  # if an answer breaks its check, it is not right
         return False, f"the check ended with {type(error).__name__}: {str(error)[:200]}"
 
 

@@ -15,12 +15,12 @@ PACKAGE = Path(__file__).parents[2]
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
 DEVICES = ("null", "zero", "full", "random", "urandom")
-SECRET = ("kcore", "keys", "key-users", "sysrq-trigger", "timer_list")  # of /proc, where not only root may read it
+SECRET = ("kcore", "keys", "key-users", "sysrq-trigger", "timer_list")  # files of /proc that not only root may read
 SITES = ("site-packages", "dist-packages")
 READ_ONLY, NO_SETUID, NO_DEVICES, NO_PROGRAMS = 0x1, 0x2, 0x4, 0x8  # MS_…, and MOUNT_ATTR_… alike
 BIND, RECURSIVE, PRIVATE, DETACH = 0x1000, 0x4000, 0x40000, 0x2
 MOUNT_SETATTR, HERE, AT_RECURSIVE = 442, -100, 0x8000
-ROOM, SIZE = "/room", "512m"  # for all that it writes
+ROOM, SIZE = "/room", "512m"  # the folder for all files that it writes, and its bytes
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -57,7 +57,9 @@ def enter(empty: str, owner: int):
 
 
 def needed() -> list[str]:
-    """The folders that this Python and this package are in, none within another one or the system's."""
+    """The folders of this Python and of this package; none of them is inside another one or inside a folder of the
+    system.
+    """
     sites = [path for path in sys.path if Path(path).name in SITES and os.path.isdir(path)]
     found: list[str] = []
     for path in sorted({*map(os.path.realpath, (sys.prefix, sys.base_prefix, *sites)), str(PACKAGE), sys.prefix}):

@@ -26,7 +26,7 @@ class Solution:
     """The cell that replaces a notebook's exercise cell, and one sentence that explains it.
 
     cell   may use names that the notebook has defined before; $name stands for a number that varies (`Task.numbers`)
-    wrong  (an answer, or the Cell that gives it; a piece of the sentence that it gets), for the numbers of seed 0
+    wrong  (an answer, or the Cell that gives it; a part of the reply to it), for the numbers of seed 0
     also   other answers that are right
     """
 

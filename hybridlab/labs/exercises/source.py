@@ -47,7 +47,7 @@ def source_of(function) -> Source:
         made, key, name = owner, owner.__name__, f"{owner.__name__}.{function.__name__}"
     else:
         made, key = function, getattr(function, "__name__", "answer")
-        name = key = key if key.isidentifier() else "answer"  # a lambda has no name of its own
+        name = key = key if key.isidentifier() else "answer"  # a lambda has no name
     if not is_definition(made) and not import_of(key, made):
         raise ValueError(f"{a_kind(made)} cannot be stored: answer with a function, def …, that calls it")
     parts = Parts()

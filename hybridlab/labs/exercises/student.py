@@ -50,7 +50,7 @@ def student(who: str | int) -> None:
     if isinstance(who, bool) or not isinstance(who, str | int) or (isinstance(who, int) and not 0 <= who < LARGEST):
         raise ValueError("a student is a name or a number, 0 or more: write labs.student('Ada') or labs.student(17)")
     if isinstance(who, str) and (not 0 < len(who.strip()) <= 80 or re.search("[\ud800-\udfff]", who)):
-        raise ValueError("a name has 1 to 80 characters: write for example labs.student('Ada')")
+        raise ValueError("a name has 1 to 80 characters: write, for example, labs.student('Ada')")
     with answers_file.changing() as kept:
         before, kept["student"] = seed_of(kept["student"]), who or None
         after = seed_of(kept["student"])

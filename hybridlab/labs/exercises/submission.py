@@ -3,7 +3,7 @@
     {"form": 1, "student": "Ada" or 17 or null, "seed": 0, "versions": {"hybridlab": …, "python": …},
      "answers": {"tour.bubble": 0.2258, "1f1b.order": {"function": {"name": …, "source": …}}, …}}
 
-It holds no verdicts, no times and nothing about the machine. How an answer is written: `labs.exercises.written`.
+It contains no verdicts, no times and no facts about the machine. `labs.exercises.written` writes the answers.
 """
 
 import json

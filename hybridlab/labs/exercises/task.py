@@ -21,7 +21,7 @@ class Task:
     objective   the skill after it, in one line
     difficulty  1 to 3; a notebook's heading shows as many stars
     notebook    the name of its file, without .ipynb
-    numbers     those that vary from student to student, as this one has them
+    numbers     the numbers that vary from student to student, with this student's values
     starter     the notebook's code that is to be changed; unchanged it does not count as a try
     about       {words of a reply: the hint about that mistake}, which comes before the three; see `failures`
     """
@@ -64,7 +64,7 @@ def varying(make: Callable[..., Task], **choices) -> Task:
 
 
 def _place(seed: int, task: str, number: str, count: int) -> int:
-    """The number of the choice; the same on every machine and with every version of Python."""
+    """The index of the choice; the same on every machine and with every version of Python."""
     if seed == 0:
         return 0
     return int.from_bytes(hashlib.sha256(f"{seed} {task} {number}".encode()).digest()[:8], "big") % count
@@ -86,7 +86,7 @@ class Number:
     def __call__(self, answer) -> Verdict:
         unit = f" {self.unit}" if self.unit else ""
         try:
-            given = math.nan if isinstance(answer, bool) else float(answer)  # True is no 1 here: it answers nothing
+            given = math.nan if isinstance(answer, bool) else float(answer)  # True is not 1 here: it is not an answer
         except (TypeError, ValueError, OverflowError):
             given = math.nan
         if not math.isfinite(given):
@@ -112,7 +112,7 @@ class Number:
 
     @property
     def _told(self) -> str:
-        """Whole numbers in full, others with four digits."""
+        """The right number as text: a whole number in full, any other with four digits."""
         whole = math.isclose(self.right, round(self.right), rel_tol=1e-9)
         return f"{self.right:,.0f}" if whole else f"{self.right:.4g}"
 

@@ -92,7 +92,7 @@ def read(written):
     """
     try:
         return _read(written)
-    except (TypeError, RecursionError):  # a list in a set
+    except (TypeError, RecursionError):  # for example a list in a set
         raise ValueError(NO_WRITING) from None
 
 

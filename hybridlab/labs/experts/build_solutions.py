@@ -61,7 +61,7 @@ SOLUTIONS: dict[str, Solution] = {
             (ROUND, "with the same copies on other ranks"),
             (PLACES.but("range(slots - len(loads))", "range(0)"), "slots, and all of them"),
             (PLACES.but(" if len(places[rank]) < slots // ranks", ""), "slots, and all of them"),
-            (PLACES.but("append(expert)", "append(expert + 1)"), "experts have the numbers"),
+            (PLACES.but("append(expert)", "append(expert + 1)"), "the indices of the experts"),
             (PLACES.but("append(expert)", "append(0)"), "is on no rank"),
             (PLACES.but("return places", "return places[0]"), "one for each rank"),
             ([[0, 0, 2], [0, 1, 3]], "your function itself"),

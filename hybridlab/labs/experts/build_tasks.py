@@ -25,13 +25,15 @@ ALMOST = 1.02  # times the load of the package's placement: ties may be broken i
 def _fold(ways: int) -> Task:
     ep = 2
     return task(
-        f"Experts are distributed over ep={ep}, and tp={ways} shards the hidden units of each; the stream is sharded "
-        "along the sequence. A row is one token with one of its choices. It starts on one rank. Along ep, one message "
-        f"takes it to the ep rank that has its expert, unless it is there. Along tp, {ways - 1} messages take it to "
-        f"the other ranks that have parts of this expert. Then as many messages return: {ways - 1} partial sums along "
-        f"tp, and one row along ep. Now fold: the {ep * ways} ranks of ep and tp have unsharded experts, and a row is "
-        "sent to the only rank of its expert and back, unless it is there. By what factor does a rank send fewer bytes "
-        "of rows? Assume that all experts are chosen equally often, so that a rank sends as many rows as it receives.",
+        f"Experts are distributed over `ep={ep}`, and `tp={ways}` shards the hidden units of each; the stream is "
+        "sharded along the sequence. A row is one token with one of its choices. It starts on one rank. Along ep, one "
+        f"message takes it to the ep rank that has its expert, unless it is already there. Along tp, {ways - 1} "
+        "messages take it to the other ranks that have parts of this expert. Then the same number of messages return: "
+        f"{ways - 1} partial sums along tp, and one row along ep. Now fold: the {ep * ways} ranks of ep and tp hold "
+        "unsharded experts. A row is sent to the one rank that has its expert, and back, unless it is already there. "
+        "What is the ratio of the bytes of rows that a rank sends with sharded experts to those that it sends with "
+        "folded ones? "
+        "Assume that all experts are chosen equally often, so that a rank sends as many rows as it receives.",
         Number(
             lambda: ways,
             "times",
@@ -63,9 +65,9 @@ def _fold(ways: int) -> Task:
         (
             "A rank begins with n rows. It sends as many rows as the ranks do on average, so count the messages of "
             "one row and multiply by n. The way back has as many messages as the way there.",
-            f"One way, a sharded row needs a message along ep only if its expert is on another part: on average "
-            f"1 - 1/{ep}. Along tp it needs {ways} - 1. What is the sum? Which part of the folded rows stays, with "
-            f"{ep * ways} ranks?",
+            "One way, a sharded row needs a message along ep only if its expert is on another part: on average 1 - "
+            f"1/{ep}. Along tp it needs {ways} - 1. What is the sum? Which fraction of the folded rows stays on its "
+            f"rank, with {ep * ways} ranks?",
             f"Divide: a rank sends n·(1 - 1/{ep} + {ways} - 1) sharded rows and n·(1 - 1/{ep * ways}) folded rows, "
             "each way.",
         ),
@@ -89,12 +91,12 @@ def _judged(gave: list[Gave]) -> Verdict:
 def _wrong(loads, ranks: int, slots: int, value) -> str:
     """The mistake in one placement, in a sentence; empty if there is none."""
     if not isinstance(value, list | tuple) or len(value) != ranks:
-        return f"return {ranks} lists, one for each rank, with the numbers of its experts."
+        return f"return {ranks} lists, one for each rank, with the indices of its experts."
     if not all(isinstance(its, list | tuple) and len(its) == slots // ranks for its in value):
         return f"every rank has {slots // ranks} slots, and all of them hold an expert."
     every = [expert for its in value for expert in its]
     if not all(type(one) is int and 0 <= one < len(loads) for one in every):
-        return f"experts have the numbers 0 to {len(loads) - 1}."
+        return f"the indices of the experts are 0 to {len(loads) - 1}."
     if missing := set(range(len(loads))) - set(every):
         return f"expert {min(missing)} is on no rank."
     found, right = busiest(loads, value), busiest(loads, packed(loads, ranks, slots))
@@ -107,22 +109,26 @@ def _wrong(loads, ranks: int, slots: int, value) -> str:
         return f"{words}. A copy of expert {hottest} alone has {each[hottest] * ranks / sum(loads):.2f} times the mean."
     if busiest(loads, placed(loads, [every.count(expert) for expert in range(len(loads))], ranks)) <= ALMOST * right:
         return f"{words}, with the same copies on other ranks. In which order do you place them, and by which rule?"
-    return f"{words}. These are other copies: which expert has the largest copy when you give away a further slot?"
+    return (
+        f"{words}. The better placement has different copies: which expert has the largest load per copy when you give "
+        "away a further slot?"
+    )
 
 
 TASKS: dict[str, Task] = {
     "experts.fold": varying(_fold, ways=(4, 8, 6)),
     "experts.copies": task(
-        "Write my_places(loads, ranks, slots). loads has the load of each expert; slots is a multiple of ranks, and at "
-        "least the number of experts. Return a list for each rank: the numbers of its experts, slots/ranks of them. An "
-        "expert may have several copies, which share its load equally, also if two of them are on the same rank. Make "
-        f"the load of the busiest rank small: at most {ALMOST - 1:.0%} larger than with the package's placement. The "
-        "table below has the package's placement and the bound for one set of loads. For example, "
-        f"my_places({PLACES[0][0]}, 2, 6) can be [[0, 1, 2], [0, 1, 3]]: both ranks have the load 6.",
+        "Write `my_places(loads, ranks, slots)`. `loads` has the load of each expert; `slots` is a multiple of "
+        "`ranks`, and at least the number of experts. For each rank, make a list of the indices of its experts, with "
+        "`slots/ranks` entries. Return the list of these lists. An expert may have several copies, which share its "
+        "load equally, even if two of them are on the same rank. Make the load of the busiest rank small: at most "
+        f"{100 * (ALMOST - 1):.0f} % larger than with the package's placement. The table below has the package's "
+        f"placement and the bound for one set of loads. For example, `my_places({PLACES[0][0]}, 2, 6)` can be "
+        "[[0, 1, 2], [0, 1, 3]]: both ranks have the load 6.",
         Function(PLACES, _judged, "Answer with your function itself: my_places, without parentheses."),
         (
             "Two steps: first decide how many copies each expert has, then put the copies on ranks.",
-            "Give each further slot to the expert with the largest load of one copy. Then take the copies, the largest "
+            "Give each further slot to the expert with the largest load per copy. Then take the copies, the largest "
             "load first; put each on the rank with the smallest load so far that has a free slot.",
             "copies = [1] * len(loads); for each of slots - len(loads) slots: expert = max(range(len(loads)), "
             "key=lambda e: loads[e] / copies[e]); copies[expert] += 1. Then sort the pairs (loads[e] / copies[e], e), "
@@ -133,11 +139,11 @@ TASKS: dict[str, Task] = {
         minutes=12,
     ),
     "experts.loans": task(
-        "Write my_loans(comm, weight, lent). Here each rank along ep owns one expert: expert 2 is on rank 2. weight "
-        "has its weights, in one row. lent has the ranks with a copy of each lent expert, {expert: ranks}. Return the "
-        "weights that this rank borrows: a row for each, in the order of the experts. In the backward, the gradient of "
-        "each copy returns to its owner, and only the lent weights may be sent. "
-        f"Your code is tried on {LENDINGS[0]}, then on others.",
+        "Write `my_loans(comm, weight, lent)`. Here each rank along ep owns one expert: expert 2 is on rank 2. "
+        "`weight` has its weights, in one row. `lent` has the ranks with a copy of each lent expert, "
+        "`{expert: ranks}`. Return the weights that this rank borrows: a row for each, in the order of the experts. "
+        "In the backward, the gradient of each copy returns to its owner, and only the lent weights may be sent. Your "
+        f"code is tested on {LENDINGS[0].size} ranks with `lent={LENDINGS[0].lent}`, then with other lent experts.",
         OnCases(
             try_loans,
             first_found,

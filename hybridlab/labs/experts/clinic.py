@@ -10,9 +10,9 @@ from typing import NamedTuple
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 
-TOKENS, NEAR = 6, 1e-9  # of each rank; relative
+TOKENS, NEAR = 6, 1e-9  # tokens of each rank; relative tolerance
 CAUSES = {
-    "a": "Then they would be sums over fewer tokens, and no exact multiple of those of one device.",
+    "a": "Then they would be sums over fewer tokens, not exact multiples of those of one device.",
     "b": "",
     "c": "Then numbers of different experts would be mixed, which gives no exact multiple.",
     "d": "Then the gradient of the router would be off by the same factor.",
@@ -20,7 +20,7 @@ CAUSES = {
 
 
 class On(NamedTuple):
-    """A mesh of copies and ranks along ep, and the number of experts of the layer."""
+    """A mesh with copies and with ranks along ep, and the number of experts of the layer."""
 
     dp: int
     ep: int
@@ -127,7 +127,7 @@ def symptoms(cases=CASES[:2]) -> list[tuple]:
 
 
 def too_large():
-    """For `hl.check`, on every rank: gradients of experts are as the broken program leaves them."""
+    """For `hl.check`, on every rank: gradients of experts get the mistake of the broken program."""
     from hybridlab.modes.expert_parallel import ExpertParallel
 
     plain = ExpertParallel.fit
@@ -154,7 +154,7 @@ def judge(case, homes) -> str:
     for rank, home in enumerate(homes):
         for name, times in home.items():
             if math.isnan(times):
-                return f"rank {rank} has another gradient of {name} than one device, and it is not a multiple of it."
+                return f"rank {rank} has a gradient of {name} that is not a multiple of that of one device."
             if abs(times - 1) > 1e-6:
                 told = f"rank {rank} has a gradient of {name} that is {times:.2f} times that of one device."
                 return told + UNDIVIDED if _undivided(case, home) else told

@@ -7,7 +7,7 @@ from hybridlab.labs.trials.against import WORD, against_one_device, dense
 
 
 class Lending(NamedTuple):
-    """Ranks with one expert each, of so many weights; some experts are lent to other ranks, {expert: ranks}."""
+    """Ranks with one expert each, of some number of weights; some experts are lent to other ranks, {expert: ranks}."""
 
     size: int
     width: int

@@ -15,7 +15,7 @@ FORWARD, BACKWARD = 1, 2  # time for one row
 def stepped_with_loans(
     pool, every: Sequence[int], exponent: float = 1, choices: int = 1024, each: float = 5e-4, times: int = 3
 ) -> dict[int, tuple[int, float, float]]:
-    """{the largest number of loans to one rank: (loans of all, seconds of a layer's step predicted, measured)}, for
+    """{the largest number of loans to one rank: (number of all loans, predicted and measured seconds of a step)}, for
     loads by Zipf's law.
 
     The experts are distributed over all axes of the pool's mesh: with tp, they are folded.

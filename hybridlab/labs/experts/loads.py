@@ -8,7 +8,7 @@ from hybridlab.core.what.shape import Shape
 
 SMALL = Shape(layers=2, width=32, heads=2, context=64, experts=8, chosen=2)
 SEQUENCES, STEPS, RATE = 8, 100, 2e-3
-PACES = {"none": 0.01, "loss": 0.03, "bias": 0.003}  # the loss's factor, the bias's step
+PACES = {"none": 0.01, "loss": 0.03, "bias": 0.003}  # the factor of the loss, the step of the bias
 
 
 class Trained(NamedTuple):

@@ -1,4 +1,6 @@
-"""Notebook 32: a layer of experts on real ranks: equal to one device, its bytes counted, its waiting timed."""
+"""Notebook 32: a layer of experts on real ranks: compared with one device, with its bytes counted and its waiting
+timed.
+"""
 
 import time
 from collections.abc import Sequence
@@ -17,7 +19,7 @@ from hybridlab.predict.bytes.experts import DISPATCH, exchanged, popular
 # Scores of four tokens for four experts, from a softmax: each row adds up to 1.
 SCORES = ((0.10, 0.50, 0.30, 0.10), (0.24, 0.06, 0.16, 0.54), (0.05, 0.70, 0.05, 0.20), (0.15, 0.45, 0.35, 0.05))
 COUNT = 8  # bytes of a number of tokens
-WEIGHT = 8  # bytes of everything else, too: all is in double precision here
+WEIGHT = 8  # bytes of every other number: all are in double precision here
 
 
 class On(NamedTuple):
@@ -40,12 +42,12 @@ class On(NamedTuple):
     def __str__(self):
         """
         >>> print(On((6, 6), 4, 2))
-        2 ranks with 6 and 6 tokens, 4 experts of which a token chooses 2
+        2 ranks with 6 and 6 tokens, and 4 experts, of which a token chooses 2
         """
         *first, last = map(str, self.tokens)
         tokens = f"{', '.join(first)} and {last}"
-        experts = f"{self.experts} experts of which a token chooses {self.chosen}"
-        return f"{len(self.tokens)} ranks with {tokens} tokens, {experts}"
+        experts = f"{self.experts} experts, of which a token chooses {self.chosen}"
+        return f"{len(self.tokens)} ranks with {tokens} tokens, and {experts}"
 
 
 CASE = On((6, 6), 4, 2)
@@ -71,7 +73,7 @@ def whole(case: On):
             weight.copy_(dense(*weight.shape))
     scores = functional.softmax(
         dense(rows, case.experts) - 0.4 * torch.arange(case.experts), 1
-    )  # the first ones are liked
+    )  # the first experts are popular
     best = scores.topk(case.chosen)
     weights = best.values / best.values.sum(1, keepdim=True)
     return dense(rows, case.width), best.indices, weights, dense(rows, case.width), experts
@@ -130,7 +132,7 @@ def gradients(mine: Home) -> dict:
 
 
 def rows_of(case: On, here: int) -> tuple[int, int]:
-    """(rows that a rank sends to experts, rows that its own experts get), both with those that stay."""
+    """(rows that a rank sends to experts, rows that its own experts get); both include rows that stay on the rank."""
     chosen, own = whole(case)[1], _span(case.owned, here)
     return case.tokens[here] * case.chosen, int(((chosen >= own.start) & (chosen < own.stop)).sum())
 
@@ -143,7 +145,7 @@ def _span(lengths: Sequence[int], here: int) -> slice:
 
 
 def counts(pool, case: On = CASE) -> Table:
-    """The number of rows that each rank has for each expert: ranks exchange these numbers first."""
+    """The number of rows that each rank has for each expert; ranks first exchange these numbers."""
     rows = [(f"{rank}", *map(str, home)) for rank, home in enumerate(pool.run(_counts, case))]
     owner = [rank for rank, owned in enumerate(case.owned) for _ in range(owned)]
     heads = [f"expert {expert} (on rank {rank})" for expert, rank in enumerate(owner)]
@@ -257,7 +259,7 @@ def drops(ranks: Sequence[int] = (1, 2, 4), rows: int = 4) -> Table:
 
 
 def _dropped(comm, job):
-    """Whether each choice of this rank's rows is dropped, in their order."""
+    """Whether each choice of this rank's rows is dropped, in order."""
     from hybridlab.training.loop import Trainer
 
     trainer, found = Trainer(comm, job), []

@@ -19,7 +19,7 @@ GROUND = TOP + TALL
 PX, MUTED, GREEN = STYLE["pixels"], STYLE["muted"], STYLE["kinds"]["message"]["fill"]
 BOLD = {"font-weight": "600"}
 EXPONENTS = ("0", "0.5", "1", "1.5")
-DASHES = ("solid", "solid", "dash")  # of the three curves
+DASHES = ("solid", "solid", "dash")  # dashes of the three curves
 
 
 # --- loads ----------------------------------------------------------------------------------------------------------
@@ -46,13 +46,9 @@ def bars(loads: Sequence[float], ranks: int, title: str, form: str = "{:.0f}") -
     out = [words(LEFT, 34, title, PX["heading"], **BOLD)]
     out += [_bar(left(expert, rank), wide, load / most) for (expert, rank), load in zip(enumerate(home), loads)]
     out.append(f'<path d="M{LEFT} {level:.1f}H{WIDTH - LEFT}" stroke="{STYLE["ink"]}" {dashed("limit")}/>')
-    out.append(
-        words(
-            WIDTH - LEFT, 62, "below a bar its expert; dashed: what even loads would be", PX["axis"], "end", fill=MUTED
-        )
-    )
+    out.append(words(WIDTH - LEFT, 62, "below a bar: its expert; dashed: even loads", PX["axis"], "end", fill=MUTED))
     for (expert, rank), load in zip(enumerate(home), loads):
-        out += _said(left(expert, rank) + wide / 2, wide, load / most, expert, form.format(load))
+        out += _said(left(expert, rank) + wide / 2, wide, GROUND - TALL * load / most, level, expert, form.format(load))
     small = PX["axis"] if ranks <= 4 else PX["smallest"] + 1
     for rank, (begin, end) in enumerate(even(len(loads), ranks)):
         bold = BOLD if rank == first else {}
@@ -66,11 +62,15 @@ def _bar(x, wide, share):
     return f'<rect {place} fill="{STYLE["kinds"]["F"]["fill"]}"/>'
 
 
-def _said(middle, wide, share, expert, load):
-    """The load over a bar, and the expert's number below it."""
-    halo = {"stroke": STYLE["paper"], "stroke-width": "4", "paint-order": "stroke"}
+def _said(middle, wide, top, level, expert, load):
+    """The load over a bar, and the expert's number below it; if the dashed line would cross the load, in the bar."""
     small = PX["axis"] if wide > 44 else PX["smallest"]
-    yield words(middle, GROUND - TALL * share - 6, load, small, "middle", **halo)
+    if not top - small - 10 < level < top + 2:
+        yield words(middle, top - 6, load, small, "middle")
+    elif GROUND - top > small + 10:
+        yield words(middle, top + small + 4, load, small, "middle", fill=ink_on(STYLE["kinds"]["F"]["fill"]))
+    else:
+        yield words(middle, level - 6, load, small, "middle")
     name = f"expert {expert}" if wide > 70 else str(expert)
     yield words(middle, GROUND + 20, name, small, "middle", fill=MUTED)
 
@@ -86,9 +86,9 @@ def hot() -> Chooser:
 
 
 def hot_still(exponent: str, ranks: int) -> Still:
-    """The loads of 16 experts, in hundredths of all choices."""
+    """The loads of 16 experts, in percent of all choices."""
     loads = [100 * share for share in popular(EXPERTS, 1, float(exponent))]
-    return bars(loads, ranks, f"Zipf, exponent {exponent}: hundredths of all choices", "{:.1f}")
+    return bars(loads, ranks, f"Zipf, exponent {exponent}: percent of all choices", "{:.1f}")
 
 
 def busiest(trained: dict[str, Trained], together: int = 5) -> Figure:
@@ -98,15 +98,15 @@ def busiest(trained: dict[str, Trained], together: int = 5) -> Figure:
     for colour, dash, marker, (balance, one) in zip((3, 5, 2), DASHES, ("", "square", "circle"), trained.items()):
         steps = range(0, len(one.busiest), together)
         means = [_mean(one.busiest[step : step + together]) for step in steps]
-        curves.append(Curve(names[balance], [step + together / 2 for step in steps], means, colour, dash, marker))
+        curves.append(
+            Curve(f"balanced by {names[balance]}", [step + together / 2 for step in steps], means, colour, dash, marker)
+        )
         ends.append(f"{names[balance]} {_mean(one.busiest[-10:]):.1f}")
-    told = (
-        f"The busiest expert's load over the mean, {together} steps at a time. In the last ten steps, balanced by: "
-        f"{', '.join(ends)}."
-    )
+    told = f"Over {together} steps at a time. In the last ten steps, times the mean: {', '.join(ends)}."
     ends_at = Axis("step", 0, max(len(one.busiest) for one in trained.values()))
     most = max(max(one.busiest) for one in trained.values())
-    return chart(curves, ends_at, Axis("times the mean", 1, most + 0.2), "Balanced by …", told)
+    title = "Load of the busiest expert, over the mean"
+    return chart(curves, ends_at, Axis("times the mean", 1, most + 0.2), title, told)
 
 
 def _mean(numbers: Sequence[float]) -> float:
@@ -129,14 +129,15 @@ def way() -> Still:
     title = "Eight tokens on their way to four experts"
     out = [words(LEFT, 34, title, PX["heading"], **BOLD)]
     for number, (name, columns) in enumerate(
-        zip(("in their order", "by expert", "arrived", "by expert"), (tokens, sorted_, came, by_expert))
+        zip(("in order", "by expert", "arrived", "by expert"), (tokens, sorted_, came, by_expert))
     ):
         x = LEFT + 84 + ACROSS * number
         out.append(words(x + BOX[0] / 2, 76, name, PX["axis"], "middle", **BOLD))
         for rank, its in enumerate(columns):
             for place, one in enumerate(its):
                 out += _token(x, 92 + ROWS * rank + place * (BOX[1] + 4), *one)
-        out += _arrow(x + BOX[0], number) if number < 3 else []
+        out += _arrow(x + BOX[0], number) if number in (0, 2) else []
+        out += _crossing(x + BOX[0], sorted_, came) if number == 1 else []
     for rank in range(2):
         out.append(words(LEFT, 112 + ROWS * rank, f"rank {rank}", PX["axis"], **BOLD))
     told = (
@@ -153,11 +154,22 @@ def _token(x, y, number, expert):
 
 
 def _arrow(x, number):
-    """The operations between two columns: the second one is a message."""
-    sent = number == 1
-    colour, name = (GREEN, "all-to-all") if sent else (MUTED, "sort")
+    """The sort between two columns."""
     for rank in range(2):
         y = 92 + ROWS * rank + 2 * (BOX[1] + 4)
         ends = f"M{x + 16} {y}H{x + ACROSS - BOX[0] - 16}m-9 -6l9 6l-9 6"
-        yield f'<path d="{ends}" fill="none" stroke="{colour}" stroke-width="{3 if sent else 2}"/>'
-        yield words(x + (ACROSS - BOX[0]) / 2, y - 10, name, PX["axis"], "middle", fill=STYLE["ink"])
+        yield f'<path d="{ends}" fill="none" stroke="{MUTED}" stroke-width="2"/>'
+        yield words(x + (ACROSS - BOX[0]) / 2, y - 10, "sort", PX["axis"], "middle", fill=STYLE["ink"])
+
+
+def _crossing(x, before, after):
+    """The all-to-all: a line for each token, green where it goes to another rank."""
+    place = {token: (rank, at) for rank, its in enumerate(after) for at, (token, _) in enumerate(its)}
+    middle = lambda rank, at: 92 + ROWS * rank + at * (BOX[1] + 4) + BOX[1] / 2
+    yield words(x + (ACROSS - BOX[0]) / 2, 76, "all-to-all", PX["axis"], "middle", fill=STYLE["ink"])
+    for rank, its in enumerate(before):
+        for at, (token, _) in enumerate(its):
+            there = place[token]
+            ends = f"M{x + 5} {middle(rank, at):g}L{x + ACROSS - BOX[0] - 5} {middle(*there):g}"
+            colour, wide = (GREEN, 3) if there[0] != rank else (MUTED, 1.5)
+            yield f'<path d="{ends}" fill="none" stroke="{colour}" stroke-width="{wide}"/>'

@@ -1,5 +1,5 @@
-"""Notebook 32: the places of experts. Folded ones on the ranks of one node, what they save and what they cost; copies
-of popular ones.
+"""Notebook 32: the places of experts. Folded experts on the ranks of one node, with their savings and their costs;
+copies of popular experts.
 """
 
 from collections.abc import Sequence
@@ -10,18 +10,19 @@ from hybridlab.labs.experts.pictures import BOLD, GROUND, LEFT, MUTED, PX, STYLE
 from hybridlab.predict.bytes.collectives import cost
 from hybridlab.predict.bytes.copied_experts import bound, busiest, copied, packed
 from hybridlab.predict.bytes.experts import imbalance
-from hybridlab.show.layouts.cuts import shade
 from hybridlab.show.live.chooser import Chooser
 from hybridlab.show.paper.sheet import captioned, words
 from hybridlab.show.paper.still import Still
+from hybridlab.show.paper.style import WEIGHT
 from hybridlab.training.make_job import job_of
 from hybridlab.training.report import Report
 
 NODE, WAYS = 8, (2, 4, 8)  # ranks of a node, and as many experts; lengths of tp
 NODE_SHAPE = Shape(layers=1, width=16, heads=8, context=16, experts=NODE, chosen=2, inner=16)
-BOX, ROW, APART, HEAD = 92, 15, 18, 120  # pixels: a rank, an expert in it, between ranks, above the first line of ranks
+BOX, ROW, APART, HEAD = 82, 18, 18, 120  # pixels: a rank, an expert in it, between ranks, above the first line of ranks
+NAMES = 74  # pixels of the names of experts
 SKEWS = ("0", "0.3", "0.6", "0.9")
-MANY, CHOSEN, EP = 64, 8, 8  # experts, choices of a token, and ep, of `traded`
+MANY, CHOSEN, EP = 64, 8, 8  # experts, choices of a token, and ep, in `traded`
 
 
 # --- one node, twice --------------------------------------------------------------------------------------------------
@@ -40,7 +41,8 @@ def node_still(tp: int) -> Still:
         out.append(words(LEFT, top - 34, name, PX["axis"], **BOLD))
         held = [_held(tp, fold, rank) for rank in range(NODE)]
         for rank, its in enumerate(held):
-            out += _rank(LEFT + rank * (BOX + APART), top, rank, its)
+            out += _rank(LEFT + NAMES + rank * (BOX + APART), top, rank, its)
+        out += [words(LEFT, top + e * ROW + 12, f"expert {e}", PX["smallest"], fill=MUTED) for e in range(NODE)]
         experts, (begin, end) = held[0]
         part = "all" if end - begin == NODE_SHAPE.inside else f"1/{NODE_SHAPE.inside // (end - begin)}"
         told.append(f"{name}: rank 0 has {part} of {'experts' if len(experts) > 1 else 'expert'} {_span(experts)}")
@@ -70,7 +72,7 @@ def _rank(x, top, rank, held):
         if expert in experts:
             low, high = (BOX * unit / NODE_SHAPE.inside for unit in (begin, end))
             inside = f'x="{x + low:.1f}" y="{y}" width="{high - low:.1f}" height="{ROW - 3}"'
-            yield f'<rect {inside} fill="{shade("weight", expert, NODE)}"/>'
+            yield f'<rect {inside} fill="{WEIGHT}"/>'
 
 
 # --- bytes against balance --------------------------------------------------------------------------------------------

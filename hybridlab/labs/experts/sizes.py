@@ -1,7 +1,7 @@
 """Notebook 32: DeepSeek-V3 as two shapes: 58 layers with experts, and three without.
 
-Sizes: the catalog's; of the first layers' MLP, `config.json`. Its latent attention is a Shape's too
-(`training.models.latent`).
+The sizes are those in the catalog; those of the first layers' MLP are from `config.json`. A Shape also has its latent
+attention (`training.models.latent`).
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ FIRST = replace(model("deepseek-v3").shape.plain_ones, layers=3)
 
 
 class Weights(NamedTuple):
-    """Weights of a part of a model: all of them, and those that one token meets."""
+    """Weights of a part of a model: all of them, and those that one token uses."""
 
     all: float
     met: float

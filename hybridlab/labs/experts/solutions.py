@@ -194,7 +194,7 @@ SOLUTIONS: dict[str, Solution] = {
             (129_280 / (7 * 512), "is an integer"),
             (36, "still sends more"),
             (32, "Count the boundaries"),
-            (73, "Gradients go back"),
+            (73, "Gradients cross"),
             (19, "each sends"),
             (200, "Too large"),
             ("m", "one number"),

@@ -65,16 +65,16 @@ def _hot(share: int) -> Task:
     rest = (100 - share) / (experts - 1)
     loads = [share, *[rest] * (experts - 1)]
     return task(
-        f"There are {experts} experts on {ranks} ranks, two on each. One expert gets {share} of 100 choices, the other "
-        "seven share the rest evenly. Every choice is the same work, and messages take no time. By what factor does "
-        "the layer take longer than with even loads?",
+        f"There are {experts} experts on {ranks} ranks, two on each. One expert gets {share} of 100 choices; the other "
+        "seven share the rest evenly. Every choice costs the same work, and messages take no time. By what factor does "
+        "the time of the layer grow, compared with even loads?",
         Number(
             lambda: factor(loads, ranks),
             "times",
             slips=[
                 (share * experts / 100, "That is the expert's load over the mean. Its rank has a second expert."),
                 (share * ranks / 100, "That is the hot expert alone: its rank has another one, too."),
-                (share / rest, "That compares two experts. The layer ends with the rank of the largest load."),
+                (share / rest, "That compares two experts. The layer ends when the rank with the largest load ends."),
                 (1, "The total work is the same. But which rank do the others wait for?"),
             ],
         ),
@@ -95,8 +95,9 @@ def _hot(share: int) -> Task:
 def _bytes(ranks: int, chosen: int) -> Task:
     return task(
         f"There are {ranks} ranks with the same number of tokens each; a token chooses {chosen} experts. Count the "
-        "rows that one forward moves for a rank, to the experts and back, including those that stay on their rank. By "
-        "what factor does the all-gather (with its reduce-scatter) move more rows than the two all-to-alls?",
+        "rows that one forward moves for a rank, to the experts and back, including those that stay on their rank. "
+        "What is the ratio of the rows that the all-gather moves (with its reduce-scatter) to those that the two "
+        "all-to-alls move?",
         Number(
             lambda: ranks / chosen,
             "times",
@@ -124,12 +125,12 @@ def _further(stages: int, tokens: int) -> Task:
     once = TOKENS / (borders * tokens)  # with this many microbatches the saved traffic equals that of the copy
     first = lambda much: math.floor(much) + 1
     return task(
-        f"A model with a vocabulary of {TOKENS:,} has {stages} pipeline stages. An extra block on the last stage "
-        f"needs the embedding of each microbatch, which has {tokens:,} tokens. First way: the embedding passes from "
-        "stage to stage, and its gradient passes back. Second way: the last stage keeps a copy of the embedding's "
-        "weights, and once per step the gradients of both are all-reduced; each of the two ranks sends as many "
-        "numbers as the embedding has weights. Count the numbers that all ranks send. What is the smallest number of "
-        "microbatches per step for which the copy sends fewer?",
+        f"A model with a vocabulary of {TOKENS:,} has {stages} pipeline stages. An extra block on the last stage needs "
+        f"the embedding of each microbatch, which has {tokens:,} tokens. First way: the embedding passes from stage to "
+        "stage, and its gradient passes back. Second way: the last stage keeps a copy of the embedding's weights, and "
+        "once per step the gradients of the weights and of their copy are all-reduced; each of the two ranks sends as "
+        "many numbers as the embedding has weights. Count the numbers that all ranks send. What is the smallest number "
+        "of microbatches per step for which the copy sends fewer?",
         Number(
             lambda: first(once),
             "microbatches",
@@ -144,7 +145,7 @@ def _further(stages: int, tokens: int) -> Task:
                 ),
                 (first(once) - 1, "With this number the copy still sends more, or the same."),
                 (first(TOKENS / (stages * tokens)), "Count the boundaries between the stages once more."),
-                (first(2 * once), "Gradients go back over the same boundaries."),
+                (first(2 * once), "Gradients cross the same boundaries."),
                 (first(once / 2), "Two ranks take part in the sum, and each sends."),
             ],
         ),
@@ -187,15 +188,15 @@ def _fine(answer) -> Verdict:
 ABOUT_DISPATCH = {  # {words of a reply: the hint about the mistake that it reports}
     "without the weights": "y is the sum of each expert's result times its weight: token_order.combine(home, order, "
     "weights) multiplies.",
-    "another y than one device": "Take one rank and two experts, and write down the source rank and the expert of "
+    "a different y from": "Take one rank and two experts, and write down the source rank and the expert of "
     "each row that arrives. One permutation brings the rows into the experts' order, its inverse brings them back.",
     "no gradient came to": "Counts may be plain lists, rows may not: from x to y, use only indexing, "
     "typed.all_to_all and arithmetic. Which step builds a new tensor from numbers?",
     "no gradient can flow": "comm.all_to_all moves numbers, typed.all_to_all gradients as well.",
-    "are its rows, and all counts": "Send each row once, and only to the rank that has its expert: the list sent has "
-    "the number of rows for each rank.",
-    "are expected by": "The list sent counts your tokens, by the rank of their expert. The list received counts rows "
-    "for your experts, by the rank of the tokens. On the way back the two are swapped.",
+    "are its rows, and all counts": "Send each row once, and only to the rank that has its expert: the argument sent= "
+    "lists the number of rows for each rank.",
+    "are expected by": "The argument sent= counts your tokens, by the rank of their expert; received= counts rows for "
+    "your experts, by the rank of the tokens. On the way back the two are swapped.",
     "in another order": "The rows come back in the order in which they left. token_order.combine needs that order.",
 }
 
@@ -215,11 +216,12 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "experts.dispatch": task(
-        "Write my_dispatch(comm, x, chosen, weights, experts, owned). x holds this rank's tokens (a row each); "
-        "chosen and weights hold their experts and weights (a row for each token); owned is the number of experts of "
-        "each rank along ep, in order. experts(rows, counts) computes this rank's own experts: rows in the order of "
-        "these experts, counts is a list. Return y, a row for each token of x. Gradients must flow, and only counts, "
-        f"rows and returned rows may be sent. Your code is tried on {CASES[0]}, then on others.",
+        "Write `my_dispatch(comm, x, chosen, weights, experts, owned)`. `x` holds this rank's tokens (a row each); "
+        "`chosen` and `weights` hold their experts and weights (a row for each token); `owned` is the number of "
+        "experts of each rank along ep, in order. `experts(rows, counts)` computes this rank's own experts: `rows` "
+        "are sorted by expert, and `counts` is a list with the number of rows of each expert. Return y, a row for "
+        "each token of x. Gradients must flow, and only counts, rows and returned rows may be sent. Your code is "
+        f"tested on {CASES[0]}, then with other numbers of ranks, tokens and experts.",
         OnMeshes(
             "experts.trial:try_dispatch",
             first_found,
@@ -245,8 +247,8 @@ TASKS: dict[str, Task] = {
     "experts.clinic": task(
         "What is wrong with the experts' gradients? (a) They lack the tokens of other ranks. (b) They are sums over "
         "the tokens of dp · ep ranks, and are divided by dp alone. (c) They are added over ep, where each rank has "
-        "other experts. (d) The mean of the ranks' mean losses is not the loss. Answer with the letter and the fixed "
-        "function.",
+        "different experts. (d) The mean of the ranks' mean losses is not the loss. Answer with the letter and the "
+        "fixed function.",
         Clinic(
             clinic.CAUSES,
             OnCases(
@@ -268,9 +270,10 @@ TASKS: dict[str, Task] = {
     "experts.bytes": varying(_bytes, ranks=(16, 32, 64), chosen=(4, 8)),
     "experts.fine": task(
         f"A layer has {COARSE.experts} experts with {COARSE.inner:,} hidden units each, and a token goes through "
-        f"{COARSE.chosen}. Make experts {FINER} times narrower, and make one of them a shared expert for every token. "
-        "The total number of hidden units, and the number for one token, must not change. Answer with (experts, "
-        "chosen, shared, inner): routed experts, those that a token chooses, shared experts, hidden units of each.",
+        f"{COARSE.chosen}. Make every expert narrower by a factor of {FINER}, and make one of them a shared expert "
+        "for every token. The total number of hidden units, and the number for one token, must not change. Answer "
+        "with (experts, chosen, shared, inner): the numbers of routed experts, of routed experts that a token chooses, "
+        "of shared experts, and of hidden units in each expert.",
         _fine,
         (
             "Count hidden units: in total, and for one token.",
@@ -278,7 +281,7 @@ TASKS: dict[str, Task] = {
             f"{FINER}, and so does the number that a token goes through. One of them is shared.",
             f"({FINER} · {COARSE.experts} - 1, {FINER} · {COARSE.chosen} - 1, 1, {COARSE.inner // FINER}).",
         ),
-        objective="Make experts finer at equal weights and equal work.",
+        objective="Use more and smaller experts with the same weights and the same work.",
         difficulty=2,
         minutes=4,
     ),

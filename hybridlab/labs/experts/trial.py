@@ -45,7 +45,7 @@ class _Checked:
 
 
 def _of_y(y, wanted, unweighted, chosen: int) -> str:
-    """The mistake in the output; `unweighted` is the sum of the results of so many experts."""
+    """The mistake in the output; `unweighted` is the sum of this many experts' results."""
     import torch
 
     if not isinstance(y, torch.Tensor):
@@ -60,8 +60,8 @@ def _of_y(y, wanted, unweighted, chosen: int) -> str:
     if sorted(map(_key, y.detach())) == sorted(map(_key, wanted)):
         return "has the right rows in another order: which token does each row belong to?"
     return (
-        "returned another y than one device. Rows arrive rank by rank: are they in the order of the experts when these "
-        "compute, and back in the order of their arrival before they return?"
+        "returned a different y from that of one device. Rows arrive rank by rank: are they in the order of the "
+        "experts when these compute, and back in the order of their arrival before they return?"
     )
 
 
@@ -70,7 +70,7 @@ def _key(row):
 
 
 def _of_messages(sent, case, here) -> str:
-    """The mistake in the messages of a right y: counts, and each row once to its expert and once back."""
+    """The mistake in the messages, if y is right: counts are sent, and each row once to its expert and once back."""
     there, back = (rows_moved * case.width * WEIGHT for rows_moved in rows_of(case, here))
     counts = case.experts * len(case.tokens) * COUNT
     if sent > there + back + counts:
@@ -82,7 +82,7 @@ def _of_messages(sent, case, here) -> str:
 
 
 def _of_gradients(found, wanted) -> str:
-    """The mistake in the gradients of a right y."""
+    """The mistake in the gradients, if y is right."""
 
     for name, gradient in found.items():
         if gradient is None:

@@ -1,4 +1,4 @@
-"""Notebook 32: the cost of one hot expert. The rank with the largest load decides when a layer is done.
+"""Notebook 32: the cost of one hot expert. The rank with the largest load determines when a layer ends.
 
 Here neighbouring experts are on one rank, even the hottest ones; `predict.bytes.experts` assigns them at random.
 """
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hybridlab.core.where.layout import even
 
-EXPERTS = 16  # of the layers that are drawn and timed
+EXPERTS = 16  # experts in the layers that are drawn and timed
 
 
 def by_rank(loads: Sequence[float], ranks: int) -> list[float]:
@@ -26,7 +26,7 @@ def factor(loads: Sequence[float], ranks: int) -> float:
 
 
 def whole_numbers(shares: Sequence[float], choices: int) -> list[int]:
-    """A number of choices, divided by fractions into integers: the rest goes to the largest remainders.
+    """A number of choices, divided into integers in proportion to fractions: the rest goes to the largest remainders.
 
     >>> whole_numbers([0.48, 0.24, 0.16, 0.12], 10)
     [5, 2, 2, 1]

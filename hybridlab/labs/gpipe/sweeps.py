@@ -15,12 +15,12 @@ from hybridlab.training.models.transformer import Transformer
 from hybridlab.training.stages import cut, stages_of
 
 PARTITIONS, MICROBATCHES = (1, 2, 4, 8), (1, 4, 32)
-CELLS = [(m, n) for m in MICROBATCHES for n in PARTITIONS if n > 1 or m == 1]  # on one rank m makes no difference
+CELLS = [(m, n) for m in MICROBATCHES for n in PARTITIONS if n > 1 or m == 1]  # on one rank, m has no effect
 WHOLE = 0.08  # seconds that one microbatch's forward takes through the whole model
 REFERENCE = (1, 2)  # one microbatch on two partitions, the unit of the published table
 COLOURS = (5, 1, 2)
 
-Speeds = dict[tuple[int, int], float]  # {(microbatches, partitions): throughput, the reference's being 1}
+Speeds = dict[tuple[int, int], float]  # {(microbatches, partitions): throughput relative to the reference}
 
 
 def sweep(whole: float = WHOLE) -> dict[tuple[int, int], hl.Timeline]:
@@ -40,7 +40,8 @@ def speeds(real: dict[tuple[int, int], hl.Timeline]) -> Speeds:
 
 
 def formula() -> Speeds:
-    """The same without messages: n·m / (m+n-1), which includes only the filling and emptying of the pipeline.
+    """The throughputs without messages, by formula: n·m / (m+n-1), which includes only the filling and emptying of the
+    pipeline.
 
     >>> formula()[4, 4]
     2.2857142857142856
@@ -103,9 +104,10 @@ def picture(mine: Speeds, others: Speeds) -> Figure:
             (f"m = {m}, published by torchgpipe", others, "dash", "square-open"),
         ):
             at = {n: speeds[m, n] for n in PARTITIONS if (m, n) in speeds}
-            curves.append(Curve(name, [math.log2(n) for n in at], list(at.values()), colour, dash, marker))
+            ends = [""] * (len(at) - 1) + [f"m = {m}"] if speeds is mine else []
+            curves.append(Curve(name, [math.log2(n) for n in at], list(at.values()), colour, dash, marker, ends))
         told.append(f"m = {m}, 8 partitions: {mine[m, 8]:.1f} emulated, {others[m, 8]:.1f} published")
-    x = Axis("partitions", -0.1, 3.1, marks={math.log2(n): str(n) for n in PARTITIONS})
+    x = Axis("partitions", -0.1, 3.3, marks={math.log2(n): str(n) for n in PARTITIONS})
     y = Axis("throughput: m = 1 on 2 partitions is 1", 0, 1.05 * max(max(curve.y) for curve in curves))
     title = "Model parallelism (m = 1) and pipeline, emulated and published"
     return chart(curves, x, y, title, f"Throughput over partitions: {'; '.join(told)}")
@@ -154,7 +156,7 @@ def again(recompute: str, ranks: int = 4, microbatches: int = 8) -> hl.Schedule:
 
 
 def left_behind(shape: hl.Shape, sequences: int, ranks: int = 2) -> tuple[int, int]:
-    """(bytes that a microbatch's forward saves on the last rank, bytes of its input), counted in a rank."""
+    """(bytes that a microbatch's forward saves on the last rank, bytes of its input), counted on a rank."""
     with hl.ranks(1) as pool:
         return pool.run(_left_behind, shape, sequences, ranks)[0]
 

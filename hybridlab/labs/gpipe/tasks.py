@@ -58,7 +58,7 @@ def _enough_microbatches(answer) -> Verdict:
         return False, "Answer with two whole numbers: (m for 4 ranks, m for 8 ranks)."
     right = [_fewest(p, "bubble_fraction") for p in stages]
     if given == right:
-        return True, f"m = {right[0]} and {right[1]}: 9 (p-1), so every additional rank needs 9 more microbatches."
+        return True, f"m = {right[0]} and {right[1]}: m is 9 (p-1), so every additional rank needs 9 more microbatches."
     if given == [_fewest(p, "bubble_overhead") for p in stages]:
         return False, "With these numbers, idle / ideal is a tenth. The question is idle / total."
     for p, m, enough in zip(stages, given, right):
@@ -174,8 +174,8 @@ def _again(ranks, microbatches):
                 (p * m, f"That is the work of all {in_words(p)} ranks. They work at the same time."),
                 (
                     m + p - 1,
-                    f"{in_words(m + p - 1).capitalize()} slots, but only in {in_words(m)} of them does a rank repeat "
-                    "a forward.",
+                    f"A step has {in_words(m + p - 1)} slots, but a rank repeats a forward in only {in_words(m)} of "
+                    "them.",
                 ),
             ],
         ),
@@ -203,7 +203,7 @@ TASKS: dict[str, Task] = {
         _two_bubbles,
         (
             "Every rank waits for three slots, and works in eight.",
-            "The total is idle and busy time together: 3 of 11 slots. The ideal is the busy time alone: 3 to 8.",
+            "The total is idle and busy time together, 11 slots. The ideal is the busy time alone, 8 slots.",
             "Answer with a pair, the smaller number first: (3 / 11, 3 / 8).",
         ),
         objective="Tell the two bubbles apart.",
@@ -223,9 +223,8 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "gpipe.chart": task(
-        "Some boxes of the chart come before the box whose result they need has ended. Answer with one such box and "
-        "the box that "
-        'it must wait for, as in ("1F0", "0F0").',
+        "Some boxes of the chart begin too early: they need the result of a box that has not ended yet. Answer with "
+        'one such box and the box that it must wait for, as in ("1F0", "0F0").',
         _too_early,
         (
             "Where does a backward get its gradient from, on every rank but the last?",
@@ -237,14 +236,15 @@ TASKS: dict[str, Task] = {
         minutes=6,
     ),
     "gpipe.engine": task(
-        "Write GPipe. Each rank calls my_gpipe(comm, stage, data); data is the list of microbatches, each (x, target). "
-        "Do all forwards first, then all backwards, both in the order of the list. The loss of the batch is the mean "
-        "of loss(y, target) over its microbatches. Your code is tried on 3 ranks with 4 microbatches, then on other "
-        "sizes.",
+        "Write GPipe. Each rank calls `my_gpipe(comm, stage, data)`; `data` is the list of microbatches, each (x, "
+        "target). Do all forwards first, then all backwards, both in the order of the list. The loss of the batch is "
+        "the mean of `loss(y, target)` over its microbatches. Your code is tested on 3 ranks with 4 microbatches, then "
+        "on other sizes.",
         pipeline(
             "gpipe",
             SIZES,
-            "The gradients of one device, to the last bit, on four sizes; every rank holds at most m forwards.",
+            "The gradients are those of one device, to the last bit, in four sizes; every rank holds at most m "
+            "forwards.",
         ),
         (
             "Write two loops over the microbatches. A backward needs the x and the y of its forward: keep both.",
@@ -275,11 +275,12 @@ TASKS: dict[str, Task] = {
     ),
     "gpipe.design": task(
         f"A pipeline has {CHOSEN['ranks']} stages and a batch of {CHOSEN['batch']} sequences. A forward of b sequences "
-        f"takes 2 + b units on each stage, a backward twice that. Which b, a divisor of {CHOSEN['batch']}, makes the "
+        f"takes 2 + b units on each stage, a backward twice that. Which divisor b of {CHOSEN['batch']} makes the "
         "step shortest?",
         _best_size,
         (
-            "A small b has almost no bubble, but every microbatch costs 2 units. A large b is the opposite.",
+            "With a small b there is almost no bubble, but every microbatch costs 2 units. With a large b it is the "
+            "opposite.",
             "The step takes 3 (B/b + p - 1) (2 + b) units. Write a loop over the divisors.",
             "With b = 6 it takes 456 units, with b = 12 it takes 462. Which divisor is between them?",
         ),
@@ -289,7 +290,7 @@ TASKS: dict[str, Task] = {
     ),
     "gpipe.again": varying(_again, ranks=(4, 3, 5, 6), microbatches=(8, 10, 12, 16)),
     "gpipe.clinic": task(
-        "What is wrong with broken? (a) The loss of the batch is not the mean over its microbatches. (b) All "
+        "What is wrong with `broken`? (a) The loss of the batch is not the mean over its microbatches. (b) All "
         "microbatches are received into one tensor. (c) Gradients arrive in a different order from activations. Answer "
         "with the letter and the fixed function.",
         Clinic(
@@ -297,7 +298,8 @@ TASKS: dict[str, Task] = {
             pipeline("gpipe", SIZES, "With one tensor for each microbatch that is held, all gradients are right."),
         ),
         (
-            "The loss is right, so every forward is. What does a backward need besides the gradient that arrives?",
+            "The loss is right, so every forward is right. What does a backward need besides the gradient that "
+            "arrives?",
             "Autograd saves x itself, not a copy of it. What is in x when the backward comes?",
             "Make a new tensor for every receive: comm.recv(torch.empty_like(x), before).",
         ),

@@ -17,6 +17,7 @@ class Said(NamedTuple):
 
 AXES = {
     "tp": Said("heads, hidden units", "weights, activations in pairs", "on every layer's path: keep it within a node"),
+    "x": Said("the width: other dims of the matrices", "weights, activations", "sums after every matrix and norm"),
     "cp": Said("positions of a sequence", "activations", "causal attention is uneven: use zigzag"),
     "ep": Said("experts", "weights of experts", "popular experts: the slowest rank sets the time"),
     "pp": Said("layers", "weights, gradients, states", "the bubble: m must be much larger than p"),

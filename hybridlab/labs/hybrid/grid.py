@@ -14,7 +14,7 @@ from hybridlab.show.live.chooser import beside
 from hybridlab.show.paper.still import Still
 
 MOST = 16  # ranks
-WIDE = "272px"  # a control: three stand side by side
+WIDE = "272px"  # width of a control: three are side by side
 SHAPE = Shape(heads=8, dropout=0.1)
 PARAMETERS = (
     "blocks.0.mlp.up.weight",
@@ -45,7 +45,7 @@ def job(mesh: Mesh, **more):
 
 
 def picture(mesh: Mesh, per_node: int | None = None, parameter: str | None = None, rank: int = 0, **more) -> Still:
-    """The grid of ranks of a job on this mesh, with a table of its messages; or why there is no such job.
+    """The grid of ranks of a job on this mesh, with a table of its messages; or the reason why there is no such job.
 
     more  as in `training.make_job.job_of`
     """
@@ -98,7 +98,7 @@ class RankGrid(ipywidgets.VBox):
             "scatter": ipywidgets.Checkbox(first["scatter"], description="scatter/gather", layout={"width": WIDE}),
             "parameter": ipywidgets.SelectionSlider(
                 value=first["parameter"],
-                options=[(name.removesuffix(".weight"), name) for name in PARAMETERS],  # there is room for so much
+                options=[(name.removesuffix(".weight"), name) for name in PARAMETERS],  # there is little space
                 description="parameter",
                 layout={"width": "420px"},
             ),
@@ -146,7 +146,7 @@ def explorer(dp=2, pp=2, tp=4, order="pp dp tp", per_node=4, zero=1, scatter=Fal
 def curves(losses: dict[str, list[float]], first: dict[str, int] | None = None):
     """Loss over steps, one curve for each layout; dash and marker distinguish curves that coincide.
 
-    first  {name: the step before which a curve begins}, where that is not 0
+    first  {name: the step before which a curve begins}, if that is not 0
     """
     first = first or {}
     every = [loss for its in losses.values() for loss in its]
@@ -159,7 +159,7 @@ def curves(losses: dict[str, list[float]], first: dict[str, int] | None = None):
     ]
     told = f"{len(losses)} runs: {', '.join(losses)}; the loss falls from {high:.3f} to {low:.3f} nats per token"
     axis = Axis("nats per token", low - 0.05 * (high - low), high + 0.05 * (high - low))
-    return chart(drawn, Axis("step", -0.5, steps - 0.5), axis, "one loss curve, several layouts", told)
+    return chart(drawn, Axis("step", -0.5, steps - 0.5), axis, "One loss curve, several layouts", told)
 
 
 def proof(report) -> str:
@@ -171,7 +171,7 @@ def proof(report) -> str:
 
 
 def forget_the_tensor_sum():
-    """On every rank a shard's gradient is not all-reduced over the tensor group."""
+    """A sabotage: on every rank, a shard's gradient is not all-reduced over the tensor group."""
     from hybridlab.core.where.layout import Layout
 
     Layout.twins = lambda layout, name, rank: (rank,)

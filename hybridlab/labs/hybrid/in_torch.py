@@ -1,4 +1,4 @@
-"""Notebook 40: two linear layers that PyTorch shards along two axes, and how far off their gradients are."""
+"""Notebook 40: two linear layers that PyTorch shards along two axes, and the errors of their gradients."""
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ def two_layers() -> nn.Sequential:
     True
     """
     draw = torch.Generator().manual_seed(40)
-    made = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8), nn.Tanh())  # FSDP warns where a view comes out
+    made = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8), nn.Tanh())  # FSDP warns if its output is a view
     for weight in made.parameters():
         nn.init.normal_(weight, std=0.3, generator=draw)
     return made

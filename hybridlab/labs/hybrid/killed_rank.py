@@ -2,8 +2,8 @@
 
 A pool of ranks ends when one of them dies, so its processes cannot continue. What a rank holds between steps is
 therefore kept in a folder, one for each rank, which stands for the memory of that rank: new processes continue with
-exactly that, each with its own folder, and the folder of the dead rank is gone. Nothing else is read: no checkpoint,
-and no weight or state of another rank.
+exactly this state, each from its own folder, and the folder of the dead rank is gone. Nothing else is read: no
+checkpoint, and no weight or state of another rank.
 
 Source: Gandhi et al. 2024, "ReCycle", arXiv:2405.14009. Relatives: `scheduling.rerouted`; `predict.time.goodput`.
 """
@@ -25,7 +25,7 @@ from hybridlab.training.loop import Trainer
 from hybridlab.training.make_job import job_of
 from hybridlab.training.reference import alone_on_rank
 
-KEPT = 2  # states: when a rank dies, some ranks may have ended the step that others have not
+KEPT = 2  # states that are kept: when a rank dies, some ranks may have ended the step, and others not
 
 
 class Killed(NamedTuple):
@@ -36,7 +36,7 @@ class Killed(NamedTuple):
     losses of all steps;  alone  of one device
     gaps   {weight: its largest difference from one device, relative to its move}, without those that noise explains
     moved  bytes that the ranks exchanged before that step, to recover
-    held   bytes of weights and optimizer state on each rank, 0 for the dead one
+    held   bytes of weights and optimizer state on each rank, 0 for the dead rank
     """
 
     said: str
@@ -68,7 +68,7 @@ def killed(
             if a rank fails for another reason
     """
     if learning.get("zero"):
-        raise ValueError(f"zero={learning['zero']} shards the state, so the dead rank's part is lost: leave zero out")
+        raise ValueError(f"zero={learning['zero']} shards the state, so the dead rank's part is lost: leave out zero")
     if not 0 <= step < steps:
         raise ValueError(f"step={step} is not one of the {steps} steps: give 0 to {steps - 1}")
     one = hl.schedule(schedule, ranks=pp, microbatches=4)
@@ -125,9 +125,10 @@ def _die(job: Job, rank: int, step: int, played: int, index: int, begin, end):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@torch.no_grad()
 def _keep(trainer: Trainer, memory: Path, step: int, losses: list[float]):
-    """Keep the state from which this step starts; a state is complete, or is not there."""
-    held = {name: (weight.detach(), state[weight]) for name, (weight, state) in trainer.optimized().items()}
+    """Keep the state from which this step starts, on the host; a state is complete, or does not exist."""
+    held = {name: (weight.cpu(), _moved(state[weight], "cpu")) for name, (weight, state) in trainer.optimized().items()}
     torch.save({"held": held, "losses": losses}, memory / "new")
     (memory / "new").rename(memory / str(step))
     (memory / str(step - KEPT)).unlink(missing_ok=True)
@@ -156,8 +157,13 @@ def _take(trainer: Trainer, kept: Path) -> list[float]:
     for name, (weight, state) in trainer.optimized().items():
         value, its = stored["held"][name]
         weight.copy_(value)
-        state[weight] = its
+        state[weight] = _moved(its, weight.device)
     return stored["losses"]
+
+
+def _moved(its: dict, device) -> dict:
+    """The optimizer's state of a weight, on a device."""
+    return {name: x.to(device) if torch.is_tensor(x) else x for name, x in its.items()}
 
 
 def _tensors(its: dict) -> list[torch.Tensor]:

@@ -76,15 +76,15 @@ def _uneven(have, messages, sent) -> str:
 
 TASKS: dict[str, Task] = {
     "hybrid.moves": task(
-        "A flat tensor changes its layout. have[r] and want[r] are the spans (from, to) that rank r has, and needs. "
-        "Two spans of have are equal, or they do not overlap. Write my_moves(have, want): return "
-        f"the messages, a list of (sender, receiver, from, to). So my_moves{MOVED[0]!r} is [(0, 1, 4, 6)]. Send "
-        "nothing that the receiver has already. Where several ranks have a span, let the one send that has sent the "
-        "fewest elements.",
+        "A flat tensor changes its layout. `have[r]` is the span (from, to) that rank r has, and `want[r]` is the span "
+        "that it needs. Any two spans in the list `have` are either equal or disjoint. Write `my_moves(have, want)`: "
+        f"return the messages, a list of (sender, receiver, from, to). So `my_moves{MOVED[0]!r}` is [(0, 1, 4, 6)]. "
+        "Send nothing that the receiver already has. If several ranks have the same span, the one that has sent the "
+        "fewest elements sends it.",
         Function(MOVED, judged_moves, "Answer with your function itself: my_moves, without parentheses."),
         (
             "For each receiver, look at each different span of have. Which part of it does the receiver need?",
-            "The common part of two spans is from max(a, c) to min(b, d). Skip the receiver's own span.",
+            "The intersection of two spans goes from max(a, c) to min(b, d). Skip the receiver's own span.",
             "sent = Counter(); for each receiver to and each span in set(have) other than have[to]: low = max(span[0], "
             "want[to][0]), high = min(span[1], want[to][1]); if low < high: sender = min((r for r in range(len(have)) "
             "if have[r] == span), key=lambda r: sent[r]); sent[sender] += high - low.",

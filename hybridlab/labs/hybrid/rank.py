@@ -1,7 +1,7 @@
 """One training step on a grid of ranks, as students write it in notebook 40: the inputs of a rank, and its result.
 
-p stages, each y = tanh(x·Aᵀ)·Bᵀ; A is sharded by rows and B by columns over t ranks, the rows of the batch go to d
-copies. One microbatch for each copy.
+p stages, each y = tanh(x·Aᵀ)·Bᵀ; A is sharded by rows and B by columns over t ranks, the rows of the batch are divided
+among d copies, with one microbatch for each.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hybridlab.labs.hybrid.trial import Did, Grid
 
-WIDTH, INSIDE, ROWS = 6, 24, 12  # of every case; 24 and 12 can be divided by 2, 3 and 4
+WIDTH, INSIDE, ROWS = 6, 24, 12  # sizes in every case; 24 and 12 can be divided by 2, 3 and 4
 
 
 class Batch(NamedTuple):
@@ -36,7 +36,9 @@ def drawn(stages: int) -> tuple[list[list[Tensor]], Batch]:
 
 
 def one_process(stages: int, rows: slice = slice(None)) -> list[list[Tensor]]:
-    """The gradients of [A, B] of every stage, by these rows of the batch; the loss divides by all rows."""
+    """The gradients of [A, B] of every stage, from these rows of the batch; the loss is divided by the number of all
+    rows.
+    """
     weights, (x, target) = drawn(stages)
     leaves = [[one.requires_grad_() for one in stage] for stage in weights]
     y = x[rows]
@@ -60,7 +62,7 @@ def try_step(comm, answer, case: Grid) -> Did:
     every = [[[int(one) for one in group] for group in my_groups(p, d, t, rank)] for rank in range(comm.size)]
     groups = every[comm.rank]
     if every != [case.groups(rank) for rank in range(comm.size)]:
-        return Did(groups)  # on all ranks: none waits for another
+        return Did(groups)  # on all ranks, so that none waits for another
     weights, batch = drawn(p)
     mine = [one.requires_grad_() for one in shards(weights[stage], part, t)]
     x, target = (one.chunk(d)[copy].clone() for one in batch)
@@ -84,7 +86,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broa
 
 
 def _gap(made, wanted) -> float:
-    """The largest difference of two gradients, relative to the largest entry; infinite where there are no such two."""
+    """The largest difference of two gradients, relative to the largest entry; infinite if the two do not match."""
     pair = list(made) if isinstance(made, list | tuple) else []
     if [getattr(one, "shape", None) for one in pair] != [one.shape for one in wanted]:
         return float("inf")

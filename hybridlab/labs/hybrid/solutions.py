@@ -47,7 +47,7 @@ labs.answer("hybrid.moves", my_moves)""")
 SOLUTIONS: dict[str, Solution] = {
     "hybrid.moves": Solution(
         MOVES,
-        "Each receiver needs the common part of its new span with every other old span, from one rank that has it.",
+        "Each receiver needs the intersection of its new span with every other old span, from one rank that has it.",
         (
             (MOVES.but(" - {have[to]}", ""), "which has it already"),
             (MOVES.but("key=lambda r: sent[r]", "key=lambda r: r"), "have the same span"),
@@ -86,6 +86,21 @@ labs.answer("hybrid.groups", {
             ({**GROUPS, "tp": [[0, 1.5], *GROUPS["tp"][1:]]}, "The groups along tp are off"),
         ),
         also=(GROUPS, {axis: [tuple(reversed(one)) for one in its] for axis, its in GROUPS.items()}),
+    ),
+    "hybrid.cuts": Solution(
+        'labs.answer("hybrid.cuts", {32: (6, 1, 2), 128: (3, 1, 4)})',
+        "Parts of a layer send the most. Messages between stages grow with the batch, gradients do not.",
+        (
+            ({32: (6, 1, 2), 128: (6, 1, 2)}, "With 128 sequences, p=6, t=1, d=2 sends 2.55 GB; 2.28 GB are possible"),
+            ({32: (3, 1, 4), 128: (3, 1, 4)}, "With 32 sequences, p=3, t=1, d=4 sends 1.48 GB"),
+            ({32: (3, 2, 2), 128: (3, 1, 4)}, "3.09 GB"),
+            ({32: (6, 2, 2), 128: (3, 1, 4)}, "24 devices"),
+            ({32: (12, 1, 1), 128: (3, 1, 4)}, "no cut p=12"),
+            ({32: (6, 1, 2)}, "Answer with"),
+            ({32: None, 128: None}, "Answer with"),
+            ({32: (6, 2), 128: (3, 1, 4)}, "Answer with"),
+        ),
+        also=({32: [6, 1, 2], 128: [3, 1, 4]},),
     ),
     "hybrid.count": Solution(
         """\
@@ -132,7 +147,7 @@ labs.answer("hybrid.count", (twos + 2) * (twos + 1) // 2)""",
     ),
     "hybrid.design": Solution(
         'labs.answer("hybrid.design", dict(mesh=hl.Mesh(dp=2, pp=4, tp=2), zero=2))',
-        "Tensor groups and neighbouring stages are in one node; two copies with sharded gradients and state just fit.",
+        "Tensor groups and consecutive stages are in one node; two copies with sharded gradients and state just fit.",
         (
             (_design(dp=2, pp=8), "A rank stores 704,640 bytes"),
             (_design(dp=2, pp=4, tp=2, zero=1), "640,000 are allowed"),

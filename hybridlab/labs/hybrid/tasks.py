@@ -12,6 +12,7 @@ from hybridlab.labs.hybrid import build_tasks, moving
 from hybridlab.labs.hybrid.lost import EACH, PIPELINES, STAGES, length
 from hybridlab.labs.hybrid.traffic import between_nodes
 from hybridlab.labs.trials.trial import Function, Gave
+from hybridlab.predict.bytes import of_cuts
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.predict.bytes.traffic import traffic
 from hybridlab.scheduling.registry import schedule
@@ -23,6 +24,7 @@ DESIGN = {"shape": Shape(layers=8, width=64, heads=8, context=64), "microbatches
 RANKS, PER_NODE, CAP = 16, 4, 640_000  # hybrid.design: bytes of weights, gradients and Adam's state on a rank
 BEST = Mesh(dp=2, pp=4, tp=2), 2
 LONG = 50  # hybrid.lost: units
+CUT_FOR, SEQUENCES = 12, (32, 128)  # hybrid.cuts: devices, and the two batches
 
 task = partial(Task, notebook="40_hybrid")
 
@@ -59,7 +61,7 @@ def _three_axes(answer) -> Verdict:
     if given[wrong] and sorted(rank for group in given[wrong] for rank in group) != list(range(CUBE.size)):
         return False, f"Along {wrong} every rank 0 to {CUBE.size - 1} is in exactly one group."
     mixed_up = next((axis for axis in right if axis != wrong and right[axis] == given[wrong]), None)
-    told = f"Your groups for {wrong} are those of {mixed_up}." if mixed_up else f"The groups along {wrong} are off."
+    told = f"Your groups for {wrong} are those of {mixed_up}." if mixed_up else f"The groups along {wrong} are wrong."
     return False, told
 
 
@@ -76,7 +78,9 @@ def _builder(gave: list[Gave]) -> Verdict:
         groups, right = _groups(call.value), Mesh(pp=p, dp=d, tp=t).groups("dp")
         if groups != _groups(right) or len(call.value) != len(right):
             return False, f"With p={p}, t={t}, d={d} {_misbuilt(call.value, groups, right)}."
-    return True, f"The step from copy to copy is t. Right for {len(TRIED)} meshes, where t and d differ too."
+    return True, (
+        f"The step from copy to copy is t. Right for {len(TRIED)} meshes, including those where t and d differ."
+    )
 
 
 def _misbuilt(value, groups: set | None, right: list) -> str:
@@ -143,6 +147,33 @@ def _worst(answer) -> Verdict:
     )
 
 
+def _cuts(answer) -> Verdict:
+    """{sequences: (p, t, d)} with the fewest bytes for both batches."""
+    if not isinstance(answer, dict) or set(answer) != set(SEQUENCES):
+        return False, "Answer with {32: (p, t, d), 128: (p, t, d)}."
+    sent = {}
+    for batch, sizes in answer.items():
+        try:
+            p, t, d = map(integer, sizes)
+        except (TypeError, ValueError):
+            return False, "Answer with {32: (p, t, d), 128: (p, t, d)}."
+        if p not in of_cuts.STAGES or t not in of_cuts.PARTS or d not in of_cuts.COPIES:
+            return False, f"The picture has no cut p={p}, t={t}, d={d}."
+        one, best = of_cuts.Cut(p, t, d, batch), of_cuts.fewest(CUT_FOR, batch)
+        if one.devices != CUT_FOR:
+            return False, f"p={p}, t={t}, d={d} is a cut for {one.devices} devices; there are {CUT_FOR}."
+        if one.sent > best.sent:
+            return False, (
+                f"With {batch} sequences, p={p}, t={t}, d={d} sends {one.sent / 1e9:.2f} GB; {best.sent / 1e9:.2f} GB "
+                "are possible."
+            )
+        sent[batch] = f"{one.sent / 1e9:.2f} GB"
+    return True, (
+        f"{' and '.join(sent.values())}. Messages between stages grow with the batch, gradients do not: with a larger "
+        "batch, fewer stages and more copies send less."
+    )
+
+
 def _count(gpus):
     exponent = gpus.bit_length() - 1
     return task(
@@ -153,12 +184,11 @@ def _count(gpus):
             slips=[
                 (
                     exponent + 1,
-                    f"{in_words(exponent + 1).capitalize()} are the divisors of {gpus}; or the choices, if you do not "
-                    "tell p, t and d apart.",
+                    f"That is the number of divisors of {gpus}, or of choices if you do not tell p, t and d apart.",
                 ),
                 (
                     6 * factorisations(gpus),
-                    ("That counts the orders of the axes too. How many grids are there in a fixed order?"),
+                    "That counts the orders of the axes too. How many grids are there in a fixed order?",
                 ),
                 (gpus, "Every factor is a power of two. In how many ways can its exponent be split into three?"),
             ],
@@ -190,10 +220,23 @@ TASKS: dict[str, Task] = {
         difficulty=1,
         minutes=4,
     ),
+    "hybrid.cuts": task(
+        f"Cut the six layers of the picture for {CUT_FOR} devices. For which p, t and d does the blue device send the "
+        "fewest bytes with a batch of 32 sequences, and for which with 128?",
+        _cuts,
+        (
+            "Which knife causes the largest messages? Leave it out, and compare the other two.",
+            "With t = 1, six stages and two copies are possible, or three stages and four copies.",
+            "Set p = 6, d = 2, and then p = 3, d = 4; read the last row of the table for both batches.",
+        ),
+        objective="Find the cut whose busiest device sends the fewest bytes, for a small and a large batch.",
+        difficulty=1,
+        minutes=3,
+    ),
     "hybrid.count": varying(_count, gpus=(64, 32, 128, 256)),
     "hybrid.scatter": task(
-        f"A cut between two stages lies between two nodes. t = {PARTS}; a boundary tensor has {BOUNDARY / 1e6:.2f} MB "
-        "(b = 1, s = 2048, h = 12288, two bytes each). With scatter/gather, how many MB do the two nodes send to "
+        f"Two consecutive stages run on different nodes. t = {PARTS}; a boundary tensor takes {BOUNDARY / 1e6:.2f} MB "
+        "(b = 1, s = 2048, h = 12288, two bytes per number). With scatter/gather, how many MB do the two nodes send to "
         "each other for one microbatch, forward and backward together?",
         Number(
             lambda: crossing(1) / 1e6,
@@ -216,7 +259,8 @@ TASKS: dict[str, Task] = {
     "hybrid.lost": task(
         f"{in_words(PIPELINES).capitalize()} pipelines of {in_words(STAGES)} ranks run 1F1B with {EACH} microbatches "
         f"each, numbered as above. With all ranks, a step takes {3 * (EACH + STAGES - 1)} units. Two ranks are lost, "
-        f"and their work is rerouted. Name two whose loss makes the step longer than {LONG} units; most others do not.",
+        f"and their work is rerouted. Name two whose loss makes the step longer than {LONG} units; most other pairs "
+        "do not.",
         _worst,
         (
             "The step waits for the rank that has the most work.",
@@ -228,13 +272,13 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "hybrid.builder": task(
-        "data_groups(p, t, d) builds the data groups for ranks in the order pipeline, data, tensor (fastest). It "
+        "`data_groups(p, t, d)` builds the data groups for ranks in the order pipeline, data, tensor (fastest). It "
         "passed its test with p = t = d = 2. Find the mistake and fix it.",
         Function(TRIED, _builder, "Hand in the function itself: labs.answer(…, data_groups)."),
         (
             "Try p = 1, t = 4, d = 2 on paper. Which ranks hold part 0?",
             "From one copy to the next the number grows by t. In the test t and d are both 2.",
-            "The three numbers of range: first, first + d * t, and the step from copy to copy, which is not d.",
+            "The three arguments of range: first, first + d * t, and the step from copy to copy, which is not d.",
         ),
         objective="Find a mistake that a test with equal numbers does not detect.",
         difficulty=2,

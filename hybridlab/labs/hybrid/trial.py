@@ -45,8 +45,9 @@ class Grid(NamedTuple):
 
 class Did(NamedTuple):
     """The result of an answer on a rank: the groups that it named; the distance of its gradients from those of one
-    process, from those of this copy's rows, from a d-th of the right ones and from d times these; the most ranks of one
-    collective."""
+    process, from those of only this copy's rows, from the right ones divided by d, and from the right ones times d; the
+    most ranks of one collective.
+    """
 
     groups: list
     gap: float = float("inf")

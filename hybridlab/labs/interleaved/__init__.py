@@ -1,7 +1,7 @@
 """Notebook 13, interleaved pipelines: several thin stages per rank, predicted and run (`thin_stages`); the head as the
 `longest_stage`; a pipeline as one program for all ranks (`one_program`); its `pictures`.
 
-Its exercises are in `tasks`, their solutions in `solutions`; the program of a head in pieces is tried in `trial`.
+Its exercises are in `tasks`, their solutions in `solutions`; the program of a head in pieces is tested in `trial`.
 """
 
 from hybridlab.lazily import room

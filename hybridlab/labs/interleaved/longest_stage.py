@@ -7,7 +7,7 @@ WAYS = ("on the last stage", "blocks moved", "in pieces on all stages")
 
 
 def in_blocks(vocabulary: int, width: int) -> float:
-    """The forward of the head, in forwards of a block: V·h weights over 12·h².
+    """The forward of the head, in units of a block's forward: V·h weights over 12·h².
 
     >>> round(in_blocks(128_256, 4096), 1)
     2.6
@@ -16,7 +16,7 @@ def in_blocks(vocabulary: int, width: int) -> float:
 
 
 def head_last(blocks: list[int], head: float) -> hl.Costs:
-    """Stages of so many blocks, and the full head on the last one; a block's forward is one unit.
+    """Stages with these numbers of blocks, and the full head on the last one; a block's forward is one unit.
 
     >>> head_last([2, 1], 0.5)
     Costs(F=(2, 1.5), B=(4, 3.0))
@@ -26,7 +26,7 @@ def head_last(blocks: list[int], head: float) -> hl.Costs:
 
 
 def head_in_pieces(ranks: int, blocks: float, head: float) -> hl.Costs:
-    """Stages of so many blocks each, and a piece of the head on each rank; their join takes no time.
+    """Stages with these numbers of blocks, and a piece of the head on each rank; their join takes no time.
 
     >>> head_in_pieces(2, 2, 0.5)
     Costs(F=(2, 2, 0.25, 0.25, 0), B=(4, 4, 0.5, 0.5, 0))
@@ -49,6 +49,6 @@ def overheads(head: float) -> list[float]:
 
 
 def _blocks(last: int) -> list[int]:
-    """The blocks of each stage, so many of them on the last one, and the others as even as possible."""
+    """The number of blocks of each stage: `last` on the last one, and the others divided as evenly as possible."""
     each, more = divmod(LAYERS - last, RANKS - 1)
     return [each + (stage < more) for stage in range(RANKS - 1)] + [last]

@@ -6,9 +6,9 @@ In each turn every rank computes, and then sends its result to the next rank, th
     rank 0      mb 0   mb 1   mb 2   …      garbage       v·m turns are useful, p-1 are not
     rank 1      garb.  mb 0   mb 1   mb 2   …
 
-A rank has no list of actions and cannot be idle. In the turns in which a rank of a list waits, it computes with
+A rank has no list of actions and cannot be idle. In the turns in which a rank with a list would wait, it computes with
 the tensor that it has, and a mask keeps the result out of the loss. All microbatches pass chunk 0, then chunk 1, as in
-`looped_bfs`; the first rank stores those that come round until their turn, so m ≥ p.
+`looped_bfs`; the first rank stores microbatches that have gone round until their turn comes, so m ≥ p.
 
 Source: MaxText, `layers/pipeline.py`, whose bubble is (p-1)/(v·m+p-1); praxis, `layers/pipeline.py`. Relatives:
 `scheduling.looped_bfs`, a list for each rank (MPMD); notebook 13.
@@ -21,11 +21,13 @@ import torch
 import hybridlab as hl
 
 WIDTH, ROWS = 6, 2
-GARBAGE = 0.5  # finite: the gradient of a nan behind a mask is a nan too
+GARBAGE = 0.5  # finite, because the gradient of a nan is a nan even after a mask
 
 
 class Did(NamedTuple):
-    """The result of one rank: its gradient (chunk by chunk), turns in all and with garbage, bytes sent."""
+    """The result of one rank: its gradient (chunk by chunk), the number of turns and of those with garbage, the bytes
+    sent.
+    """
 
     gradient: torch.Tensor
     turns: int
@@ -73,11 +75,11 @@ def step(comm, chunks: int, microbatches: int, masked: bool = True) -> Did:
     w_v = weights(v * p)[r::p].clone().requires_grad_()  # stage k·p + r is chunk k of rank r
     came, stored, loss, garbage = torch.full((ROWS, WIDTH), GARBAGE, dtype=torch.float64), [], 0, 0
     for turn in range(v * m + p - 1):
-        work = turn - r  # the pass that a list would have here; before 0 and from v·m on there is none
+        work = turn - r  # the pass that a list would have here; there is none below 0, or for v·m and more
         useful = torch.tensor(0 <= work < v * m)
         chunk, microbatch = min(max(work, 0), v * m - 1) // m, work % m
         stored.append(came)
-        again = stored[turn - m + p] if turn >= m else came  # what came round: from the last rank, m - p turns before
+        again = stored[turn - m + p] if turn >= m else came  # has gone round: from the last rank, m - p turns before
         enters = torch.where(torch.tensor(turn < m), x_m[turn % m], again)
         y = torch.tanh(torch.where(torch.tensor(r == 0), enters, came) @ w_v[chunk].T)
         ends = torch.tensor(r == p - 1 and chunk == v - 1)
@@ -101,12 +103,15 @@ def one_device(ranks: int, chunks: int, microbatches: int) -> torch.Tensor:
 
 
 def spmd(ranks: int, chunks: int, microbatches: int, masked: bool = True) -> tuple[float, list[Did]]:
-    """(the largest relative difference of a gradient from one device, what each rank did), on real ranks.
+    """(the largest relative difference of a gradient from one device, the result of each rank), on real ranks.
 
     raises  ValueError if there are fewer microbatches than ranks
     """
     if microbatches < ranks:
-        raise ValueError(f"{microbatches} microbatches return too early for {ranks} ranks: give {ranks} or more")
+        raise ValueError(
+            f"with {microbatches} microbatches on {ranks} ranks, the first microbatch returns to rank 0 before rank 0 "
+            f"is ready for it: give {ranks} microbatches or more"
+        )
     with hl.ranks(ranks) as pool:
         home = [Did(*one) for one in pool.run(step, chunks, microbatches, masked)]
     right = one_device(ranks, chunks, microbatches)

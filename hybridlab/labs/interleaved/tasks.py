@@ -68,7 +68,7 @@ def _both_bubbles(answer) -> Verdict:
 
 
 def _shorter_warm_up(answer) -> Verdict:
-    """Interleaved 1F1B on two ranks, where rank 0 warms up with one forward less."""
+    """Interleaved 1F1B on two ranks, where rank 0 warms up with one forward fewer."""
     mine, problem = typed(answer)
     if problem:
         return False, problem
@@ -84,7 +84,7 @@ def _shorter_warm_up(answer) -> Verdict:
         return False, f"After {warm} forwards rank 0 must do one forward, one backward, one forward, … while it can."
     for kind, what in (("F", "forwards"), ("B", "backwards")):
         found, wanted = ([one for one in its if one.kind == kind] for its in (mine.program[0], usual.program[0]))
-        if told := next((f"{a} in the place of {b}" for a, b in zip(found, wanted) if a != b), ""):
+        if told := next((f"{a} instead of {b}" for a, b in zip(found, wanted) if a != b), ""):
             return False, f"Rank 0 now does {told}: keep the order of its {what}."
     told = []
     for words, cost in (("with free messages", 0), ("with messages of 1 unit", 1)):
@@ -198,21 +198,23 @@ WHOLE = (("1f1b", 3, 4, 1), ("gpipe", 4, 2, 1), ("naive", 2, 3, 1))  # lists of 
 
 TASKS: dict[str, Task] = {
     "interleaved.engine": task(
-        "Let the interpreter execute several stages on a rank. Each rank calls my_chunks(comm, stages, program, data): "
-        "stages[s] is stage s, for each s that the rank owns: rank, rank + p, rank + 2p, … In program[rank], "
-        '("F", 2, 5) is the forward of microbatch 2 on stage 5. Your code is tried on 2 ranks with 2 stages each, m = '
-        "4, then on other sizes, and with lists of one stage on each rank.",
+        "Let the interpreter execute several stages on a rank. Each rank calls `my_chunks(comm, stages, program, "
+        "data)`: `stages[s]` is stage s, for each s that the rank owns: rank, rank + p, rank + 2p, … In "
+        "`program[rank]`, "
+        '("F", 2, 5) is the forward of microbatch 2 on stage 5. Your code is tested on 2 ranks with 2 stages each and '
+        "m = 4, then with other sizes, and with lists for one stage on each rank.",
         pipeline(
             "chunks",
             (*THIN, *WHOLE),
-            "Your interpreter executes naive, GPipe, 1F1B and interleaved 1F1B, with any number of stages on a rank.",
+            "Your interpreter executes the naive order, GPipe, 1F1B and interleaved 1F1B, with any number of stages "
+            "on a rank.",
         ),
         (
             "Now the first and the last are stages, not ranks. On which rank is the stage before s?",
-            "Stage s - 1 is on rank (s - 1) % p. Save by (k, s): a rank holds one microbatch on several stages.",
-            "Among all messages between two ranks, each needs its own tag. For a message from stage s use k * count + "
-            "s "
-            "forward, with count = p * len(stages); backward the same, plus m * count.",
+            "Stage s - 1 is on rank (s - 1) % p. Save tensors under the key (k, s), because a rank holds the same "
+            "microbatch on several stages.",
+            "Each message between two ranks needs its own tag. In the forward, use the tag k * count + s for the "
+            "message from stage s, with count = p * len(stages). In the backward, add m * count to it.",
         ),
         about=ABOUT,
         objective="Write the interpreter for thin stages.",
@@ -225,7 +227,7 @@ TASKS: dict[str, Task] = {
         (
             "idle / ideal is (1/v)(p-1)/m, as on the slide. Here v = 2.",
             "If idle / ideal is x, idle / total is x / (1 + x).",
-            "x = 3/16. There are three parts of idle time to sixteen of work: 3 of how many parts are idle?",
+            "x = 3/16. For 16 parts of work there are 3 parts of idle time. How many parts is the total?",
         ),
         objective="Say by how much two chunks reduce each of the two bubbles.",
         difficulty=1,
@@ -268,8 +270,9 @@ TASKS: dict[str, Task] = {
     "interleaved.design": task(
         f"There are 4 ranks with {LAYERS_PER_RANK} layers each and 8 microbatches. A rank's layers take {FORWARD} "
         "units forward and "
-        f"{BACKWARD} backward, and a message takes {MESSAGE}. Find the smallest number of chunks per rank with which a "
-        f"step takes at most {LONGEST} units and no rank holds more than {MOST_HELD} rank shares.",
+        f"{BACKWARD} backward, and a message takes {MESSAGE}. Find the smallest number of chunks per rank for which a "
+        f"step takes at most {LONGEST} units and no rank holds more than {MOST_HELD} rank shares. (One rank share is "
+        "the activations of one microbatch in all chunks of a rank.)",
         _design,
         (
             "The chunks are equal, so v divides 24. Memory is p(1 + (p-1)/(pv)) shares: for which v is it small "
@@ -283,24 +286,25 @@ TASKS: dict[str, Task] = {
         minutes=8,
     ),
     "interleaved.pieces": task(
-        "Write the loss of a head in pieces as two functions. A piece has W entries of the vocabulary, numbered from "
-        "first on. my_piece(scores, targets, first) runs on each rank: scores (N, W) of N positions for the piece's "
-        "entries, and targets (N,), numbers from 0 to V - 1 of entries of the full vocabulary. It returns lse, target, "
-        "both (N,): the log-sum-exp of the piece, log Σ exp(score) over its W entries, and the target's score, or 0 if "
-        "the target is in another piece. my_join(lse, target) runs on the last rank, with these numbers of all pieces, "
-        "(pieces, N). It returns the loss of each position: log Σ exp(score) over all V entries, minus the target's "
-        f"score. Your code is tried on {PIECES[0]}, then on others, also with scores so large that exp overflows. "
-        "Gradients are compared too.",
+        "Write the loss with a sharded output head as two functions. The vocabulary has V entries. A piece has W "
+        "of them, with the indices `first` to `first` + W - 1. `my_piece(scores, targets, first)` runs on each "
+        "rank: `scores` (N, W) are the scores of N positions for the piece's entries, and `targets` (N,) are "
+        "indices from 0 to V - 1. It returns `lse` and `target`, both (N,). `lse` is the log-sum-exp of the piece, "
+        "log Σ exp(score) over its W entries; `target` is the target's score, or 0 if the target is in another "
+        "piece. `my_join(lse, target)` runs on the last rank, and gets both from all pieces, as (pieces, N). It "
+        "returns the loss of each "
+        f"position: log Σ exp(score) over all V entries, minus the target's score. Your code is tested on {PIECES[0]}, "
+        "then with other sizes, and with scores so large that exp overflows. Gradients are compared too.",
         OnCases(
             try_pieces,
             first_found,
             PIECES,
-            "Loss and gradients are those of one device. Each piece has sent two numbers for a position.",
+            "Loss and gradients are those of one device. Each piece has sent two numbers for each position.",
             names=("my_piece", "my_join"),
         ),
         (
-            "Both terms of the loss combine all pieces. Which part of Σ exp(score) does a piece know? And the target's "
-            "score, if only one piece has it?",
+            "Both terms of the loss combine all pieces. Which part of Σ exp(score) does a piece know? How does the "
+            "loss get the target's score, if only one piece has it?",
             "targets - first is the column of the target in scores, if it is at least 0 and less than "
             "scores.shape[1]. Clamp it to this range, so that every position has a column to gather, then multiply "
             "by ((targets >= first) & (targets < first + scores.shape[1])), 1 or 0. Over all pieces, "

@@ -4,9 +4,9 @@ import itertools
 
 import hybridlab as hl
 
-MICROBATCHES = 4  # of a real step: few, so that a sweep is short
+MICROBATCHES = 4  # microbatches of a real step: few, so that a sweep is short
 LATENCIES = (0, 0.5, 1.5)  # units: rank forwards
-UNIT = 0.08  # seconds that a rank's forward takes; a quarter of it is the shortest action of four chunks
+UNIT = 0.08  # seconds that a rank's forward takes; with four chunks, the shortest action takes a quarter of it
 
 
 def thinned(chunks: int, ranks: int = 4, microbatches: int = 8) -> hl.Schedule:
@@ -74,4 +74,4 @@ def speed_up(row: dict) -> float:
 def sent(real: hl.Timeline) -> int:
     """The bytes of a step's messages, from the ranks' ledgers."""
     rows = (row for row in real.ledger if row["op"] == "isend" and row["purpose"] == "messages")
-    return sum(row["bytes"] for row in rows) // (real.steps + 1)  # one step was played and not measured
+    return sum(row["bytes"] for row in rows) // (real.steps + 1)  # one step was run but not measured

@@ -1,4 +1,4 @@
-"""Notebook 13: a student's loss of a head in pieces, tried on real ranks and compared with one device."""
+"""Notebook 13: a student's loss with a sharded output head, tested on real ranks and compared with one device."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,9 @@ UNTRACKED = "without its history: autograd must follow it back to the scores, so
 
 
 class Vocabulary(NamedTuple):
-    """So many ranks, each with a piece of a vocabulary, and so many positions; scores are multiplied by a factor."""
+    """A number of ranks, each with a piece of a vocabulary, and a number of positions; scores are multiplied by a
+    factor.
+    """
 
     ranks: int
     positions: int
@@ -19,10 +21,12 @@ class Vocabulary(NamedTuple):
     def __str__(self):
         """
         >>> print(Vocabulary(2, 3, 8))
-        2 ranks, 3 positions, a vocabulary of 8 entries
+        2 ranks with 3 positions and a vocabulary of 8 entries
         """
-        large = f", scores of about {self.factor}" if self.factor > 1 else ""
-        return f"{self.ranks} ranks, {self.positions} positions, a vocabulary of {self.vocabulary} entries{large}"
+        large = f", with scores near {self.factor}" if self.factor > 1 else ""
+        return (
+            f"{self.ranks} ranks with {self.positions} positions and a vocabulary of {self.vocabulary} entries{large}"
+        )
 
 
 PIECES = (Vocabulary(2, 6, 10), Vocabulary(3, 7, 10), Vocabulary(4, 5, 12, 1000), Vocabulary(1, 3, 6))
@@ -62,7 +66,7 @@ def try_pieces(run, answer, case):
     right_NV = scores_NV.softmax(1)
     right_NV[torch.arange(case.positions, device=scores_NV.device), targets_N] -= 1
     if gap(mine_NW.grad, right_NV[:, first:end]) > SMALL:
-        told = "has the right loss, but another gradient of its scores than one device: what did detach() leave out?"
+        told = "has the right loss, but the gradient of its scores is not that of one device: what did detach() omit?"
     run.settle(told)
 
 
@@ -82,10 +86,13 @@ def _wrong_piece(both, scores_NW, targets_N, first: int) -> str:
     lse, target = (one.detach() for one in both)
     if gap(lse, scores_NW.logsumexp(1)) > SMALL or not bool(lse.isfinite().all()):
         if not bool(lse.isfinite().all()):
-            return "has a sum that is too large for its numbers: which function subtracts the largest score first?"
+            return (
+                "has a sum that is too large for its data type: which function subtracts the largest score before it "
+                "takes exp?"
+            )
         if gap(lse, scores_NW.exp().sum(1)) < SMALL:
             return "returned the sum of exp(score): return its logarithm."
-        return "returned another lse than log Σ exp(score) over its own vocabulary entries."
+        return "returned a different lse from log Σ exp(score) over its own vocabulary entries."
     if float((target - some_N * here_N).abs().max()) > SMALL * float(some_N.abs().max()):
         if gap(target, some_N) < SMALL:
             return "returned a score also for targets that belong to other pieces: return 0 for these."
@@ -107,7 +114,7 @@ def _wrong_loss(loss_N, pieces_P2N, scores_NV, targets_N) -> str:
     right = functional.cross_entropy(scores_NV, targets_N, reduction="none")
     mine, spread = loss_N.detach(), float((loss_N.detach() - right).abs().max())
     if not bool(mine.isfinite().all()):
-        return "has a sum that is too large for its numbers: join logarithms as a piece joins scores."
+        return "has a sum that is too large for its data type: combine logarithms as a piece combines scores."
     if spread <= SMALL * max(1.0, float(scores_NV.abs().max())):
         return "" if loss_N.requires_grad else f"returned the right loss, but {UNTRACKED}"
     if gap(mine, lse_PN.sum(0) - target_PN.sum(0)) < SMALL:
@@ -122,4 +129,4 @@ def _wrong_loss(loss_N, pieces_P2N, scores_NV, targets_N) -> str:
         )
     if gap(mine, lse_PN.logsumexp(0) + target_PN.sum(0)) < SMALL:
         return "added the target's score to log Σ exp(score): which of the two does the loss subtract?"
-    return "returned another loss than one device."
+    return "returned a different loss from that of one device."

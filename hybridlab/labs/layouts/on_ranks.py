@@ -1,4 +1,6 @@
-"""Notebook 35: layouts on real ranks: equal to one device, messages compared with the derived ones, work counted."""
+"""Notebook 35: layouts on real ranks: compared with one device, with messages compared with the derived ones, and work
+counted.
+"""
 
 import math
 import time
@@ -14,7 +16,7 @@ def counted(pool, graph: Graph, layout) -> Table:
     """One step on the ranks of a pool: every derived message, and the number of ranks with it in their ledgers;
     messages of one length are counted together.
 
-    raises  ValueError where a ledger has more
+    raises  ValueError if a ledger has further messages
     """
     strategy = strategy_of(graph, layout, pool.mesh)
     found, rows = tried(pool, graph, [strategy])[0], []
@@ -54,7 +56,7 @@ def some(pool, graph: Graph, count: int, seed: int = 0) -> Table:
 def judged(found: list) -> str:
     """The verdict in words: whether the results of all ranks were right, and whether they sent the derived messages.
 
-    found  of each rank its `modes.products.layout_proof.Home`
+    found  the `modes.products.layout_proof.Home` of each rank
     """
     worst = max(home.gap for home in found)
     equal = "equal" if worst < 1e-12 else f"off by {worst:.1e}"
@@ -75,7 +77,7 @@ def repeated(pool, graph: Graph, layout) -> Table:
 
 
 def seconds(pool, graph: Graph, layout, times: int = 9) -> list[float]:
-    """Seconds of a step, forward and backward, as the slowest rank sees each of several."""
+    """Seconds of each of several steps, forward and backward, on the slowest rank."""
     homes = pool.run(_timed, graph, strategy_of(graph, layout, pool.mesh), times)
     return [max(one) for one in zip(*homes)]
 

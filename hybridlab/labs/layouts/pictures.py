@@ -78,9 +78,9 @@ def _ends(arrow: Arrow, graph, mesh, kind) -> list:
 
 
 def _matrix(arrow, state: State, graph, mesh, kind) -> Matrix:
-    """A tensor in a state: its slices, and the ranks that hold each; a partial one says along which axes."""
+    """A tensor in a state: its slices, and the ranks that hold each; for a partial sum, the axes are named."""
     *down, across = [(dim, graph.sizes[dim]) for dim in arrow.dims]
-    if kind == "weight":  # as formulas write it: inputs down, outputs across
+    if kind == "weight":  # as in formulas: inputs down, outputs across
         down, across = [across], down[0]
     boxes: dict[tuple, list[int]] = {}
     for rank in range(mesh.size):
@@ -95,7 +95,7 @@ def _matrix(arrow, state: State, graph, mesh, kind) -> Matrix:
 
 
 def _span(dim, size, state, mesh, rank) -> tuple[int, int]:
-    """From where to where a rank holds a dim."""
+    """The span of a dim that a rank holds."""
     axes = cutters(state, mesh).get(dim)
     return even(size, mesh.length(axes))[mesh.place(rank, axes)] if axes else (0, size)
 
@@ -109,7 +109,7 @@ def _number(row, lengths) -> int:
 
 
 def _runs(numbers) -> list[tuple[int, int]]:
-    """Neighbouring numbers drawn together.
+    """Runs of consecutive numbers, drawn together.
 
     >>> _runs([0, 1, 4, 5, 6])
     [(0, 2), (4, 7)]
@@ -130,7 +130,7 @@ def _sign(move, learns, mesh) -> Sign:
 
 
 def _in_words(rules, found, mesh) -> str:
-    """The picture in words: every tensor for which something is sent."""
+    """The picture in words: every tensor that is sent."""
     told = []
     for arrow in found:
         sends = [f"{'back ' * one.backward}{NAMES[one.op]} {one.axis}" for one in arrow.sends(mesh)]

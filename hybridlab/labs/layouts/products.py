@@ -25,7 +25,8 @@ GIVE = "Answer with your function itself: my_sums, without parentheses."
 
 
 def sums(signature: str, rules: Rules) -> list[list[str]] | None:
-    """For each operand, the axes along which its gradient is a partial sum; then those along which the result is one.
+    """For each operand, the axes along which its gradient is a partial sum; then the axes along which the result is a
+    partial sum.
 
     >>> sums("BD,FD->BF", {"B": "dp", "F": "tp"}), sums("BF,DF->BD", {"F": "tp"})
     ([['tp'], ['dp'], []], [[], [], ['tp']])

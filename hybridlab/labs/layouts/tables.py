@@ -73,7 +73,8 @@ def strategy_of(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Strategy:
 
 
 def compared(graph: Graph, named: dict[str, Rules | Strategy], mesh: Mesh) -> Table:
-    """Layouts by name: the words that a rank sends in a step, the weights that it holds, and how often work is done.
+    """Layouts by name: the words that a rank sends in a step, the weights that it holds, and the number of times that
+    work is repeated.
 
     >>> from hybridlab.core.what.programs import mlp
     >>> compared(mlp(), {"data": {"B": "i"}, "Megatron": {"F": "i"}}, Mesh(i=2))
@@ -110,7 +111,7 @@ def held(graph: Graph, strategy: Strategy, mesh: Mesh) -> int:
 
 
 def work(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Table:
-    """Flops of every operator: those of a rank, and its part if nothing were computed twice."""
+    """FLOPs of every operator: those of a rank, and its part if no work were repeated."""
     found = works(graph, strategy_of(graph, layout, mesh), mesh)
     rows = [(one.operator, f"{one.done:,.0f}", f"{one.share:,.0f}", f"{one.times:g} ×") for one in found]
     total = sum(one.done for one in found), sum(one.share for one in found)

@@ -47,7 +47,7 @@ def _words(width: int, i: int, j: int) -> Task:
                 (activations, "That is x and down. The weights' gradients are also all-reduced along i."),
                 (
                     weights,
-                    ("That is the weights' gradients. Which tensors are all-reduced along j, forward and backward?"),
+                    "That is the weights' gradients. Which tensors are all-reduced along j, forward and backward?",
                 ),
                 (
                     activations / 2 + weights,
@@ -58,7 +58,7 @@ def _words(width: int, i: int, j: int) -> Task:
                 (activations + weights * j, "A rank has only a part of each weight: j cuts F."),
                 (
                     activations * i + weights * j,
-                    ("These are full tensors. A rank all-reduces only the parts that it has."),
+                    "These are full tensors. A rank all-reduces only the parts that it has.",
                 ),
                 ((activations + weights) / 2, "A ring all-reduce sends 2·(p − 1)/p of its tensor, not (p − 1)/p."),
             ],
@@ -152,18 +152,18 @@ def _keys(answer) -> Verdict:
 
 TASKS: dict[str, Task] = {
     "layouts.sums": task(
-        "Write my_sums(signature, rules), for one matmul of two tensors. signature is text such as BD,FD->BF; rules "
-        "is {dim: axis}, and may name dims that the matmul lacks. Return None if an axis would cut two dims of the "
-        "matmul. Otherwise return a list of sets of axes, one for each tensor: for each operand, the axes along "
-        "which its gradient must be all-reduced in the backward; last, for the result, the axes along which it must "
-        f'be all-reduced in the forward. So my_sums("{CASES[0][0]}", {CASES[0][1]}) is [set(), {{"dp"}}, set()]: data '
-        "parallelism.",
+        "Write `my_sums(signature, rules)`, for one matmul of two tensors. `signature` is a string such as BD,FD->BF; "
+        "`rules` is `{dim: axis}`, and may name dims that the matmul lacks. Return None if an axis would cut two dims "
+        "of the matmul. Otherwise return a list with one set of axes for each tensor. The set of an operand holds the "
+        "axes along which its gradient must be all-reduced in the backward. The last set is that of the result: the "
+        "axes along which the result must be all-reduced in the forward. "
+        f'So `my_sums("{CASES[0][0]}", {CASES[0][1]})` is [set(), {{"dp"}}, set()]: data parallelism.',
         Function(CASES, judged, GIVE),
         (
             "Take one axis at a time. Which dims of the matmul does it cut: none, one, or two?",
             "If it cuts one dim, look at each tensor of the matmul. What does it mean if a tensor lacks this dim?",
-            "A tensor that lacks the dim is a sum over it, and each rank has added up its own part: the result in the "
-            "forward, an operand's gradient in the backward. So for every tensor: if dim not in tensor, add the axis.",
+            "If the result lacks the dim, each rank has summed over only its part of it. If an operand lacks it, the "
+            "same is true of its gradient. So for every tensor: if dim not in tensor, add the axis.",
         ),
         objective="Derive from rules whether they are legal, and which tensors must be all-reduced.",
         difficulty=2,
@@ -171,10 +171,10 @@ TASKS: dict[str, Task] = {
     ),
     "layouts.words": varying(_words, width=(128, 256, 512), i=(4, 2, 8), j=(2, 4, 2)),
     "layouts.by_hand": task(
-        "Write the two layers under the rules {B: i, F: j} by hand: my_layers(comm, x, A, W) with this rank's parts of "
-        "x (BTD), A (FD) and W (DF). Z = gelu(x·Aᵀ)·Wᵀ. Return this rank's part of Z, cut along i only. All three "
-        f"gradients must be right, and only the derived messages may be sent. Your code is tried on {BY_HAND[0]}, then "
-        "on other meshes.",
+        "Write the two layers under the rules {B: i, F: j} by hand: `my_layers(comm, x, A, W)` with this rank's parts "
+        "of x (BTD), A (FD) and W (DF). Z = gelu(x·Aᵀ)·Wᵀ. Return this rank's part of Z, cut along i only. All three "
+        f"gradients must be right, and only the derived messages may be sent. Your code is tested on {BY_HAND[0]}, "
+        "then on other meshes.",
         OnCases(try_layers, first_found, BY_HAND, "Z, all gradients and every message are right, on all meshes."),
         (
             "Four tensors are resharded. Your table of {B: i, F: j} names them: from I to R, or from P to I.",

@@ -1,12 +1,12 @@
-"""A student's two layers, tried on real ranks: the output, all gradients and every message, against one device."""
+"""A student's two layers, tested on real ranks: the output, all gradients and every message, against one device."""
 
 from hybridlab.labs.trials.against import Off, against_one_device
 
 RULES = {"B": "i", "F": "j"}
-LEAVES = {"x": ("BTD", ("V:B", "I")), "A": ("FD", ("I", "V:F")), "W": ("DF", ("I", "V:F"))}  # how they lie
+LEAVES = {"x": ("BTD", ("V:B", "I")), "A": ("FD", ("I", "V:F")), "W": ("DF", ("I", "V:F"))}  # their layouts
 OWN = "along j every rank has used only its own hidden units, so it has a partial sum. Which move adds partial sums?"
 USED = "each rank along {} has used it for its own {}: which move lets its gradients be summed along {}?"
-MISSED = {  # the moves that the layout derives, by whose gradient tells that one is missing
+MISSED = {  # {tensor whose gradient shows that a derived move is missing: the reply}
     name: USED.format(axis, what, axis) for name, axis, what in (("x", "j", "hidden units"), ("A", "i", "sequences"),
                                                                 ("W", "i", "sequences"))
 }  # fmt: skip
@@ -28,7 +28,7 @@ def try_layers(run, answer, case):
     forward = slice(run.since, len(comm.ledger))
     wholes = numbers(graph)
     whole = layouts.alone(graph, wholes)
-    right = cut(whole.detach(), "x")  # Z lies as x does
+    right = cut(whole.detach(), "x")  # Z has the layout of x
     summed = (ways * right, f"returned {ways} times its part of Z: it was summed although it was not a partial sum.")
     run.result(y, right, "Z", [summed, *_otherwise(mine, wholes, comm)], "Z = gelu(x·Aᵀ)·Wᵀ, added along j.")
     gradient, start = whole.detach().cos(), run.since
@@ -49,7 +49,7 @@ def _otherwise(mine, wholes, comm):
     A, W = wholes["A"].detach(), wholes["W"].detach()
     own = gelu(x @ mine["A"].detach().T) @ mine["W"].detach().T
     early = gelu(torch.stack([x @ part.T for part in A.chunk(ways)]).sum(0))
-    yield own, f"returned another Z than one device: {OWN}"
+    yield own, f"returned a different Z from that of one device: {OWN}"
     late = "has applied GELU after the second matmul: it comes between the two."
     yield gelu(x @ A.T @ W.T), late
     yield sum(gelu(x @ a.T @ w.T) for a, w in zip(A.chunk(ways), W.chunk(ways, 1))), late

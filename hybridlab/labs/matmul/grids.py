@@ -17,7 +17,7 @@ class Way(NamedTuple):
 
 
 def ways(side: int, ranks: int) -> list[Way]:
-    """1D, 2D, 2.5D and 3D for square matrices on this number of ranks, as far as a grid exists.
+    """1D, 2D, 2.5D and 3D for square matrices on this number of ranks, if such a grid exists.
 
     >>> [(way.name, way.grid) for way in ways(64, 64)]
     [('1D', (64, 1, 1)), ('2D', (8, 8, 1)), ('2.5D', (4, 4, 4)), ('3D', (4, 4, 4))]
@@ -35,7 +35,7 @@ def ways(side: int, ranks: int) -> list[Way]:
 
 
 def _all(algorithm, sizes, ranks):
-    """All grids on which an algorithm can work, the best first; none where there is none."""
+    """All grids on which an algorithm can work, with the best first; empty if there is none."""
     try:
         return ranked(algorithm, sizes, ranks)
     except ValueError:

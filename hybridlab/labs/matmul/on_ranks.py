@@ -1,4 +1,4 @@
-"""Notebook 31: parallel matmuls on real ranks, compared with one device; every word is counted, and memory too.
+"""Notebook 31: parallel matmuls on real ranks, compared with one device; every word is counted, and so is memory.
 
 A *word* is one element of a matrix. The words of a collective are counted as in a ring.
 """
@@ -61,7 +61,7 @@ def seconds(pool, algorithm: str, side: int, ahead: bool = False, times: int = 9
 
 
 def blocks(comm, algorithm: str, sizes):
-    """(A, B and the gradient of C whole; where this rank's part of each begins and ends)."""
+    """(the full A, B and gradient of C; the beginning and the end of this rank's part of each)."""
     from hybridlab.modes.products import matmul
 
     m, k, n = sizes

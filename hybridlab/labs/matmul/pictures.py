@@ -10,11 +10,12 @@ from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.layouts.cuts import Matrix, Sign, Slice, cuts
 from hybridlab.show.live.chooser import Chooser
 from hybridlab.show.paper.figure import Figure
+from hybridlab.show.paper.sheet import first_to_last
 from hybridlab.show.paper.still import Still
 
 # --- who holds what -----------------------------------------------------------------------------------------------
 
-FORMS = {  # how the picture calls them: the algorithm, and the grids of eight ranks to choose from
+FORMS = {  # {name in the picture: (the algorithm, the grids of eight ranks to choose from)}
     "1D": ("1d", [(8, 1, 1)]),
     "2D": ("summa", [(2, 4, 1), (4, 2, 1)]),
     "3D": ("3d", [(2, 2, 2), (8, 1, 1), (1, 1, 8), (1, 2, 4), (4, 1, 2)]),
@@ -33,7 +34,7 @@ def home_still(way: str, sizes: tuple[int, int, int] = SQUARE, numbers: bool = T
     """The layout of A, B and C on eight ranks before and after a matmul.
 
     >>> home_still("3D 2×2×2").summary.split(";")[0]
-    '3D on 2×2×2 ranks: rank 5 holds rows 8–12 and columns 8–16 of A, rows 12–16 and columns 0–8 of B'
+    '3D on 2×2×2 ranks: rank 5 holds rows 8–11 and columns 8–15 of A, rows 12–15 and columns 0–7 of B'
     """
     from hybridlab.modes.products import matmul
 
@@ -67,7 +68,8 @@ def _matrix(name, shape, boxes, kind) -> Matrix:
 
 def _in_words(name, boxes) -> str:
     rows, columns = boxes[name][5]
-    return f"rows {rows.start}–{rows.stop} and columns {columns.start}–{columns.stop} of {name}"
+    rows, columns = (first_to_last(one.start, one.stop) for one in (rows, columns))
+    return f"rows {rows} and columns {columns} of {name}"
 
 
 # --- words and memory ---------------------------------------------------------------------------------------------

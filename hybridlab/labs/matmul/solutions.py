@@ -46,7 +46,7 @@ SOLUTIONS: dict[str, Solution] = {
         "Rows of C need the same rows of A, which are here, and all of B. Each rank uses B for its own rows, so B is "
         "replicated, R, and its gradient is a partial sum.",
         (
-            (ROWS.but('to="R"', 'to="I"'), "another gradient of B than one device"),
+            (ROWS.but('to="R"', 'to="I"'), "a different gradient of B from that of one device"),
             (ROWS.but(f"    b = {MOVE}\n", ""), "shapes cannot be multiplied"),
             (ROWS.but(MOVE, 'comm.all_gather(b.detach(), "i", 0)'), "B got no gradient"),
             (ROWS.but("return a @ b", "return (a @ b).detach()"), "it has no backward"),
@@ -58,7 +58,7 @@ SOLUTIONS: dict[str, Solution] = {
                 "sent 108 words forward; 36 are needed",
             ),
             (ROWS.but("sizes=lengths", 'sizes=even(sizes[1], comm.mesh["i"])'), "give a list of integers"),
-            (ROWS.but("a @ b", "a @ b.flip(0)"), "another C than one device"),
+            (ROWS.but("a @ b", "a @ b.flip(0)"), "a different C from that of one device"),
             (ROWS.but("return a @ b", "return (a @ b).float()"), "C in float32; its inputs are in float64"),
             (3, "your function itself"),
         ),
@@ -88,7 +88,7 @@ SOLUTIONS: dict[str, Solution] = {
             (CANNON.but("        have_a, have_b = want_a, want_b\n", ""), "same part of k"),
             (CANNON.but('range(comm.mesh["j"])', 'range(comm.mesh["j"] - 1)'), "the matmul of one step"),
             (CANNON.but('range(comm.mesh["j"])', "range(2)"), "On 3 × 3 ranks with m, k, n = 6, 9, 3: Rank 0 returned"),
-            (CANNON.but('range(comm.mesh["j"])', 'range(comm.mesh["j"] + 1)'), "too often"),
+            (CANNON.but('range(comm.mesh["j"])', 'range(comm.mesh["j"] + 1)'), "too many"),
             (CANNON.but("total + a @ b", "a @ b"), "the matmul of one step"),
             (CANNON.but("    return total", "    return total.detach()"), "it has no backward"),
             (CANNON.but("    return total", "    total"), "returned None"),
@@ -102,7 +102,7 @@ SOLUTIONS: dict[str, Solution] = {
             (CANNON.but(WANTS, "want_a, want_b = blocks[step], blocks[step]"), "give a span (from, to) for each"),
             (  # rank 0 has the right C, and has sent too much; other ranks have another C
                 CANNON.but(WANTS, "want_a = want_b = turned(blocks, step + 1)"),
-                "Rank 1 returned another C than one device",
+                "Rank 1 returned a different C from that of one device",
             ),
             (
                 CANNON.but("turned(blocks, i + step), turned(blocks, j + step)", "[[s[::-1] for s in blocks]] * 2"),
@@ -126,7 +126,7 @@ sent = lambda m, k, n, r, c, d: (
 best = lambda m, k, n: min(grids, key=lambda grid: sent(m, k, n, *grid))
 T, h = 65536, 1024
 labs.answer("matmul.tall", [best(T, h, h), best(h, T, h), best(256, h, h)])""",
-        "The grid decides which blocks a rank gathers and sends. Choose it so that the largest matrix is not sent.",
+        "The grid determines which blocks a rank gathers and sends. Choose it so that the largest matrix is not sent.",
         (
             ([(2, 2, 2)] * 3, "(a) Y = X·W with many tokens: this grid sends"),
             ([(8, 1, 1), (8, 1, 1), (1, 2, 4)], "(b) dW"),

@@ -98,11 +98,11 @@ def _tall(tokens: int, width: int) -> Task:
     asked = ((tokens, width, width), (width, tokens, width), (few, width, width))
     best = tuple(least(sizes)[1][0] for sizes in asked)
     return task(
-        f"One layer of {width} × {width} weights on {RANKS} ranks, with the 3D algorithm on a grid r × c × d: m is "
-        f"cut over r, n over c, k over d. Which grid sends the fewest words (a) for Y = X·W with {tokens:,} tokens: "
-        f"m, k, n = {tokens}, {width}, {width}; (b) for dW = Xᵀ·dY of the same layer: m, k, n = {width}, {tokens}, "
-        f"{width}; (c) for Y = X·W with {few} tokens: m, k, n = {few}, {width}, {width}? Answer with three grids, "
-        "[(r, c, d), (r, c, d), (r, c, d)]. If two grids send equally few, either is right.",
+        f"One layer of {width} × {width} weights on {RANKS} ranks, with the 3D algorithm on a grid r × c × d: m is cut "
+        f"over r, n over c, k over d. Which grid sends the fewest words (a) for Y = X·W with {tokens:,} tokens: m, k, "
+        f"n = {tokens}, {width}, {width}; (b) for dW = Xᵀ·dY of the same layer: m, k, n = {width}, {tokens}, {width}; "
+        f"(c) for Y = X·W with {few} tokens: m, k, n = {few}, {width}, {width}? Answer with three grids, [(r, c, d), "
+        "(r, c, d), (r, c, d)]. If two grids send equally few words, either is right.",
         partial(_grids, asked),
         (
             "A rank gathers its block of A among c ranks, its block of B among r, and adds its block of C among d. A "
@@ -129,7 +129,7 @@ def _grids(asked, answer) -> Verdict:
         (fewest, _), mine = least(sizes), moved("3d", sizes, grid).sent
         if mine > fewest:
             return False, f"({letter}) {name}: this grid sends {mine:,} words, the best {fewest:,}."
-    return True, "No grid of 8 ranks sends less: all of them were tried."
+    return True, "No grid of 8 ranks sends less: the check tests all of them."
 
 
 def _triples(answer) -> list[tuple[int, int, int]] | None:
@@ -154,11 +154,16 @@ def _times(algorithm: str = "summa") -> float:
 
 TASKS: dict[str, Task] = {
     "matmul.rows": task(
-        "Write the 1D matmul: my_rows(comm, a, b, sizes). The ranks form a column along the axis i; a and b are this "
-        "rank's rows of A and of B, and sizes is (m, k, n). Return this rank's rows of C = A·B, with one typed "
+        "Write the 1D matmul: `my_rows(comm, a, b, sizes)`. The ranks form a column along the axis i; `a` and `b` are "
+        "this rank's rows of A and of B, and `sizes` is (m, k, n). Return this rank's rows of C = A·B, with one typed "
         "collective and one matmul. The gradients of A and B must be right, and no more words than necessary may be "
-        f"sent. Your code is tried on {ROWS[0]}, then with unequal parts, then on 3 ranks.",
-        OnMeshes(try_product, first_found, ROWS, "C, both gradients and every word are right, with unequal parts too."),
+        f"sent. Your code is tested on {ROWS[0]}, then with unequal parts, then on 3 ranks.",
+        OnMeshes(
+            try_product,
+            first_found,
+            ROWS,
+            "C, both gradients and the number of words are right, with unequal parts too.",
+        ),
         (
             "A rank has all of its rows of A. Which matrix does it have only in part, and along which dim?",
             "typed.all_gather(comm, b, axis, dim, to=…, sizes=…). Each rank uses all of B for its own rows: is that "
@@ -172,13 +177,16 @@ TASKS: dict[str, Task] = {
     ),
     "matmul.words": varying(_words, side=(1200, 2400, 3600), columns=(4, 6, 8)),
     "matmul.cannon": task(
-        "Write Cannon's algorithm: my_cannon(comm, a, b, sizes) on a square grid. In step s = 0, 1, … rank (i, j) must "
-        "hold block i + j + s of its row of A and block i + j + s of its column of B (modulo the side of the grid), "
-        "multiply them, and add the result to its block of C. Use typed.window to fetch a block from the rank that "
-        f"held it in the step before. Your code is tried on {CANNON[0]}, then on 3 × 3 ranks and with unequal blocks. "
-        "Both gradients must be right, and every word is counted.",
+        "Write Cannon's algorithm: `my_cannon(comm, a, b, sizes)` on a square grid. In step s = 0, 1, … rank (i, j) "
+        "must hold block i + j + s of its row of A and block i + j + s of its column of B (modulo the side of the "
+        "grid), multiply them, and add the result to its block of C. Use `typed.window` to fetch a block from the rank "
+        f"that held it in the step before. Your code is tested on {CANNON[0]}, then on 3 × 3 ranks and with unequal "
+        "blocks. Both gradients must be right, and every word is counted.",
         OnMeshes(
-            try_product, first_found, CANNON, "C, both gradients and every word are right, on both grids and all sizes."
+            try_product,
+            first_found,
+            CANNON,
+            "C, both gradients and the number of words are right, on both grids and all sizes.",
         ),
         (
             "The number of steps is the side of the grid. Each step has two windows and one matmul. The first "
@@ -195,9 +203,9 @@ TASKS: dict[str, Task] = {
         minutes=12,
     ),
     "matmul.kept": task(
-        "To save memory, SUMMA now frees each panel as soon as it is multiplied; a rank saves only its own blocks of "
-        "A and B for the backward. All blocks are equal, and in the forward a rank sends W words. How many times W "
-        "does it send in forward and backward together?",
+        "To save memory, SUMMA now frees each panel as soon as it is multiplied; a rank saves only its own blocks of A "
+        "and B for the backward. All blocks are equal, and in the forward a rank sends W words. How many words does it "
+        "send in forward and backward together? Answer with a multiple of W.",
         Number(
             _times,
             "times W",

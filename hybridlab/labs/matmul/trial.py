@@ -51,4 +51,4 @@ def _slips(A, B, parts):
     yield from ((piece, told) for piece in pieces[: len(pieces) * (parts > 1)])
     for piece in pieces if parts > 1 else ():
         yield right - piece, "returned C without one part of k: count the matmuls that are added."
-        yield right + piece, "added one part of k too often: count the matmuls that are added."
+        yield right + piece, "added one part of k one time too many: count the matmuls that are added."

@@ -118,7 +118,7 @@ SOLUTIONS: dict[str, Solution] = {
         (
             (LAYERS.but(BIAS, "G.apply(x @ self.weight.T + self.bias, self.comm)"), "the bias of B 2 times in Z"),
             (LAYERS.but(BIAS, BIAS.removesuffix(" + self.bias")), "no bias of B in Z"),
-            (LAYERS.but("comm.all_reduce(z.clone())", "z.view_as(z)"), "another Z than one process"),
+            (LAYERS.but("comm.all_reduce(z.clone())", "z.view_as(z)"), "a different Z from that of one process"),
             (LAYERS.but("F.apply(x, self.comm) @", "x @"), "only its partial sum of the gradient of x"),
             (LAYERS.but(KEPT, SUMMED), "a gradient of A that is 2 times too large"),
             (
@@ -161,11 +161,11 @@ SOLUTIONS: dict[str, Solution] = {
                 ON_WEIGHTS.but("f(own.scale)", "own.scale"),
                 "only its partial sum of the gradient of the scale of its norm",
             ),
-            (LATENT.but("norm(x @", "norm(f(x) @"), "another gradient of x"),
+            (LATENT.but("norm(x @", "norm(f(x) @"), "a different gradient of x"),
             (LATENT.but("f(x) @ own.q", "x @ own.q"), "the part of the queries is only a partial sum"),
             (ON_WEIGHTS.but("f(x)", "x"), "only its partial sum of the gradient of x"),
-            (LATENT.but("return g(", "return ("), "another Z"),
-            (LATENT.but("g(latents.attend(q, k, v) @", "g(g(latents.attend(q, k, v)) @"), "another Z"),
+            (LATENT.but("return g(", "return ("), "a different Z"),
+            (LATENT.but("g(latents.attend(q, k, v) @", "g(g(latents.attend(q, k, v)) @"), "a different Z"),
             (LATENT.but("c @ own.v.T", "c @ own.v.T.detach()"), "no gradient of the matrix of the values"),
             (LATENT.but("return g(latents.attend(q, k, v) @ own.out.T)", "return q"), "all ranks need all of Z"),
             (2, "without parentheses"),

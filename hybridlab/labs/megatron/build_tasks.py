@@ -56,7 +56,9 @@ def _pair(answer) -> Verdict:
             "the softmax."
         )
     if pair == (2, 0):
-        return False, "That is our loss, which stacks two numbers into one all-reduce. Megatron's makes one for each."
+        return False, (
+            "That is our loss, which stacks two numbers into one all-reduce. Megatron-LM makes one all-reduce for each."
+        )
     if pair[1]:
         return False, "Look at backward: which of its lines needs another rank?"
     return False, "Count torch.distributed.all_reduce in forward."
@@ -69,9 +71,7 @@ def _tokens(answer) -> Verdict:
     except (TypeError, ValueError, OverflowError):
         return False, "Answer with a number of tokens."
     if tokens == FIRST:
-        told = (
-            f"From {FIRST:,} tokens on, for any L. Two sequences of {DEEPSEEK.context:,} tokens have more, and a step"
-        )
+        told = f"It is {FIRST:,} tokens, for any L. Two sequences of {DEEPSEEK.context:,} tokens have more, and a step"
         return True, f"{told} has thousands."
     if tokens == FIRST - 1:
         return False, f"With {FIRST - 1:,} tokens both send the same: tokens · L = h · L + L."
@@ -88,21 +88,23 @@ ABOUT_LAYERS = {  # {words of a reply: the hint about the mistake that it report
     "What does g do forward": "Each rank's x @ weight.T is a partial sum of Z, since B is cut by its inputs. MyRow "
     "ends with g.",
     "What does f do backward": "Every rank uses x for its own columns, so each rank's backward has a partial sum of "
-    "its gradient. MyColumn begins with f, which adds them.",
+    "the gradient of x. MyColumn begins with f, which adds them.",
     "g must not sum backward": "After the sum, each rank already has the full gradient of Z. G.backward passes it on.",
     "holds the bias of B divided": "An optimizer adds the full step to a bias. If that bias is a part of the sum, the "
     "steps of all ranks are added too.",
-    "you divided the bias": "After g the sum has been made: there, every rank adds the full bias, and its gradient is "
+    "you divided the bias": "g makes the sum. After it, every rank adds the full bias, and the gradient of the bias is "
     "full too.",
     "for the bias of B": "Every rank has the same bias, and needs the same gradient for it: add the bias as a "
     "parameter, on all ranks, after the sum.",
     "its shard is": "nn.Linear keeps (outputs, inputs). Columns of A are rows of linear.weight; rows of B are columns.",
     "one all-reduce": (
-        "F and G from the exercise before do all the communication: one all-reduce in the forward, one in the backward."
+        "F and G from the previous exercise do all the communication: one all-reduce in the forward, one in the "
+        "backward."
     ),
 }
 ABOUT_LATENT = {
-    "another Z": "A rank's heads give a partial sum of Z, since the output matrix is cut by its inputs: g adds them.",
+    "a different Z": "A rank's heads give a partial sum of Z, since the output matrix is cut by its inputs: g adds "
+    "them.",
     "matrix that makes the latent": "Every rank has that matrix and the scale, but they receive gradients only from "
     "this rank's heads. Where can f be placed so that these gradients are added?",
     "scale of its norm": "The scale is used on all ranks too: its gradient comes from one rank's heads only, unless "
@@ -110,7 +112,7 @@ ABOUT_LATENT = {
     "the part of the queries": "Every rank has only the queries for its heads, so their gradients of x must be added: "
     "the queries read f(x).",
     "gradient of x": "x goes two ways: into the queries, which differ from rank to rank, and into the latent. A "
-    "gradient that is already full must not pass an f again.",
+    "gradient that is already full must not go through f again.",
 }
 ABOUT_LOSS = {
     "as a loss": "Subtract the largest logit of a position from all of its logits, before exp: the loss does not "
@@ -133,10 +135,10 @@ ABOUT_LOSS = {
 
 TASKS: dict[str, Task] = {
     "megatron.layers": task(
-        "Write column- and row-parallel linear layers as two classes. Both are made with (linear, comm) from the "
-        "same full nn.Linear on every rank, and keep only this rank's shards, in the parameters weight and bias. As "
-        "the layers of an MLP with GELU they must give the output and all gradients of one process, with one "
-        "all-reduce in the forward and one in the backward. Your code is tried on 2 ranks, then on 4.",
+        "Write column- and row-parallel linear layers as two classes. Both are made with `(linear, comm)` from the "
+        "same full `nn.Linear` on every rank, and keep only this rank's shards, in the parameters `weight` and `bias`. "
+        "When they are the layers of an MLP with GELU, they must give the same output and gradients as one process, "
+        "with one all-reduce in the forward and one in the backward. Your code is tested on 2 ranks, then on 4.",
         OnCases(
             "megatron.layers:try_layers",
             first_found,
@@ -158,10 +160,11 @@ TASKS: dict[str, Task] = {
         minutes=12,
     ),
     "megatron.latent": task(
-        "Write my_attention(x, own, f, g): attention from latents, cut between heads. own holds this rank's weights: "
-        "latent and scale are full on every rank; q, k, v and out are those of this rank's heads. f and g are the two "
-        "operators, each for one tensor. Return Z on all ranks. Its backward must give the gradients of one process "
-        "on every rank: the full ones for latent, scale and x. Your code is tried on 2 ranks, then on 4.",
+        "Write `my_attention(x, own, f, g)`: attention from latents, cut between heads. `own` holds this rank's "
+        "weights: `latent` and `scale` are full on every rank; `q`, `k`, `v` and `out` are those of this rank's heads. "
+        "f and g are the two operators; each takes one tensor. Return Z on all ranks. Its backward must give the "
+        "gradients of one process on every rank: the full ones for `latent`, `scale` and `x`. Your code is tested on 2 "
+        "ranks, then on 4.",
         OnCases(
             "megatron.latents:try_latent",
             first_found,
@@ -182,26 +185,26 @@ TASKS: dict[str, Task] = {
         minutes=6,
     ),
     "megatron.latent_sums": task(
-        f"DeepSeek-V3 has h = {DEEPSEEK.width} and latents of L = {DEEPSEEK.latent}. Way one: f after the norm "
-        "all-reduces the gradients of the latents, in every microbatch. Way two: the gradients of the latent's "
-        "matrix and of its scale are all-reduced, once per step. What is the smallest number of tokens per step for "
-        "which way two sends less?",
+        f"DeepSeek-V3 has h = {DEEPSEEK.width} and latents of L = {DEEPSEEK.latent}. First way: f after the norm "
+        "all-reduces the gradients of the latents, in every microbatch. Second way: the gradients of the latent's "
+        "matrix and of its scale are all-reduced, once per step. What is the smallest number of tokens per step with "
+        "which the second way sends less?",
         _tokens,
         (
             "A token's latent has L numbers. How many numbers do the matrix and the scale have?",
-            "Way one: tokens · L numbers. Way two: h · L + L numbers.",
-            "tokens · L > (h + 1) · L; the question is for the first whole number.",
+            "First way: tokens · L numbers. Second way: h · L + L numbers.",
+            "tokens · L > (h + 1) · L; the answer is the smallest whole number of tokens for which this is true.",
         ),
         objective="Choose between adding gradients of activations and of weights.",
         difficulty=1,
         minutes=3,
     ),
     "megatron.loss": task(
-        "Write the cross-entropy over a sharded vocabulary: my_loss(logits, targets, comm). logits are this rank's "
-        "columns, (positions, tokens of this rank); the first token of rank r is r · logits.shape[1]. targets are "
+        "Write the cross-entropy over a sharded vocabulary: `my_loss(logits, targets, comm)`. `logits` are this rank's "
+        "columns, (positions, tokens of this rank); the first token of rank r is r · `logits.shape[1]`. `targets` are "
         "token indices in the full vocabulary. Return the loss of each position, and the gradient of their sum with "
         "respect to this rank's logits. A rank may send a few numbers for each position, and no logits. Your code is "
-        "tried on 2 ranks, then on 4, then with large logits.",
+        "tested on 2 ranks, then on 4, then with large logits.",
         OnCases(
             "megatron.vocabulary:try_loss",
             first_found,
@@ -221,12 +224,14 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "megatron.source": task(
-        "Read the class _VocabParallelCrossEntropy in Megatron-LM's megatron/core/tensor_parallel/cross_entropy.py. "
-        "How many all-reduces does it make in forward, and how many in backward? Give a pair.",
+        "Read the class `_VocabParallelCrossEntropy` in Megatron-LM's "
+        "`megatron/core/tensor_parallel/cross_entropy.py`. How many all-reduces does it make in `forward`, and how "
+        "many in `backward`? Give a pair.",
         _pair,
         (
             "Search the file for all_reduce.",
-            "Yours needs a maximum, a sum of exponentials and the logit of the target. Theirs too, one by one.",
+            "Your loss needs a maximum, a sum of exponentials and the logit of the target. Theirs needs the same three "
+            "numbers, one by one.",
             "There are three calls in forward. backward uses the tensors that forward saved.",
         ),
         objective="Read the loss of Megatron-LM and count what it sends.",
@@ -234,11 +239,11 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "megatron.clinic": task(
-        "What is wrong with clip? (a) f is missing before A. (b) Each rank takes the norm of only its own gradients. "
+        "What is wrong with `clip`? (a) f is missing before A. (b) Each rank takes the norm of only its own gradients. "
         "(c) The bias of B is added on both ranks before the sum. (d) The learning rate differs from rank to rank. "
-        "Answer with the letter and the fixed function. It scales gradients in place so that the norm of the full "
-        "gradient is at most the number most, as on one process. Your code is tried on 2 ranks, then on 4, then where "
-        "nothing is to be clipped.",
+        "Answer with the letter and the fixed function. The function scales gradients in place, so that the norm of "
+        "the full gradient is at most its argument `most`, as on one process. Your code is tested on 2 ranks, then on "
+        "4, then with gradients that are small enough already.",
         Clinic(
             CAUSES,
             OnCases(

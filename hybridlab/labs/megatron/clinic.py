@@ -67,7 +67,7 @@ def alone(most: float | None = MOST) -> list[float]:
 
 
 def try_clip(comm, answer, case) -> str:
-    """A way to clip, against one process: gradients scaled by the same factor, and not at all where they are small."""
+    """A way to clip, compared with one process: gradients are scaled by the same factor, and small ones not at all."""
     mine, most = {name: shard(name, one, comm.rank, comm.size).clone() for name, one in _whole().items()}, _most(case)
     start = len(comm.ledger)
     answer([g for name, g in mine.items() if name not in COPIES], [mine[name] for name in COPIES], comm, most)
@@ -83,7 +83,7 @@ def _whole() -> dict:
 
 
 def _most(case) -> float:
-    """The norm that is allowed."""
+    """The largest norm that is allowed."""
     return case.part * torch.stack([gradient.norm() for gradient in _whole().values()]).norm().item()
 
 
@@ -94,7 +94,7 @@ def _factor(found, before) -> float:
 
 
 def _guesses(wanted, comm, most) -> dict[str, float]:
-    """{a mistake: the factor that comes of it}."""
+    """{a mistake: the factor that results from it}."""
     squares = lambda name, rank: shard(name, wanted[name], rank, comm.size).square().sum().item()
     own = sum(squares(name, comm.rank) for name in wanted)
     every = sum(squares(name, rank) for name in wanted for rank in range(comm.size))
@@ -123,4 +123,4 @@ def _factors(factor, wanted, guesses) -> str:
 
 
 def _bytes(sent) -> str:
-    return "" if sent <= 64 else f"sent {sent:,} bytes: gradients need not travel, a sum of squares is one number."
+    return "" if sent <= 64 else f"sent {sent:,} bytes: gradients need not be sent: a sum of squares is one number."

@@ -7,7 +7,7 @@ from hybridlab.predict.bytes.collectives import Link
 
 PLANNED = Shape(layers=36, width=4608, heads=36, kv_heads=4, context=4096, vocabulary=50257)
 SEQUENCES, GPU, SERVER, ALLOWED = 6, 80, 8, 0.5  # sequences in a microbatch, GB, GPUs, seconds
-INSIDE, ACROSS = Link(10e-6, 1 / 300e9), Link(20e-6, 1 / 25e9)  # between GPUs of a server, and of several
+INSIDE, ACROSS = Link(10e-6, 1 / 300e9), Link(20e-6, 1 / 25e9)  # links between GPUs of one server, and of several
 
 
 def planned(ways: int, sequence: bool) -> tuple[float, float]:

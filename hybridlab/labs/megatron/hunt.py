@@ -1,4 +1,4 @@
-"""The hunt for wrong gradients, `megatron.hunt`: a small layer on two ranks that share the positions, and mistakes.
+"""The hunt for wrong gradients, `megatron.hunt`: a small layer on two ranks that divide the positions, with mistakes.
 
 Each rank normalizes its half of the positions, so it has only partial sums of the norm's gradients. A program that
 does not add them, or adds gradients that are already full, trains on wrong gradients while the loss is right. A
@@ -29,7 +29,9 @@ def _drawn() -> tuple[np.ndarray, np.ndarray, Weights]:
 
 
 def _parts(weights: Weights):
-    """The tensors of which the gradients are made: normalized positions, the matrix's input, and twice the errors."""
+    """The tensors from which the gradients are computed: normalized positions, the matrix's input, and twice the
+    errors.
+    """
     x, targets, _ = _drawn()
     normal = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)
     inside = normal * weights["norm.weight"] + weights["norm.bias"]
@@ -51,7 +53,7 @@ def weights() -> Weights:
 
 
 def _summed(positions=slice(None)) -> Weights:
-    """The gradients by some of the positions."""
+    """The gradients from some of the positions."""
     its = weights()
     normal, inside, error = _parts(its)
     back = error @ its["matrix"].T
@@ -69,7 +71,7 @@ def _one_sign(right: Weights) -> Weights:
 
 
 def _exchanged(right: Weights) -> Weights:
-    """Two entries of the matrix's gradient change places: its sum and its norm stay."""
+    """The gradients with two entries of the matrix's gradient exchanged: its sum and its norm stay the same."""
     matrix = right["matrix"].copy()
     matrix[0] = matrix[0, ::-1]
     return right | {"matrix": matrix}

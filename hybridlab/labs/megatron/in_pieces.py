@@ -47,11 +47,11 @@ def still(ways: int, width: int) -> Still:
     """The two rows for one choice.
 
     >>> still(8, 2560).summary.splitlines()[-1]
-    'in pieces: 2.3 ms, of which 0.0 ms without a matmul; messages 1.0 ms'
+    'in pieces, width 2560: 2.3 ms, of which 0.0 ms without a matmul; messages 1.0 ms'
     """
     tokens = TOKENS / ways
     matmul, hop = 2 * tokens * WIDTH * width / RATE, tokens * WIDTH * BYTES * link().beta
-    rows = [Row(name, in_pieces(ways, matmul, hop, over)) for name, over in FORMS.items()]
+    rows = [Row(f"{name}, width {width}", in_pieces(ways, matmul, hop, over)) for name, over in FORMS.items()]
     return tracks(*rows, title=f"One matrix of {width} local outputs on {ways} H100s", telling=PARTS)
 
 

@@ -1,6 +1,6 @@
-"""Attention from latents, cut between heads, as students build it in notebook 30; tried on a rank.
+"""Attention from latents, cut between heads, as students build it in notebook 30; tested on a rank.
 
-Features that positions turn are left out: `training.models.latent` has all of it.
+Features that are rotated by position are left out: `training.models.latent` has them.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from torch.nn import functional
 from hybridlab.labs.megatron.layers import near
 
 WIDTH, HEADS, HEAD, LATENT, POSITIONS = 16, 4, 4, 6, 5
-CUT = {"q": 0, "k": 0, "v": 0, "out": 1}  # between heads; the others are whole on every rank
+CUT = {"q": 0, "k": 0, "v": 0, "out": 1}  # weights cut between heads; every rank has the others in full
 CALLED = {
     "latent": "the matrix that makes the latent",
     "scale": "the scale of its norm",
@@ -51,7 +51,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def weights() -> Weights:
-    """The same numbers on every rank."""
+    """The weights: the same numbers on every rank."""
     draw, inside = torch.Generator().manual_seed(32), HEADS * HEAD
     sizes = (LATENT, WIDTH), (LATENT,), (inside, WIDTH), (inside, LATENT), (inside, LATENT), (WIDTH, inside)
     return Weights(*(torch.randn(size, generator=draw, dtype=torch.float64) for size in sizes))
@@ -75,7 +75,9 @@ def own(whole: Weights, rank: int, ranks: int) -> Weights:
 
 
 def one_process() -> tuple[Tensor, Weights, Tensor, Tensor]:
-    """(the output, the gradients of all weights, that of x by way of the queries, that by way of the latent)."""
+    """(the output, the gradients of all weights, the part of x's gradient that comes through the queries, the part
+    through the latent).
+    """
     its, (x, gradient) = weights(), given()
     for_queries, for_latent = x.clone(), x.clone()
     for one in (for_queries, for_latent, *its):
@@ -102,7 +104,8 @@ def try_latent(comm, answer, case) -> str:
     if not isinstance(made, Tensor) or made.shape != z.shape:
         return f"returned {_shape(made)}: all ranks need all of Z, {tuple(z.shape)}."
     if not near(made, z):
-        return f"has another Z than one process, by up to {(made - z).abs().max():.2g}: the heads of all ranks count."
+        gap = (made - z).abs().max()
+        return f"has a different Z from that of one process, by up to {gap:.2g}: the heads of all ranks count."
     if sent != [("all_reduce", z.numel() * z.element_size())]:
         return f"sent {', '.join(op for op, _ in sent)} in the forward: one all-reduce of Z is enough."
     made.backward(gradient)
@@ -120,8 +123,8 @@ def _of_x(comm, mine: Tensor | None, by_queries: Tensor, by_latent: Tensor) -> s
     own_queries = by_latent - by_latent if mine is None else mine - by_latent
     if told and near(comm.all_reduce(own_queries.clone()), by_queries):
         return (
-            "has another gradient of x than one process: the part of the queries is only a partial sum. The queries "
-            "read x on every rank, for other heads."
+            "has a different gradient of x from that of one process: the part of the queries is only a partial sum. "
+            "The queries read x on every rank, for other heads."
         )
     return told
 
@@ -138,4 +141,5 @@ def _of(comm, name: str, mine: Tensor | None, right: Tensor) -> str:
         return f"has a right Z, but only its partial sum of the gradient of {CALLED[name]}, from its own heads."
     if near(there, comm.size * right):
         return f"has a gradient of {CALLED[name]} that is {comm.size} times too large: full gradients were added."
-    return f"has another gradient of {CALLED[name]} than one process: was a gradient added that was already full?"
+    differs = f"has a different gradient of {CALLED[name]} from that of one process"
+    return f"{differs}: was a gradient added that was already full?"

@@ -53,7 +53,7 @@ def one_process() -> tuple[nn.Sequential, Tensor, Tensor]:
 
 
 def shard(name: str, tensor: Tensor, rank: int, ranks: int) -> Tensor:
-    """The part of a parameter that a rank holds: A and its bias by outputs, B by inputs, the bias of B whole.
+    """The part of a parameter that a rank holds: A and its bias by outputs, B by inputs, and the bias of B in full.
 
     >>> shard("2.weight", torch.zeros(16, 64), rank=0, ranks=4).shape
     torch.Size([16, 16])
@@ -122,7 +122,7 @@ def _output(made, z, bias, ranks) -> str:
         return f"has the bias of B {ranks} times in Z: every rank added it before the sum."
     if near(made, z - bias):
         return "has no bias of B in Z."
-    return f"has another Z than one process, by up to {(made - z).abs().max():.2g}. What does g do forward?"
+    return f"has a different Z from that of one process, by up to {(made - z).abs().max():.2g}. What does g do forward?"
 
 
 def _gradients(its, whole, mine, wanted, comm) -> str:

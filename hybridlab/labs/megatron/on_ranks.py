@@ -1,4 +1,4 @@
-"""Notebook 30 on real ranks: f and g tried, messages and activations counted, times measured, and one sabotage.
+"""Notebook 30 on real ranks: f and g tested, messages and activations counted, times measured, and one sabotage.
 
 All counts are of the ranks' operations and memory, never of formulas; the formulas are shown next to them.
 """
@@ -14,14 +14,14 @@ from hybridlab.labs.megatron.sizes import layout_of
 
 PATIENCE = 20  # times 10 ms
 SMALL = Shape(width=16, heads=2, context=8)
-LARGE = Shape(layers=2, width=256, heads=8, context=128)  # large enough that computing takes time
+LARGE = Shape(layers=2, width=256, heads=8, context=128)  # large enough that the computation takes measurable time
 
 
 def tried(comm, f, g) -> dict:
     """Two matrices, A cut by columns and B by rows, with f(x, comm) before them and g(z, comm) after them.
 
-    returns  {"Z", "x", "A", "B": the largest difference to one process, relative: of the output and three gradients;
-             "sums": how many all-reduces there were, in the forward and in the backward}
+    returns  {"Z", "x", "A", "B": the largest relative difference from one process: of the output and three gradients;
+             "sums": the number of all-reduces, in the forward and in the backward}
     """
     import torch
 
@@ -160,7 +160,7 @@ def _left_behind(comm, shape, sequence):
 
 
 def _alive(made, old) -> int:
-    """The numbers in all memory that was allocated and remains; gloo's threads free theirs a moment later."""
+    """The number of elements in memory that was allocated and remains; gloo's threads free theirs a moment later."""
     time.sleep(0.01)
     there = {place: size for storage, place, size in made if not storage.expired() and place not in old}
     return sum(there.values()) // 4
@@ -170,7 +170,7 @@ def _alive(made, old) -> int:
 
 
 class Shares(NamedTuple):
-    """Where the time of a step goes on rank 0, in seconds: computing, and in collectives along tp, waiting included.
+    """The seconds of a step that rank 0 spends computing, and in collectives along tp, waiting included.
 
     work  processor time of the computing thread: other programs on this machine do not lengthen it
     sums  (operation, bytes) of each collective
@@ -231,10 +231,10 @@ def _rates(comm, rows, width):
 
 
 def foreseen(alone: Shares, pool, measured: Shares) -> Shares:
-    """The same step, predicted by two rules: compute is divided evenly, and a collective takes the time given by alpha
-    and beta.
+    """The step of `shares`, predicted by two rules: compute is divided evenly, and a collective takes the time given by
+    alpha and beta.
 
-    alone  on one rank;  pool  the ranks, between which the all-reduce is timed now
+    alone  the times on one rank;  pool  the ranks, between which the all-reduce is timed now
     """
     from hybridlab.measuring.links import measured_link
 

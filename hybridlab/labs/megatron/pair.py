@@ -1,8 +1,8 @@
-"""Notebook 30: two matrices with a GELU between them, cut over ranks in any of four ways, and what that costs.
+"""Notebook 30: two matrices with a GELU between them, cut over ranks in any of four ways, and the costs.
 
-From how the matrices are cut follows what every tensor between them *is* (`world.talk.typed`), and from that where
-ranks must communicate (`predict.bytes.arrows`). One list of steps says so: it is drawn, counted, and executed by real
-ranks.
+The cut of the matrices determines the type of every tensor between them (`world.talk.typed`), and the types determine
+where ranks must communicate (`predict.bytes.arrows`). The result is one list of steps: it is drawn, counted, and
+executed by real ranks.
 """
 
 from typing import NamedTuple
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 def layout_of(shape: Shape, ranks: int, way: str = WAYS[0]) -> Layout:
-    """Where A and B are. "column → row" is Megatron's: its records are those that the mode itself makes.
+    """The layout of A and B. "column → row" is Megatron's: its records are those that the mode itself makes.
 
     >>> layout_of(Shape(), 2, "row → column")[A].shard["tp"]
     Cut(dim=1, spans=((0, 16), (16, 32)))
@@ -60,7 +60,7 @@ def layout_of(shape: Shape, ranks: int, way: str = WAYS[0]) -> Layout:
 
 
 def attention_layout(shape: Shape, ranks: int) -> Layout:
-    """Where the four matrices of attention are: cut by heads, as the mode itself cuts them."""
+    """The layout of the four matrices of attention: cut by heads, as the mode itself cuts them."""
     from hybridlab.modes.tensor_parallel import place
 
     h, keys = shape.width, shape.key_heads * shape.head_width

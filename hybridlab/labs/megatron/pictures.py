@@ -33,7 +33,7 @@ def pair_cut(shape: Shape = SHAPE, ranks: int = 4) -> Chooser:
 
 
 def attention_cut(shape: Shape = SHAPE, ranks: int = 4, kv_heads: int = 2) -> Chooser:
-    """The matrices of attention, cut by heads, with buttons for the number of ranks and of heads of keys and values."""
+    """The matrices of attention, cut by heads, with buttons for the number of ranks and of KV heads."""
     ways = [n for n in (1, 2, 4, 8) if shape.heads % n == 0]
     choices = {
         "ranks": ("ranks", [1, 2, 4, 8, 16], ranks),
@@ -102,10 +102,10 @@ def _product(layout, step) -> tuple[str, int, bool]:
 def attention_still(shape: Shape, ranks: int, kv_heads: int, flow: str = "forward") -> Still:
     """The matrices of an attention layer on several ranks, by heads.
 
-    raises  ValueError when heads cannot be shared out so
+    raises  ValueError if heads cannot be divided like this
 
     >>> attention_still(SHAPE, 4, 2).summary.split("; ")[1]
-    '8 heads of queries, 2 on each rank'
+    '8 query heads, 2 on each rank'
     """
     from hybridlab.modes.tensor_parallel import refuse_misfits
 
@@ -132,7 +132,7 @@ def times(measured: dict, foreseen: dict, cores: int) -> Figure:
     """Milliseconds of a step, by the number of ranks, spent computing and in collectives; {ranks: `megatron.Shares`}.
 
     foreseen  the same by rule
-    cores     the number of cores of this machine: with more ranks than that no step becomes shorter
+    cores     the number of cores of this machine: with more ranks than cores, no step becomes shorter
     """
     curves = []
     for what, name, colour, marker in (
@@ -156,7 +156,9 @@ def times(measured: dict, foreseen: dict, cores: int) -> Figure:
 
 
 def _weight(layout: Layout, name: str, letter: str, ranks: int, head: int = 0) -> Matrix:
-    """A weight as formulas write it, inputs down and outputs across; with ᵀ, as torch keeps it and backward uses it."""
+    """A weight as formulas write it, inputs down and outputs across; with ᵀ, as torch keeps it and the backward uses
+    it.
+    """
     outputs, inputs = layout[name].shape
     boxes, transposed = {}, letter.endswith("ᵀ")
     for rank in range(ranks):
@@ -178,7 +180,9 @@ def _flow(name: str, rows: int, columns: int, kind: str, ranks: int, backward: b
 
 
 def _move(step, name, rows, ranks, backward, first=False) -> list:
-    """The sign of an arrow and what leaves it; before the first one also what comes in. Gradients go the other way."""
+    """The sign of an arrow and the tensor that leaves it; before the first sign, also the incoming tensor. Gradients go
+    the other way.
+    """
     before, after = step.what.split("->")[:: -1 if backward else 1]
     op = spoken(conjugate(step.what) if backward else step.what) if ranks > 1 else ""
     sign = Sign(NAMES[step.what], NOTES[op], lit=bool(op))
@@ -226,5 +230,5 @@ def _heads_in_words(layout, shape, ranks, flow):
         keys += f", each on several ranks: ranks {copied} hold the same and add its gradients"
     flows = {"forward": "f sends nothing, g is an all-reduce", "backward": "g sends nothing, f is an all-reduce"}
     moves = flows[flow] if ranks > 1 else "nothing is sent"
-    queries = f"{shape.heads} heads of queries, {shape.heads // ranks} on each rank"
+    queries = f"{shape.heads} query heads, {shape.heads // ranks} on each rank"
     return f"Attention on {ranks} rank{'s' * (ranks > 1)}, {flow}: {moves}; {queries}; {keys}"

@@ -89,12 +89,12 @@ def on_the_wire(shape: Shape, sequences: int, ways: int, sequence: bool = False)
 
 
 def _spoken(what, when, sequence):
-    """A sum is a gather and a reduce-scatter; with sequence parallelism these come apart, each half as long."""
+    """A sum is a gather and a reduce-scatter; with sequence parallelism these are separate, each half as long."""
     return "all_gather" if sequence and what != "loss" else "all_reduce"
 
 
 def least_width(rate: float, link: float, width: int = HALF) -> float:
-    """The hidden size from which cutting a layer makes it faster: h > gC/(9W), for any t.
+    """The smallest hidden size for which cutting a layer makes it faster: h > gC/(9W), for any t.
 
     For each token a layer computes 72 h² operations in forward and backward, and each of t ranks sends 8h(t-1)/t
     numbers.
@@ -108,7 +108,7 @@ def least_width(rate: float, link: float, width: int = HALF) -> float:
 
 
 def efficiency(h: float, ways: int, rate: float, link: float, width: int = HALF) -> float:
-    """The part of a step's layers that t ranks spend computing, if nothing overlaps: 1 / (1 + (t-1)·gC/(9Wh)).
+    """The fraction of the layers' time that t ranks spend computing, if nothing overlaps: 1 / (1 + (t-1)·gC/(9Wh)).
 
     >>> f"{efficiency(12288, 8, 312e12, 300e9):.0%} {efficiency(12288, 8, 312e12, 25e9):.0%}"
     '88% 39%'

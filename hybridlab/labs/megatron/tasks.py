@@ -79,13 +79,14 @@ def _two_backwards(answer) -> Verdict:
             "In (a), an all-reduce leaves the full sum on every rank, but a rank needs only its own part of it.",
         )
     if different != "reduce_scatter":
-        return False, "In (a), the ranks have different gradients: every rank must end with its part in a sum of them."
+        return False, "In (a), the ranks have different gradients: every rank must end with its part of their sum."
     if same in ("reduce_scatter", "all_reduce"):
         return False, "If all ranks do the same work, each has the full gradient already: their sum is too large."
     if same != "split":
         return (
             False,
-            "In (b), a rank needs the gradient of its own part, and it has more already: nothing must be sent.",
+            "In (b), a rank needs the gradient of its own part, and already has the full one: nothing needs to be "
+            "sent.",
         )
     return True, (
         "If every rank does different work, the gradients are partial sums; if all do the same work, they are full."
@@ -126,7 +127,7 @@ SUMMANDS = np.array([[3.0, -1.0, 0.5, 2.0], [-2.0, 1.5, 1.0, -0.5]])
 
 
 def commutes(name: str) -> bool:
-    """Whether a function commutes with the sum of two partial sums: tried with numbers.
+    """Whether a function commutes with the sum of two partial sums: tested with numbers.
 
     >>> [name for name in CANDIDATES if commutes(name)]
     ['double', 'mask']
@@ -192,8 +193,9 @@ def _bytes(context, width, ways):
     hop, whole = context * width, 8 * context * width  # b·s·h, with b = 1
     right = whole * (ways - 1) / ways
     return task(
-        f"One layer, b = 1, s = {context}, h = {width}, t = {ways}. How many numbers does each rank send for a "
-        "microbatch, forward and backward together, if every all-reduce is a ring? Give the exact number.",
+        f"A layer has s = {context} and h = {width}; it runs with b = 1 on t = {ways} ranks. How many numbers does "
+        "each rank send for a microbatch, forward and backward together, if every all-reduce is a ring? Give the exact "
+        "number.",
         Number(
             lambda: _elements(Shape(layers=1, width=width, heads=width // 128, context=context), ways),
             "numbers",
@@ -231,9 +233,9 @@ ABOUT_THE_PAIR = {  # {words of a reply: the hint about the mistake that it repo
 TASKS: dict[str, Task] = {
     **build_tasks.TASKS,
     "megatron.pair": task(
-        "Write f and g as two autograd functions, F and G. Between them, the ranks hold A cut by columns and B cut "
-        "by rows. Z and the gradients of x, A and B must equal those of one process, with one all-reduce in the "
-        "forward and one in the backward. Your code is tried on 2 ranks, then on 4.",
+        "Write f and g as two autograd functions, F and G. Between them, the ranks hold A cut by columns and B cut by "
+        "rows. Z and the gradients of x, A and B must equal those of one process, with one all-reduce in the forward "
+        "and one in the backward. Your code is tested on 2 ranks, then on 4.",
         OnCases(
             _tried,
             _conjugate,
@@ -248,7 +250,7 @@ TASKS: dict[str, Task] = {
             "returns comm.all_reduce(z.clone()), G.backward (gradient, None).",
         ),
         about=ABOUT_THE_PAIR,
-        objective="Write the two operators that join a cut pair of matrices.",
+        objective="Write the two operators around a sharded pair of matrices.",
         difficulty=2,
         minutes=6,
     ),
@@ -259,7 +261,7 @@ TASKS: dict[str, Task] = {
         f"same ones on all ranks. Which of these give the same result before g as after it: {', '.join(CANDIDATES)}?",
         _before_the_sum,
         (
-            "It may come before the sum if its results for 3 and -2 add up to its result for 1.",
+            "An operation may come before the sum if its results for 3 and -2 add up to its result for 1.",
             "Only linear functions commute with a sum; adding a constant is not linear.",
             "Two of the five only multiply each entry by a fixed number.",
         ),
@@ -268,9 +270,9 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "megatron.backward": task(
-        "All ranks gather the parts of a tensor. Which operation must the backward apply to the gradient, if "
-        "afterwards (a) each rank does different work with the full tensor, (b) all ranks do the same work with it? "
-        f"Answer with two of {', '.join(OPERATIONS)}; split keeps a rank's own part and sends nothing.",
+        "All ranks gather the parts of a tensor. Which operation must the backward apply to the gradient, if later in "
+        "the forward (a) each rank does different work with the full tensor, or (b) all ranks do the same work with "
+        f"it? Answer with two of `{'`, `'.join(OPERATIONS)}`; `split` keeps a rank's own part and sends nothing.",
         _two_backwards,
         (
             "In (b) every rank has the same full gradient. In (a) each has only a partial sum of it.",
@@ -283,8 +285,8 @@ TASKS: dict[str, Task] = {
     ),
     "megatron.hunt": task(
         "Two ranks share the positions of a sequence. The loss is right, but some gradients may not be. Write a "
-        "function (loss, weights, gradients) that returns the set of the names whose gradients are wrong. "
-        "loss(weights) is a number; weights and gradients are dictionaries of numpy arrays with the same names.",
+        "function `(loss, weights, gradients)` that returns the set of the names whose gradients are wrong. "
+        "`loss(weights)` is a number; `weights` and `gradients` are dictionaries of numpy arrays with the same names.",
         Function(hunt.cases(), hunt.judged, "Answer with your function itself: wrong_gradients, without parentheses."),
         (
             "Change one entry of one weight by a little, up and down. By how much does the loss change?",
@@ -297,15 +299,17 @@ TASKS: dict[str, Task] = {
         minutes=8,
     ),
     "megatron.design": task(
-        f"A model has {PLANNED.layers} layers, h = {PLANNED.width}, heads={PLANNED.heads}, "
-        f"kv_heads={PLANNED.kv_heads}, s = {PLANNED.context} and a vocabulary of {PLANNED.vocabulary}. It trains in "
+        f"A model has {PLANNED.layers} layers, h = {PLANNED.width}, `heads={PLANNED.heads}`, "
+        f"`kv_heads={PLANNED.kv_heads}`, s = {PLANNED.context} and a vocabulary of {PLANNED.vocabulary}. It trains in "
         f"microbatches of {SEQUENCES} sequences, in mixed precision, with Adam. A GPU has {GPU} GB. In a server of "
-        f"{SERVER} GPUs each sends 300 GB/s, across servers 25 GB/s. A microbatch may spend {1e3 * ALLOWED:.0f} ms on "
-        "sending along tp. Choose t and whether to use sequence parallelism: (t, True or False).",
+        f"{SERVER} GPUs, each GPU sends 300 GB/s; to other servers, it sends 25 GB/s. A microbatch may spend "
+        f"{1e3 * ALLOWED:.0f} ms sending along tp. Choose t and whether to use sequence parallelism: (t, True or "
+        "False).",
         design.judged,
         (
             "t must divide heads, and must divide kv_heads or be a multiple of it. Which such t stay inside a server?",
-            "Count 16 bytes for every parameter on a rank, and 2 bytes for 36·s·b·h·(4 + 12/t) activations, or 16/t.",
+            "Count 16 bytes for every parameter on a rank, and 2 bytes for each of 36·s·b·h·(4 + 12/t) activations. "
+            "With sequence parallelism the bracket is 16/t.",
             "Inside a server t can be 1, 2 or 4. Only the largest fits, and only if the sequence is cut too.",
         ),
         objective="Choose t by memory, by the number of heads, and by the links.",

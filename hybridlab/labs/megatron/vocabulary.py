@@ -6,12 +6,13 @@ from torch.nn import functional
 from hybridlab.labs.megatron.layers import near
 
 POSITIONS, VOCABULARY = 24, 512
-NUMBERS = 8  # for a position, at most: three are needed; a gathered position has many more
+NUMBERS = 8  # the most numbers sent for a position: three are needed; a gathered position has many more
 CLOSE = 1e-4  # float32
 
 
 def drawn(shift: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """(logits of all tokens, targets) of all positions; each shard has targets, also its first and last token.
+    """(logits of all tokens, targets) of all positions; each shard contains targets, and its first and last token are
+    among them.
 
     >>> logits, targets = drawn()
     >>> logits.shape, targets.min().item(), targets.max().item()
@@ -49,7 +50,7 @@ def _moved(rows) -> str:
     if sent <= most:
         return ""
     op = max(rows, key=lambda row: row["bytes"])["op"]
-    return f"sent {sent:,} bytes, most of them in {op}: logits travelled. A few numbers for each position are enough."
+    return f"sent {sent:,} bytes, most of them in {op}: logits were sent. A few numbers for each position are enough."
 
 
 def _loss(found, right, logits, targets, comm) -> str:
@@ -69,7 +70,7 @@ def _loss(found, right, logits, targets, comm) -> str:
 
 
 def _mistakes(logits, targets, comm):
-    """(what went wrong, the losses that come of it)."""
+    """(the mistake, the losses that result from it)."""
     parts = logits.chunk(comm.size, dim=1)
     length = parts[0].shape[1]
     whole, mine = logits.logsumexp(1), parts[comm.rank].logsumexp(1)

@@ -1,4 +1,4 @@
-"""Notebook 10: the messages across each cut, the time of each layer, and how unequal the stages of a cut are."""
+"""Notebook 10: the messages across each cut, the time of each layer, and the inequality of the stages of a cut."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ def by_link(real: hl.Timeline) -> dict[tuple[int, int], tuple[int, int]]:
     size = Counter()
     for row in rows:
         size[row["rank"], row["peer"]] += row["bytes"]
-    steps = real.steps + 1  # one was played and not measured
+    steps = real.steps + 1  # one step was run but not measured
     return {link: (messages[link] // steps, size[link] // steps) for link in sorted(messages)}
 
 
@@ -33,7 +33,8 @@ def _timed(comm, shape, sequences):
 
 
 def shares(weights, bounds) -> list[float]:
-    """Each stage's share of the sum of its layers' weights: seconds, or numbers of parameters.
+    """The fraction of the sum of all layers' weights that each stage has; weights are seconds, or numbers of
+    parameters.
 
     >>> shares([1, 1, 2], [range(0, 2), range(2, 3)])
     [0.5, 0.5]
@@ -53,7 +54,7 @@ def blocks(bounds) -> list[int]:
 
 
 def apart(one: hl.Timeline, other: hl.Timeline) -> float:
-    """The largest gap between the losses of two runs, step by step; 0 where they learn the same to the last bit."""
+    """The largest gap between the losses of two runs, step by step; 0 if they learn the same to the last bit."""
     return max(abs(a - b) for a, b in zip(one.loss, other.loss, strict=True))
 
 

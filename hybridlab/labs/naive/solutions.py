@@ -28,9 +28,9 @@ SOLUTIONS: dict[str, Solution] = {
         (
             (ENGINE.but(".requires_grad_()", ""), "autograd kept no x.grad, since the x that arrived was not marked"),
             (ENGINE.but("comm.send(x.grad, before)", "pass"), "rank 2 has finished"),
-            (ENGINE.but("comm.send(x.grad, before)", "comm.send(x.detach(), before)"), "other gradients"),
-            (ENGINE.but("toy.loss(y, target).backward()", "y.sum().backward()"), "other gradients"),
-            (ENGINE.but("comm.send(y.detach(), after)", "comm.send(x.detach(), after)"), "other gradients"),
+            (ENGINE.but("comm.send(x.grad, before)", "comm.send(x.detach(), before)"), "different gradients"),
+            (ENGINE.but("toy.loss(y, target).backward()", "y.sum().backward()"), "different gradients"),
+            (ENGINE.but("comm.send(y.detach(), after)", "comm.send(x.detach(), after)"), "different gradients"),
             (ENGINE.but("before, after = comm.rank - 1", "before, after = 0"), "deadlock: rank 0 waits in recv"),
             (ENGINE.but("y = stage(x)", "y = stage(stage(x))"), "did F0 F1"),
             (ENGINE.but("if last:", "if comm.rank == 2:"), "Right on 3 ranks"),
@@ -63,13 +63,13 @@ SOLUTIONS: dict[str, Solution] = {
         MENDED,
         "The received gradient is that of y. The rank before needs the gradient of x.",
         (
-            (MENDED.but("y.backward(comm", "y.backward(2 * comm"), "the cause. But: Rank 0 has other gradients"),
+            (MENDED.but("y.backward(comm", "y.backward(2 * comm"), "the cause. But: Rank 0 has different gradients"),
             (
                 MENDED.but(
                     "y.backward(comm.recv(torch.empty_like(y), after))",
                     "g = comm.recv(torch.empty_like(y), after); y.backward(g)",
                 ).but("comm.send(x.grad, before)", "comm.send(x.grad if last else g, before)"),
-                "That is the cause. But: Rank 0 has other gradients",
+                "That is the cause. But: Rank 0 has different gradients",
             ),
             (MENDED.but('"b"', '"a"'), "they would fail"),
             (MENDED.but('"b"', '"c"'), "rank 2 would be wrong too"),

@@ -87,7 +87,7 @@ def _slots(stages, microbatches):
             "slots",
             slips=[
                 (p * m, "That is the naive order: one microbatch after another."),
-                (m, f"The first stage needs {in_words(m)}; the others start later."),
+                (m, f"The first stage needs {in_words(m)} slots; the others start later."),
             ],
         ),
         (
@@ -102,9 +102,9 @@ def _slots(stages, microbatches):
 
 
 ENGINE = (
-    "Write naive model parallelism. Each rank calls my_naive(comm, stage, x, target) with its own stage; x and target "
-    "are the same on every rank. Afterwards the parameters of each stage hold the gradients that one device would "
-    "compute. Your code is tried on 3 ranks, then on 2 and 4."
+    "Write naive model parallelism. Each rank calls `my_naive(comm, stage, x, target)` with its own stage; `x` and "
+    "`target` are the same on every rank. Afterwards the parameters of each stage hold the gradients that one device "
+    "would compute. Your code is tested on 3 ranks, then on 2 and 4."
 )
 
 SIZES = (("naive", 3, 1), ("naive", 2, 1), ("naive", 4, 1))  # (schedule, ranks, microbatches) of naive.engine
@@ -122,15 +122,14 @@ TASKS: dict[str, Task] = {
         pipeline(
             "naive",
             SIZES,
-            "The gradients of one device, to the last bit, on 2, 3 and 4 ranks.",
+            "The gradients are those of one device, to the last bit, on 2, 3 and 4 ranks.",
         ),
         (
             "Forward: every rank but the first receives its x, and every rank but the last sends its y. Backward: the "
             "other way round.",
             "A received tensor has no autograd history. Call requires_grad_() on it before the forward: the rank "
-            "before "
-            "needs its .grad. The last rank begins the backward with loss(y, target).backward(), the others with "
-            "y.backward(g), with g received.",
+            "before needs its .grad. The last rank begins the backward with loss(y, target).backward(), the others "
+            "with y.backward(g), where g is the received gradient.",
             "if comm.rank > 0: x = comm.recv(torch.empty_like(x), comm.rank - 1).requires_grad_(); y = stage(x); then "
             "send y.detach() on, or call loss(y, target).backward(); at the end send x.grad to comm.rank - 1.",
         ),
@@ -140,7 +139,8 @@ TASKS: dict[str, Task] = {
         minutes=10,
     ),
     "naive.speedup": task(
-        "The same model runs on 1 GPU and, naively, on 4. By what factor is the step faster on 4 (messages are free)?",
+        "The same model runs on 1 GPU and, naively, on 4. What is the speed-up of a step on 4 GPUs over a step on 1 "
+        "GPU, if messages take no time?",
         Number(
             lambda: _naive_speedup(4),
             slips=[
@@ -158,18 +158,19 @@ TASKS: dict[str, Task] = {
         minutes=1,
     ),
     "naive.clinic": task(
-        "What is wrong with broken? (a) The activation that arrives is not marked with requires_grad_(). (b) A rank in "
-        "the middle sends back the gradient of its output, not of its input. (c) The last rank compares y with the "
-        "wrong target. Answer with the letter and the fixed function.",
+        "What is wrong with `broken`? (a) The activation that arrives is not marked with `requires_grad_()`. (b) A "
+        "rank in the middle sends back the gradient of its output, not of its input. (c) The last rank compares y with "
+        "the wrong target. Answer with the letter and the fixed function.",
         Clinic(CAUSES, pipeline("naive", SIZES, "Every rank sends back the gradient of its input.")),
         (
-            "Two ranks have no rank in the middle. What does rank 1 do that the first and the last rank do not?",
-            "The chain rule: a stage receives the gradient of its y, and must send the rank before the gradient of "
-            "its x.",
+            "With two ranks there is no rank in the middle. What does rank 1 do that the first and the last rank do "
+            "not?",
+            "The chain rule: a stage receives the gradient of its y, and must send the gradient of its x to the rank "
+            "before.",
             "comm.send(x.grad, before), on every rank but the first.",
         ),
         about=ABOUT,
-        objective="Find a wrong gradient from the first rank that has it.",
+        objective="Find the cause of a wrong gradient, starting at the first rank where it appears.",
         difficulty=2,
         minutes=5,
     ),

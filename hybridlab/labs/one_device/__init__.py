@@ -1,4 +1,4 @@
-"""Notebook 02, one device: the predicted step, and the parts of the loop that may change places (`loop`); the memory of
+"""Notebook 02, one device: the predicted step, and the parts of the loop that may be exchanged (`loop`); the memory of
 training, computed (`memory`) and counted (`counting`); whether it fits (`explorer`); its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`.

@@ -1,6 +1,6 @@
 """Notebook 02, memory counted: in a real step of one device, and on the ranks of a real pipeline.
 
-Relatives: `memory`, where it is computed; `measuring.saved`.
+Relatives: `memory`, which computes it; `measuring.saved`.
 """
 
 from typing import NamedTuple
@@ -33,8 +33,9 @@ def counted(shape: hl.Shape, batch: int) -> Footprint:
 
 
 class Held(NamedTuple):
-    """The memory of one rank of a pipeline for its backwards: the peak as counted; the microbatches at once, by the
-    schedule; the bytes of one microbatch in the rank's layers, and those of its blocks by the paper's formula."""
+    """The memory of one rank of a pipeline for its backwards: the peak as counted; the number of microbatches at once,
+    by the schedule; the bytes of one microbatch in the rank's layers, and those of its blocks by the paper's formula.
+    """
 
     counted: int
     live: int

@@ -13,11 +13,11 @@ from hybridlab.training.data.text import Text
 from hybridlab.training.models.gpt import GPT, token_loss
 
 NUMBER, ID = saved.NUMBER, saved.ID
-ADAMW = 21  # times that torch's eight operations for a weight read or write one of its numbers, each from memory
+ADAMW = 21  # number of times that torch's eight operations for a weight read or write a number in memory
 
 
 def products(shape: hl.Shape, batch: int) -> list[tuple[int, int, int, int]]:
-    """Every matmul of a forward as (m, k, n, how many of them).
+    """Every matmul of a forward as (m, k, n, the number of such matmuls).
 
     >>> one = hl.Shape(layers=2, width=64, heads=4, context=32)
     >>> from hybridlab.predict.plans.arithmetic import flops

@@ -27,12 +27,12 @@ def computed(shape: hl.Shape, batch: int) -> Footprint:
 
 
 def placing(parameters: float, cards: int) -> Footprint:
-    """Weights in half precision alone, an equal part on each card."""
+    """Only the weights, in half precision, with an equal part on each card."""
     return Footprint(PRINTED["value"] * parameters / cards, 0, 0, 0)
 
 
 def training(parameters: float, cards: int) -> Footprint:
-    """The complete model state of mixed-precision training, an equal part on each card.
+    """The complete model state of mixed-precision training, with an equal part on each card.
 
     >>> training(175e9, 8).total / 1e9
     350.0

@@ -39,7 +39,6 @@ def step(measured: Parts, predicted: Parts | None = None) -> Still:
 # --- networks -----------------------------------------------------------------------------------------------------
 
 KINDS = {"data": (5, "circle"), "pipeline": (2, "square"), "tensor": (4, "diamond"), "hybrid": (1, "cross")}
-LEFT_OF, BELOW = ("ZeRO", "Megatron-LM"), ("Mesh-TensorFlow",)  # where names stand that would meet another point's
 BILLION = 1e9
 
 
@@ -49,7 +48,7 @@ def growth() -> Figure:
     for kind, (colour, marker) in KINDS.items():
         rows = [row for row in FRAMEWORKS if row.parallelism == kind]
         x, y = ([math.log10(one) for one in many] for many in zip(*((r.accelerators, r.parameters) for r in rows)))
-        curves.append(Curve(kind, x, y, colour, "", marker, [row.name for row in rows], LEFT_OF, BELOW))
+        curves.append(Curve(kind, x, y, colour, "", marker, [row.name for row in rows]))
     marks = {math.log10(n): str(n) for n in (8, 16, 64, 256, 512, 2048)}
     x = Axis("devices: GPUs, CPUs or TPU cores", 0.7, 3.8, marks=marks)
     y = Axis("parameters", 7, 11.4, marks={7: "10 M", 8: "100 M", 9: "1 B", 10: "10 B", 11: "100 B"})
@@ -67,7 +66,7 @@ def _count(parameters):
 
 
 class Frameworks:
-    """The same table in words, with a link to the notebook in which each technique runs, where there is one."""
+    """The same table in words, with a link to the notebook in which each technique runs, if there is one."""
 
     def __init__(self, folder: str | Path = "."):
         self._folder = Path(folder)
@@ -135,7 +134,7 @@ def placing_and_training(parameters: float, cards: int, card: float) -> Still:
     kept = [what(parameters, n) for _, what, n in rows]
     bars = [Bar(f"{name} on {n} cards", "on each", one) for (name, _, n), one in zip(rows, kept)]
     told = "; ".join(f"{bar.name}: {size(one.total)} on each" for bar, one in zip(bars, kept))
-    longest = LONGEST * card  # longer bars are cut off, so that the line of the card stands clear of the first sum
+    longest = LONGEST * card  # longer bars are cut off, so that the line of the card does not touch the first sum
     return anatomy(bars, f"{_count(parameters)} parameters, before any activation", told, card, longest)
 
 
@@ -154,9 +153,6 @@ class Roof(NamedTuple):
         return self.peak / self.bandwidth
 
 
-LEFT_BELOW = ("n = 64", "m = 64")  # products whose names stand to the left, where they meet no other's
-
-
 def roofline(square: list[Product], thin: list[Product], roof: Roof) -> Figure:
     """FLOP/s of matmuls over their arithmetic intensity, under the roof of this core, on logarithmic axes."""
     curves = [_under(roof, [_intensity(one) for one in (*square, *thin)])]
@@ -166,19 +162,20 @@ def roofline(square: list[Product], thin: list[Product], roof: Roof) -> Figure:
     ):
         x, y = [math.log10(_intensity(one)) for one in many], [math.log10(one.rate / 1e9) for one in many]
         labels = [f"n = {one.n}" if one in square else f"m = {one.m}" for one in many]
-        curves.append(Curve(name, x, y, colour, "", marker, labels, LEFT_BELOW, labels))  # above them is the roof
+        curves.append(Curve(name, x, y, colour, "", marker, labels))
     across, up = ([at for curve in curves for at in getattr(curve, axis)] for axis in "xy")
     x = Axis("arithmetic intensity: FLOPs for each byte", min(across) - 0.1, max(across) + 0.3, marks=_decades(across))
     y = Axis("GFLOP/s", min(up) - 0.2, max(up) + 0.2, marks=_decades(up))
     best, worst = (end((*square, *thin), key=lambda one: one.rate) for end in (max, min))
     told = (
         f"roof: {roof.peak / 1e9:.3g} GFLOP/s and {roof.bandwidth / 1e9:.3g} GB/s; ridge at {roof.ridge:.3g} FLOPs for "
-        f"each byte; best {best.rate / 1e9:.3g} GFLOP/s, worst {worst.rate / 1e9:.3g} GFLOP/s"
+        f"each byte; best {best.rate / 1e9:.3g} GFLOP/s, worst {worst.rate / 1e9:.3g} GFLOP/s; "
+        "the roof's bandwidth is that of a copy, so a GEMM that only reads its matrix can be above it"
     )
     return chart(curves, x, y, "GEMMs under the roofline of this core", told)
 
 
-WHY_BELOW = {  # by which of its sizes a product is small
+WHY_BELOW = {  # by which of its sizes a matmul is small
     "n": "a small GEMM: the call takes as long as the work",
     "m": "thin: the weights are read, copied to another layout, and read again",
 }
@@ -230,7 +227,7 @@ def _decades(values):
 
 
 def ridges() -> dict[str, float]:
-    """{machine of the catalog: the FLOPs per byte above which arithmetic is the limit}.
+    """{machine from the catalog: the FLOPs per byte above which arithmetic is the limit}.
 
     >>> print(*(f"{name} {ridge:.0f}" for name, ridge in ridges().items() if name in ("a100", "h100", "b200")))
     a100 153 h100 295 b200 281

@@ -26,7 +26,13 @@ import math
 
 labs.answer("one_device.cards", math.ceil(16 * 175 / $card))""",
         "16 bytes for each parameter, 2800 GB, over the size of a card, rounded up.",
-        ((5, "the weights alone"), (8, "eight cards"), (9, "Adam keeps"), (27, "Adam's alone"), (100, "Too large")),
+        (
+            (5, "the weights alone"),
+            (8, "eight cards"),
+            (9, "Adam keeps"),
+            (27, "those of Adam alone"),
+            (100, "Too large"),
+        ),
         also=(35, 35.0),
     ),
     "one_device.bound": Solution(

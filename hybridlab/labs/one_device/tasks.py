@@ -22,19 +22,25 @@ def _parameters(layers: int) -> Task:
     blocks, embeddings = l * (12 * h * h + 13 * h), (V + s) * h
     right = f"{shape.parameters / 1e9:.4g}"
     return task(
-        f"A GPT like GPT-3 has {l} layers, width {h}, {s} positions and a vocabulary of {V}. A block has "
-        "12 h² + 13 h parameters. The head shares the embedding of tokens, and has a norm of 2 h. How many parameters "
-        "is that, in billions, to four digits?",
+        f"A GPT like GPT-3 has {l} layers, width {h}, {s} positions and a vocabulary of {V}. A block has 12 h² + 13 h "
+        "parameters. The head shares its matrix with the token embedding; a norm before the head has 2 h "
+        "parameters. How many parameters does the model have, in billions, to four digits?",
         Number(
             lambda: shape.parameters / 1e9,
             "billion",
             DIGITS,
             [
                 (blocks / 1e9, "Those are the blocks alone: tokens and positions have embeddings too, (V + s) h."),
-                ((shape.parameters + V * h) / 1e9, "That counts the tokens' embedding twice: the head shares it."),
+                (
+                    (shape.parameters + V * h) / 1e9,
+                    "That counts the embedding of tokens twice: the head uses the same matrix.",
+                ),
                 (4 * l * h * h / 1e9, "That is attention alone; the MLP has 8 h² in each block."),
                 (8 * l * h * h / 1e9, "That is the MLPs alone; attention has 4 h² in each block."),
-                (2 * shape.parameters / 1e9, "Those are the gigabytes that they take in half precision."),
+                (
+                    2 * shape.parameters / 1e9,
+                    "That is the number of gigabytes that the parameters take in half precision.",
+                ),
             ],
         ),
         (
@@ -58,12 +64,12 @@ def _cards(card: int) -> Task:
     least = lambda gigabytes: math.ceil(gigabytes / card)
     rounded = [
         (whole / card, "The number of cards is an integer: round up."),
-        (whole // card, "That is not quite enough: round up."),
+        (whole // card, "That is slightly too few: round up."),
     ]
     return task(
-        f"A model of 175 billion parameters trains in mixed precision with Adam, on cards of {card} GB. How many "
-        "cards are needed at least, not counting activations, if weights, gradients and optimizer state are sharded "
-        "equally?",
+        f"A model of 175 billion parameters trains in mixed precision with Adam, on cards of {card} GB. If "
+        "weights, gradients and optimizer state are sharded equally, what is the minimum number of cards, not counting "
+        "activations?",
         Number(
             lambda: least(whole),
             "cards",
@@ -74,8 +80,11 @@ def _cards(card: int) -> Task:
                     "That is enough for the weights alone. Training keeps gradients and Adam's state too.",
                 ),
                 (8, "The lecture's eight cards hold the weights. Training keeps 16 bytes for each parameter."),
-                (least(2 * weights), "Those hold weights and gradients: Adam keeps 12 more bytes for each parameter."),
-                (least(whole * 3 / 4), "12 bytes are Adam's alone; weights and gradients take 2 each."),
+                (
+                    least(2 * weights),
+                    "That many cards hold weights and gradients, but Adam keeps 12 more bytes for each parameter.",
+                ),
+                (least(whole * 3 / 4), "Adam alone takes 12 bytes; a weight and its gradient take 2 each."),
                 *(rounded if whole % card else []),
             ],
         ),
@@ -140,8 +149,8 @@ def _seconds(batch: int) -> Task:
     l, h, s, V = SHAPE.layers, SHAPE.width, SHAPE.context, SHAPE.vocabulary
     return task(
         f"A GPT of {l} layers, width {h}, {s} positions and a vocabulary of {V} trains with batches of {batch} "
-        f"sequences on one A100, at half of its {A100.peak / 1e12:g} TFLOP/s. A step is "
-        "72·B·s·l·h²·(1 + s/6h + V/12lh) operations. How many seconds is that, to three digits?",
+        f"sequences on one A100, at half of its {A100.peak / 1e12:g} TFLOP/s. A step takes 72·B·s·l·h²·(1 + s/6h + "
+        "V/12lh) operations. How many seconds does it take, to three digits?",
         Number(
             lambda: right,
             "s",
@@ -161,7 +170,7 @@ def _seconds(batch: int) -> Task:
             "Put the sizes into the formula, and divide by the FLOP/s.",
             f"The bracket is {1 + s / (6 * h) + V / (12 * l * h):.3f}; the operations are "
             f"{flops(SHAPE, batch).total / 1e12:.4g}·10¹².",
-            f"{flops(SHAPE, batch).total / 1e12:.4g} over {rate / 1e12:g}.",
+            f"Divide {flops(SHAPE, batch).total / 1e12:.4g} by {rate / 1e12:g}.",
         ),
         objective="Predict the time of a step from its operations.",
         difficulty=2,

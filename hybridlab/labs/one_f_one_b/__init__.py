@@ -1,4 +1,4 @@
-"""Notebook 12, 1F1B: the memory of ranks, slow messages, and a written order and a message-driven one (`orders`).
+"""Notebook 12, 1F1B: the memory of ranks, slow messages, a written order and a message-driven one (`orders`).
 
 Its exercises are in `tasks`, some answered in `letters`; those in which the student builds the interpreter, in
 `build_tasks` and `blocking`. Their solutions are in `solutions`.

@@ -40,8 +40,9 @@ CAUSES = {
 
 TASKS: dict[str, Task] = {
     "1f1b.clinic": task(
-        "What is wrong with broken? (a) Messages overtake each other. (b) The loss is divided by m once too often. (c) "
-        "A backward uses the activations of another microbatch. Answer with the letter and the fixed function.",
+        "What is wrong with `broken`? (a) Messages overtake each other. (b) The loss is divided by m one time too "
+        "many. (c) A backward uses the activations of another microbatch. Answer with the letter and the fixed "
+        "function.",
         Clinic(CAUSES, pipeline("play", PLAYED, "Each backward uses the activations of its microbatch.")),
         (
             "The last rank is right with every list: how many forwards does it hold at most in 1F1B?",
@@ -54,16 +55,17 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "1f1b.engine": task(
-        "Write the interpreter. Each rank calls my_play(comm, stage, program, data). program[rank] is the list of that "
-        'rank: ("F", 2) is the forward of microbatch 2, ("B", 2) its backward. As in GPipe, the loss of the '
-        "batch is the mean over its m microbatches. One function executes every list. Your code is tried with the "
-        "lists of 1F1B on 3 ranks, m = 4, then with those of naive and GPipe, and on other sizes.",
+        "Write the interpreter. Each rank calls `my_play(comm, stage, program, data)`. `program[rank]` is the list of "
+        'that rank: ("F", 2) is the forward of microbatch 2, ("B", 2) its backward. As in GPipe, the loss of the '
+        "batch is the mean over its m microbatches. One function executes every list. Your code is tested with the "
+        "lists of 1F1B for 3 ranks and m = 4, then with the lists of the naive order and of GPipe, and with other "
+        "sizes.",
         pipeline(
             "play",
             PLAYED,
-            "One function executes naive, GPipe and 1F1B with the gradients of one device, and autograd saves no more "
-            "forwards at once than the list requires. (The check does not measure whether you also free x and y, as "
-            "kept.pop(k) does and kept[k] does not.)",
+            "One function executes the naive order, GPipe and 1F1B and gives the gradients of one device; autograd "
+            "saves no more forwards at once than the list requires. (The check does not measure whether you also free "
+            "x and y, as kept.pop(k) does and kept[k] does not.)",
         ),
         (
             "Write one loop over program[comm.rank] instead of the two loops of GPipe. What must a forward save for "
@@ -80,16 +82,15 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "1f1b.blocking": task(
-        "Make every send of your interpreter block: use comm.send instead of comm.isend. It executes the lists of "
-        f"GPipe and of 1F1B on {RANKS} ranks, m = {MICROBATCHES}. One of the two runs ends. Before you hand it in: "
-        "which one ends, and where does the other one hang?",
+        "Make every send of your interpreter block: use `comm.send` instead of `comm.isend`. The check runs it with "
+        f"the lists of GPipe and of 1F1B for {RANKS} ranks and m = {MICROBATCHES}. One of the two runs ends, and the "
+        "other one hangs. Before you hand in your code, predict which one ends, and where the other one hangs.",
         blocked,
         (
             "Nothing else changes: comm.send(y.detach(), after, tag=k), and the same for the gradient. Then there is "
             "no message to wait for at the end.",
-            "In GPipe all messages at one time go in the same direction. In 1F1B a rank sends an activation while the "
-            "next "
-            "rank sends a gradient.",
+            "In GPipe, all messages that are in flight at the same time go in the same direction. In 1F1B a rank "
+            "sends an activation while the next rank sends a gradient.",
             "sent.append(comm.isend(…)) becomes comm.send(…), twice; remove the loop over sent.",
         ),
         objective="See two ranks wait for each other, and read at which lines they hang.",
@@ -97,9 +98,9 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "1f1b.warmup": task(
-        "1F1B runs on 4 ranks with 8 microbatches. On rank 1, what is num_warmup_microbatches in Megatron-LM's "
-        "forward_backward_pipelining_without_interleaving, and warmup_chunks in PyTorch's Schedule1F1B? Answer with "
-        "two numbers: (Megatron-LM, torch).",
+        "1F1B runs on 4 ranks with 8 microbatches. On rank 1, what is `num_warmup_microbatches` in Megatron-LM's "
+        "`forward_backward_pipelining_without_interleaving`, and `warmup_chunks` in PyTorch's `Schedule1F1B`? Answer "
+        "with two numbers: (Megatron-LM, torch).",
         _warmups,
         (
             "Both sources compute it in one line from the number of ranks, the rank and m. Megatron-LM counts the "

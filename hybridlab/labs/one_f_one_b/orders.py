@@ -10,7 +10,7 @@ from hybridlab.show.paper.figure import Figure
 RANKS, MICROBATCHES = 4, (4, 8, 16)
 SHORT = hl.Costs(F=0.004, B=0.008)  # seconds; the memory held depends on the order, not on the times
 SECONDS = hl.Costs(F=0.02, B=0.04)
-JITTERS = (0.2, 0.5, 0.8)  # standard deviations of a duration, as shares of it
+JITTERS = (0.2, 0.5, 0.8)  # standard deviations of a duration, as fractions of it
 PENS = {"gpipe": (1, "dash", "square"), "1f1b": (5, "solid", "circle")}
 
 
@@ -75,7 +75,7 @@ def in_flight(held: list[int], latency: float = 0, microbatches: int = 8) -> hl.
 
 
 def ahead(name: str, depth: int, latency: float = 0.5) -> hl.Timeline:
-    """The predicted step where receives are posted `depth` early and a message leaves when both sides have posted it.
+    """The predicted step if receives are posted `depth` earlier and a message leaves when both sides have posted it.
 
     >>> ahead("gpipe", 0).length, ahead("gpipe", 1).length
     (43.0, 36.0)

@@ -59,7 +59,8 @@ MENDED = ENGINE.but("my_play", "mended").but('("1f1b.engine", mended)', '("1f1b.
 SOLUTIONS: dict[str, Solution] = {
     "1f1b.clinic": Solution(
         MENDED,
-        "The latest forward is the right one only where all ranks hold the same microbatches: in naive and in GPipe.",
+        "The latest forward is the right one only where all ranks hold the same microbatches: in the naive order and "
+        "in GPipe.",
         (
             (MENDED.but("kept.pop(k)", "kept.popitem()[1]"), "That is the cause. But: Rank 0 did F0 F1 F2 B2"),
             (MENDED.but('"c"', '"a"'), "fail too"),
@@ -71,7 +72,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "1f1b.engine": Solution(
         ENGINE,
-        "The list gives the order, and the messages decide the times. The function itself contains no schedule.",
+        "The list gives the order, and the messages determine the times. The function itself contains no schedule.",
         (
             (BLOCKING, "deadlock: rank 1 waits in send"),
             (BLOCKING, "isend returns at once"),
@@ -87,7 +88,7 @@ SOLUTIONS: dict[str, Solution] = {
             (ENGINE.but(" / m", ""), "4 times too large"),
             (ENGINE.but(" / m", " / m ** 2"), "4 times too small"),
             (ENGINE.but(".requires_grad_()", ""), "was not marked with requires_grad_()"),
-            (ENGINE.but("comm.isend(x.grad, before", "comm.isend(x.detach(), before"), "other gradients"),
+            (ENGINE.but("comm.isend(x.grad, before", "comm.isend(x.detach(), before"), "different gradients"),
             (ENGINE.but("== comm.size", "== 3"), "Right on 3 ranks with the lists of 1f1b, m = 4. On 2 ranks"),
             ("FBFB", "your function itself"),
         ),

@@ -29,7 +29,7 @@ def _typed(answer, ranks: int, microbatches: int) -> tuple[hl.Timeline | None, s
         if isinstance(answer, list | tuple):
             lines = [str(line).strip() for line in answer]
             if not lines or not all(line and set(line) <= {"F", "B"} and len(line) <= LONGEST for line in lines):
-                return None, f'{told} Or with a list of strings of F and B, as in ["FFBB", "FBFB"].'
+                return None, f'{told} A list of strings of F and B is right too, as in ["FFBB", "FBFB"].'
             answer = from_letters(lines)
         if not isinstance(answer, str | hl.Schedule):
             return None, told
@@ -107,7 +107,10 @@ def _order_of_a_rank(gave: list[Gave]) -> Verdict:
         problem = problem if t is None else _against_1f1b(t)
         if problem:
             return False, f"With {ranks} ranks and {microbatches} microbatches: {problem}"
-    return True, f"As good as 1F1B in all {len(SIZES)} sizes tested, including fewer microbatches than ranks."
+    return True, (
+        f"Your order is as good as 1F1B in all {len(SIZES)} sizes tested, including those with fewer microbatches than "
+        "ranks."
+    )
 
 
 def _by_hand(schedule: hl.Schedule) -> hl.Schedule:
@@ -220,7 +223,7 @@ TASKS: dict[str, Task] = {
     "1f1b.play": task(
         f"There are {GAME['ranks']} ranks and {GAME['microbatches']} microbatches; F takes 1 unit, B takes 2. No rank "
         f"may ever hold more than {GAME['held']} activations, so 1F1B does not fit. Make a step of at most "
-        f"{GAME['units']} units. Play it with hl.play({GAME['ranks']}, {GAME['microbatches']}, limit={GAME['held']}) "
+        f"{GAME['units']} units. Play it with `hl.play({GAME['ranks']}, {GAME['microbatches']}, limit={GAME['held']})` "
         "and hand in the finished game, or a string of F and B for each rank.",
         _played,
         (
@@ -249,7 +252,8 @@ TASKS: dict[str, Task] = {
         minutes=3,
     ),
     "1f1b.order": task(
-        "Write a function (rank, ranks, microbatches) that returns 1F1B's order on that rank, as a string of F and B.",
+        "Write a function `(rank, ranks, microbatches)` that returns 1F1B's order on that rank, as a string of F and "
+        "B.",
         Function(
             tuple((rank, ranks, microbatches) for ranks, microbatches in SIZES for rank in range(ranks)),
             _order_of_a_rank,
@@ -271,7 +275,7 @@ TASKS: dict[str, Task] = {
         (
             "All ranks continue until the first backward of the last rank. Which rank must receive its gradient?",
             "Rank 3 has done 3F0 and 3B0. Rank 2 has done 2F0 and 2F1, and must now send the second activation.",
-            "Rank 3 waits at 3SEND_B0. Rank 2 waits at the send of its second forward, written the same way.",
+            "Rank 3 waits at 3SEND_B0. Rank 2 waits at the send of its second forward: write this in the same way.",
         ),
         objective="Find the cycle in which ranks wait for each other.",
         difficulty=2,
@@ -279,7 +283,7 @@ TASKS: dict[str, Task] = {
     ),
     "1f1b.design": task(
         f"There are 4 ranks and 12 microbatches. Rank 0 has memory for only {ROOM} activations; the other ranks have "
-        "memory for all. F takes 1 unit, B takes 2. Which schedule is the shortest?",
+        "memory for all 12. F takes 1 unit, B takes 2. Which schedule is the shortest?",
         _within_room,
         (
             'Rank 0: "FFF" + "BF" * 9 + "BBB". If the others must alternate, which rank waits for forwards that '
@@ -287,9 +291,8 @@ TASKS: dict[str, Task] = {
             "So no rank should alternate: when it is free it does a ready action, a backward before a "
             "forward. hl.play(4, 12) shows the ready actions at each moment. What do ranks 1 and 2 do until six "
             "microbatches have finished?",
-            'Three microbatches pass the pipeline every 12 units. Rank 1: "FFF" + "BBFBFF" * 3 + "BBB". Rank 3: "FB" '
-            "* 12. What "
-            "is the rhythm of rank 2?",
+            'Three microbatches pass through the pipeline every 12 units. Rank 1: "FFF" + "BBFBFF" * 3 + "BBB". Rank '
+            '3: "FB" * 12. What is the rhythm of rank 2?',
         ),
         objective="Design a schedule for a limit of memory, and say how much time it costs.",
         difficulty=3,

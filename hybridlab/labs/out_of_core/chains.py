@@ -84,7 +84,7 @@ def early(blocks: int, room: int, swap: float) -> list[list[str]]:
 
 
 def table(swaps=(0.5, 1, 2, 3, 6), blocks: int = BLOCKS, room: int = ROOM) -> Table:
-    """Lengths of some simple plans and of the best plan found, for several times of a copy."""
+    """Lengths of some simple plans and of the best plan found, for several durations of a copy."""
     free, rows = blocks - room, []
     habits = ([SWAP] * blocks, [RECOMPUTE] * blocks, [SWAP] * free + [KEEP] * room, [RECOMPUTE] * free + [KEEP] * room)
     for swap in swaps:

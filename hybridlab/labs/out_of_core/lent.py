@@ -1,7 +1,7 @@
-"""Loans that a student plans for 1F1B: drawn, and judged by the memory that every rank holds.
+"""Loans that a student plans for 1F1B: they are drawn, and judged by the memory that every rank holds.
 
-A plan of loans is a function of (rank, ranks, microbatches). It returns {microbatch: backward}: the activations that
-the rank lends right after their forward, and the microbatch after whose backward they come back.
+A plan of loans is a function of (rank, ranks, microbatches). It returns a dictionary {a: b}: the rank lends the
+activations of microbatch a right after the forward of a, and gets them back right after the backward of microbatch b.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,8 @@ def judge(gave: list) -> Verdict:
             case = f"With {ranks} ranks, {microbatches} microbatches"
             return False, f"{'Right for some. ' if number else ''}{case}: {told}"
     return True, (
-        "No rank holds more than ⌈(p+2)/2⌉, each step is as long as in 1F1B, with no more loans than by BPipe's rule."
+        "No rank holds more than ⌈(p+2)/2⌉ activations, each step is as long as in 1F1B, and there are no more loans "
+        "than by BPipe's rule."
     )
 
 
@@ -77,7 +78,7 @@ def _of_plan(case: Case, one) -> str:
     if one.raised:
         return f"on rank {case.rank} it raised {one.raised}."
     if not isinstance(one.value, dict):
-        return "return a dictionary, {microbatch: backward}; it is empty on a rank that lends nothing."
+        return "return a dictionary {a: b} of microbatches; it is empty on a rank that lends nothing."
     every = set(range(case.microbatches))
     wrong = [key for pair in one.value.items() for key in pair if key not in every]
     return f"rank {case.rank} names microbatch {wrong[0]!r}, which does not exist." if wrong else ""

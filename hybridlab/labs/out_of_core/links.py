@@ -13,7 +13,7 @@ STATE = 16  # bytes for each weight: weight, gradient, master copy, two averages
 
 
 class Link(NamedTuple):
-    """A link between a device and its host: bytes/s one way, and where the number comes from."""
+    """A link between a device and its host: bytes/s one way, and the source of the number."""
 
     name: str
     bandwidth: float
@@ -25,7 +25,7 @@ LINKS = (
     Link("PCIe 5.0 x16", 64e9, "NVIDIA, H100 data sheet 2023: 128 GB/s both ways"),
     Link("NVLink-C2C", 450e9, "NVIDIA, Grace Hopper white paper 2022: 900 GB/s both ways"),
 )
-SHARE = 0.5  # of its peak speed, which a device reaches
+SHARE = 0.5  # the fraction of its peak speed that a device reaches
 GPT = model("gpt2-1.5b").shape
 
 
@@ -38,7 +38,8 @@ class Fits(NamedTuple):
 
 
 def fits(sequences: int, memory: float, shape: Shape = GPT) -> Fits:
-    """How many blocks can keep their activations on a device, together with weights, gradients and Adam's state.
+    """The number of blocks that can keep their activations on a device, together with weights, gradients and Adam's
+    state.
 
     >>> fits(sequences=8, memory=80e9).blocks
     36

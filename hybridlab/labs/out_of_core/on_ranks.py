@@ -17,7 +17,7 @@ SLOW = 0.5  # seconds that each copy to the host takes longer in `without_arrows
 
 
 def emulated(plan: list[str], swap: float, room: float = ROOM, steps: int = 3) -> tuple[Timeline, Timeline]:
-    """(predicted, measured): a chain by a plan; a rank and its two copy engines wait instead of working."""
+    """(predicted, measured): a chain that follows a plan; a rank and its two copy engines wait instead of working."""
     from hybridlab.training.run import run
 
     schedule, takes = mixture(plan, room, swap).schedule, costs(swap, UNIT)
@@ -40,7 +40,7 @@ def held(timeline: Timeline, rank: int = 0) -> Figure:
     both = [_stairs(times, sizes / 1e3), _stairs(*zip(*((time, size / 1e3) for time, size in seen)))]
     curves = [
         Curve("by the schedule", *both[0], colour=0, dash="solid"),
-        Curve("counted by the arena", *both[1], colour=1, dash="dot"),
+        Curve("counted by the arena", *both[1], colour=1, dash="dot", wide=6),  # wider than the line on which it lies
         Curve("capacity of the device", [0, timeline.length], [line, line], colour=3, dash="dash"),
     ]
     axes = Axis("time, s", 0, timeline.length), Axis("kB", 0, 1.15 * line)
@@ -68,7 +68,7 @@ def without_arrows() -> str:
 
 
 def forget_to_wait():
-    """On every rank: no action waits for a copy, and a copy to the host takes longer."""
+    """A sabotage: on every rank, no action waits for a copy, and a copy to the host takes longer."""
     import time
 
     from hybridlab.runtime.copies import Leaving

@@ -46,7 +46,7 @@ def ways() -> Chooser:
 
 
 def pipelines(room: float = TWO, copy: float = 1) -> dict[str, Timeline]:
-    """GPipe with all its activations, and the same step with memory for a few, where all of them are swapped."""
+    """GPipe with all its activations, and the same step with memory for a few of them, in which all are swapped."""
     gpipe, costs = schedule("gpipe", ranks=RANKS, microbatches=MICROBATCHES), Costs(F=1, B=2, swap=copy)
     away = mixed(gpipe, (AWAY,) * len(forwards(gpipe)), Room(room), costs).schedule
     return {"in core": simulate(gpipe, costs), f"memory for {room:g}": simulate(away, costs, room=Room(room))}

@@ -19,9 +19,9 @@ class Case(NamedTuple):
     def __str__(self):
         """
         >>> print(Case(12, 5, 2))
-        12 blocks, memory for 5, a copy of 2
+        12 blocks, memory for 5 of them, and copies that take 2
         """
-        return f"{self.blocks} blocks, memory for {self.room}, a copy of {self.swap:g}"
+        return f"{self.blocks} blocks, memory for {self.room} of them, and copies that take {self.swap:g}"
 
 
 CASES = (Case(12, 5, 2), Case(12, 5, 1), Case(12, 5, 3), Case(12, 5, 6), Case(8, 3, 2), Case(10, 4, 1.5), Case(9, 4, 4))
@@ -61,5 +61,5 @@ def _of_plan(case, plan) -> str:
     if mine > shortest + TOO_LONG:
         return f"the step takes {mine:g} units, but {shortest:g} are possible."
     if mine > shortest - TOO_LONG and moved > fewest:
-        return f"it is short enough, but swaps {moved} blocks, while {fewest} are enough."
+        return f"the step is short enough, but the plan swaps {moved} blocks, and {fewest} are enough."
     return ""

@@ -52,7 +52,7 @@ def _fits(sequences: int) -> Task:
     empty, half = int(CARD // one.block), fits(2 * sequences, CARD).blocks
     state, block = one.state / 1e9, one.block / 1e9
     return task(
-        f"GPT-2 has {gpt.layers} blocks, and a card {CARD / 1e9:.0f} GB. Weights, gradients and Adam's state take "
+        f"GPT-2 has {gpt.layers} blocks, and a card has {CARD / 1e9:.0f} GB. Weights, gradients and Adam's state take "
         f"{state:.1f} GB. The saved activations of one block take {block:.2f} GB for {sequences} sequences. How many "
         "blocks can keep their activations on the card?",
         Number(
@@ -61,7 +61,7 @@ def _fits(sequences: int) -> Task:
             within=1e-6,
             slips=[
                 (empty, "That is for an empty card: weights, gradients and Adam's state are there too."),
-                (one.blocks + 1, "Nearly, but the last of these does not fit completely."),
+                (one.blocks + 1, "Nearly, but the last of these blocks does not fit completely."),
                 (gpt.layers - one.blocks, "That is the number of blocks that do not fit."),
                 (half, "That is with twice the number of sequences."),
             ],
@@ -187,15 +187,15 @@ def _free(name: str) -> Task:
     per_byte, right = intensity(gpt), least_bandwidth(gpt, h100.peak) / 1e9
     return task(
         f"A block of {model(name).label} does {per_byte:,.0f} FLOP in its forward for each byte that it saves. An "
-        f"H100 has a peak of {h100.peak / 1e12:g} TFLOP/s and reaches {SHARE:.0%} of it. How many GB/s must the link "
-        "carry in one direction, so that a copy takes no longer than its forward?",
+        f"H100 has a peak of {h100.peak / 1e12:g} TFLOP/s and reaches {100 * SHARE:.0f} % of it. How many GB/s must "
+        "the link carry in one direction, so that a copy takes no longer than its forward?",
         Number(
             lambda: right,
             "GB/s",
             within=0.02,
             slips=[
-                (right / SHARE, f"That is at its peak; the card reaches {SHARE:.0%} of it."),
-                (right * SHARE, f"The factor of {SHARE:.0%} counts once."),
+                (right / SHARE, f"That is at its peak; the card reaches {100 * SHARE:.0f} % of it."),
+                (right * SHARE, f"Multiply by the factor of {SHARE:g} only once."),
                 (1e3 * right, "That is in MB/s."),
             ],
         ),
@@ -214,36 +214,37 @@ TASKS: dict[str, Task] = {
     "out_of_core.fits": varying(_fits, sequences=(8, 16, 20)),
     "out_of_core.waits": varying(_waits, swap=(3, 4, 5)),
     "out_of_core.plan": task(
-        'Write my_plan(blocks, room, swap). It returns one word for each block, in order: "keep", "swap" or '
-        '"recompute". A forward takes 1 and a backward 2. swap is the time of a copy, and room the number of blocks '
-        "that fit into memory. lab.length(plan, room, swap) predicts the length of a step. The plan must fit. It must "
-        "take no longer than the best plan of the package, and swap no more blocks than this length needs. Your code "
-        f"is tried on {CASES[0]}, then on other copies, memory sizes and chains. All {len(CASES)} calls together may "
-        f"take {SECONDS:g} s.",
+        'Write `my_plan(blocks, room, swap)`. It returns one word for each block, in order: "keep", "swap" or '
+        '"recompute". A forward takes 1 and a backward takes 2. `swap` is the time of a copy, and `room` is the number '
+        "of blocks that fit into memory. `lab.length(plan, room, swap)` predicts the length of a step. The plan must "
+        "fit. It must take no longer than the best plan of the package, and swap no more blocks than are necessary "
+        f"for this length. Your code is tested on {CASES[0]}, then with other times of a copy, memory sizes and "
+        f"chains. All {len(CASES)} calls together may take at most {SECONDS:g} s.",
         Function(tuple(CASES), judge, "Answer with your function itself: my_plan, without calling it."),
         (
             "Which blocks are needed first in the backward? There is no time to copy or recompute them.",
             "Keep the last blocks, as many as fit. Of the others, the first ones have the most time to come back: "
             "swap as many of these as the link can carry, and recompute the rest. Find the number with lab.length.",
-            'plans = [["swap"] * n + ["recompute"] * (blocks - room - n) + ["keep"] * room for n in range('
-            "blocks - room + 1)]; return the first of the shortest.",
+            'plans = [["swap"] * n + ["recompute"] * (blocks - room - n) + ["keep"] * room for n in range(blocks - '
+            "room + 1)]; return the first of the shortest plans.",
         ),
         objective="Plan which blocks to keep, swap and recompute within a memory limit.",
         difficulty=3,
         minutes=10,
     ),
     "out_of_core.engine": task(
-        "Write MyEngine(arena, link). pack(block, x) gets a tensor that autograd saves in a forward and returns a "
-        "ticket; unpack(block, ticket) returns the tensor in the backward. after_forward(block) is called after each "
-        "forward but the last, before_backward(block) and after_backward(block) before and after each backward. The "
-        "arena has memory for two blocks. Take memory from the arena for everything that is on the device. Each copy "
-        "must overlap with the computation of a block. The gradients must equal those without swapping, to the last "
-        f"bit. Your code is tried on {ENGINES[0]}, then on other chains.",
+        "Write `MyEngine(arena, link)`. `pack(block, x)` gets a tensor that autograd saves in a forward and returns a "
+        "ticket; `unpack(block, ticket)` returns the tensor in the backward. `after_forward(block)` is called after "
+        "each forward but the last, `before_backward(block)` and `after_backward(block)` before and after each "
+        "backward. The arena has memory for two blocks. Take memory from the arena for everything that is on the "
+        "device. Each copy must overlap with the computation of a block. The gradients must equal those without "
+        f"swapping, to the last bit. Your code is tested on {ENGINES[0]}, then on other chains.",
         OnCases(
             try_engine,
             first_found,
             ENGINES,
-            "Gradients equal to the last bit, never more than two blocks, each copy during the computation of a block.",
+            "The gradients are equal to the last bit, the device never holds more than two blocks, and each copy runs "
+            "during the computation of a block.",
         ),
         (
             "Two blocks fit: in the forward, the block that is computed and the one that is copied out; in the "
@@ -262,19 +263,20 @@ TASKS: dict[str, Task] = {
     "out_of_core.moved": varying(_moved, billions=(17, 8, 70)),
     "out_of_core.free": _free("gpt3-175b"),
     "out_of_core.loans": task(
-        "Write my_loans(rank, ranks, microbatches) for 1F1B. Rank x may lend activations to rank p-1-x. Return "
-        "{microbatch: backward}: the activations that this rank sends away right after their forward, and the "
-        "microbatch after whose backward they come back; an empty dictionary if the rank lends nothing. No rank may "
-        "hold more than ⌈(p+2)/2⌉ activations. A forward takes 1, a backward 2, a move 1, and a step must take as long "
-        "as in 1F1B, with no more loans than BPipe makes. lab.lending(my_loans, ranks, microbatches) predicts a step. "
-        f"Your code is tried on {lent.PIPELINES[0][0]} ranks and {lent.PIPELINES[0][1]} microbatches, then on other "
-        "pipelines.",
+        "Write `my_loans(rank, ranks, microbatches)` for 1F1B. Rank x may lend activations to rank p-1-x. Return "
+        "a dictionary `{a: b}`: this rank sends the activations of microbatch a away right after the forward of a, and "
+        "gets them back right after the backward of microbatch b. It is empty if the rank lends nothing. No rank may "
+        "hold more than ⌈(p+2)/2⌉ activations. A forward takes 1, a backward 2, a move 1, and a step must take as "
+        "long as in 1F1B, with no more loans than BPipe makes. `lab.lending(my_loans, ranks, microbatches)` predicts a "
+        f"step. Your code is tested on {lent.PIPELINES[0][0]} ranks and {lent.PIPELINES[0][1]} microbatches, then on "
+        "other pipelines.",
         Function(tuple(lent.CASES), lent.judge, "Answer with your function itself: my_loans, without calling it."),
         (
             "Rank x holds p-x activations. Which ranks hold more than c = ⌈(p+2)/2⌉? Which of their activations are "
             "needed last?",
             "The first c-1 microbatches stay. Each later one leaves after its forward, but the last one has no forward "
-            "after it. A backward frees a place: the next microbatch comes back then, c-1 backwards ahead.",
+            "after it. A backward frees memory: then the next of these microbatches comes back, c-1 backwards before "
+            "its own.",
             "If ranks - rank > c: {m: m - c + 1 for m in range(c - 1, microbatches - 1)}. Otherwise no loans: {} is "
             "enough.",
         ),

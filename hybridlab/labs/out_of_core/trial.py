@@ -8,7 +8,7 @@ from itertools import chain
 
 from hybridlab.labs.exercises.words import so_many
 
-INNER = 4  # times the width: numbers between the two layers of a block
+INNER = 4  # in units of the width: numbers between the two layers of a block
 FIT = 2  # blocks that fit into memory
 
 
@@ -40,7 +40,7 @@ class Bytes:
 
 
 class Copy:
-    """A copy under way; `wait` returns the new tensor `x`, which has no numbers before."""
+    """A copy under way; `wait` returns the new tensor `x`, which has no numbers before that."""
 
     def __init__(self, source, link, noted: dict):
         self.source, self.link, self.noted = source, link, noted
@@ -58,7 +58,7 @@ class Link:
     """The link that a student is given: `out` begins a copy to the host, `back` one to the device.
 
     done   blocks that have been computed, forward or backward;  there  tensors that may be on the device
-    notes  of each copy: its direction, and how much was `done` when it began and when it was waited for
+    notes  for each copy: its direction, and the number of `done` when it began and when it was waited for
     """
 
     def __init__(self):
@@ -115,7 +115,7 @@ def _made(torch, case):
 
 
 def _gradients(blocks, x, g):
-    """Every gradient of a step in core."""
+    """Every gradient of a step without copies."""
     for block in blocks:
         x = block(x)
     x.backward(g)
@@ -187,7 +187,10 @@ def _of_what_came(mine) -> str:
 def _of_gradients(mine, right) -> str:
     if all(bool((one == other).all()) for one, other in zip(mine, right)):
         return ""
-    return "has other gradients than a step in core: does unpack return the tensor for which pack gave this ticket?"
+    return (
+        "has different gradients from those of a step in core: does unpack return the tensor for which pack gave this "
+        "ticket?"
+    )
 
 
 def _of_the_end(arena) -> str:

@@ -1,5 +1,5 @@
 """Notebook 42, the SC'21 paper: table 1, row by row and live (`rows`), as a picture (`table`), the figures (`figures`),
-and what this machine reaches (`measured`).
+and the speed that this machine reaches (`measured`).
 
 Its exercises are in `tasks`, their solutions in `solutions`. Those in which students write formulas and compute a step
 by hand are in `build_tasks` and `build_solutions`.

@@ -86,8 +86,8 @@ def judge(case, homes) -> str:
 def _ten_rows() -> str:
     first, last = (f"{PRINTED[label]['params_billion']:g}" for label in (next(iter(ROWS)), list(ROWS)[-1]))
     return (
-        f"All ten rows, from {first} to {last} billion. F/(n·X), with the printed rate X, is the time of a step: "
-        f"{_implied('1.7B'):.1f} s in the first row, {_implied('1008B'):.1f} s in the last."
+        f"All ten rows are right, from {first} to {last} billion. F/(n·X), with the printed rate X, is the time of a "
+        f"step: {_implied('1.7B'):.1f} s in the first row, {_implied('1008B'):.1f} s in the last."
     )
 
 
@@ -127,8 +127,8 @@ def by_hand(multiply=FITTED.multiply, memory=FITTED.memory, bubble=1.0, forwards
 
 TASKS: dict[str, Task] = {
     "sc21.formulas": task(
-        "Write the two formulas as functions: my_parameters(l, h, s, V), and my_flops(B, l, h, s, V), the operations "
-        "of a step with full recomputation. Your code is tried on the ten rows of table 1.",
+        "Write the two formulas as functions: `my_parameters(l, h, s, V)`, and `my_flops(B, l, h, s, V)`, the "
+        "operations of a step with full recomputation. Your code is tested on the ten rows of table 1.",
         OnCases(play, judge, (AllRows(),), _ten_rows(), names=("my_parameters", "my_flops")),
         (
             "P: 12h² + 13h for each of l layers, and a vector for each token and each position. F: a forward has two "
@@ -153,7 +153,8 @@ TASKS: dict[str, Task] = {
                 (by_hand(bubble=2), "Is the bubble divided by v?"),
                 (
                     by_hand(forwards=3),
-                    "Either the recomputed forward is missing, or GEMMs run at the full peak: they reach 72.5 % of it.",
+                    "Either your answer leaves out the recomputed forward, or it assumes GEMMs at the full peak; they "
+                    "reach only 72.5 % of it.",
                 ),
                 (
                     by_hand(multiply=1, memory=1),
@@ -165,8 +166,8 @@ TASKS: dict[str, Task] = {
         (
             "m = 2304/(2 · 24) = 48, and l/p = 10. "
             "The GEMMs of a layer take 96bsh²(1 + s/6h)/(t · 0.725 · 312e12) = 33.7 ms.",
-            "A layer and microbatch take 33.7 ms of GEMMs, 5.4 of memory, 3.5 of all-reduces, 3.3 of launches. "
-            "Multiply by m · l/p = 480. Then add the bubble, seven stage times divided by v = 2.",
+            "For one microbatch, a layer takes 33.7 ms of GEMMs, 5.4 of memory, 3.5 of all-reduces and 3.3 of "
+            "launches. Multiply by m · l/p = 480. Then add the bubble, seven stage times divided by v = 2.",
             "Add 16.2 + 2.6 + 1.7 + 1.6 for the layers, 0.4 for the head, 0.2 for hops, 1.6 for the bubble and 0.4 for "
             "gradients; the optimizer is almost nothing.",
         ),

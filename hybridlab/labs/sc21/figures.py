@@ -1,7 +1,7 @@
 """Notebook 42: the figures of the evaluation as the performance model draws them, and the lecture's statement on each.
 
 The paper's figures are drawings without numbers. Values that could be read off them are drawn next to our
-curves, and are labelled so; the rest is a comparison of shapes: where a curve peaks, where it falls.
+curves, and are labelled so; the rest is a comparison of shapes: the places where a curve peaks or falls.
 """
 
 import math
@@ -13,17 +13,18 @@ from hybridlab.labs.sc21.table import PRINTED, ROWS
 from hybridlab.predict.bytes.activations import FULL
 from hybridlab.predict.papers.sc21 import Row, figure
 from hybridlab.show.charts.chart import Axis, Curve, chart
+from hybridlab.show.charts.multiples import multiples
 from hybridlab.show.paper.figure import Figure
 
 READ = "read off the paper"  # the name of a curve of such points
-LOOKS = ((5, "solid", "circle"), (1, "dash", "square"), (2, "dot", "diamond"))
+LOOKS = ((5, "solid", "circle"), (1, "dash", "square"))  # curves of two ways; each of several batch sizes has a panel
 RATE = "TFLOP/s of one GPU"
 
 
 class Drawn(NamedTuple):
     """The description of a figure.
 
-    said    the statement of the lecture or the paper;  x  a row's place;  axis  its meaning;  mark  its label
+    said    the statement of the lecture or the paper;  x  a row's place;  axis  what x means;  mark  a row's label
     series  the name of a row's curve;  log  whether places are powers of two
     rate    the value of a row
     """
@@ -95,7 +96,7 @@ FIGURES = {
 
 
 def draw(number: int) -> Figure:
-    """A figure of the paper by the model; its words have the statement of the lecture and our finding.
+    """A figure of the paper, drawn by the model; its text has the statement of the lecture and our finding.
 
     raises  ValueError when it is not one of those here
 
@@ -111,23 +112,31 @@ def draw(number: int) -> Figure:
     for row in found:
         series.setdefault(how.series(row), []).append(row)
     place = (lambda row: math.log2(how.x(row))) if how.log else how.x
-    curves = [
-        Curve(name, [place(row) for row in rows], [how.rate(row) for row in rows], *look)
-        for (name, rows), look in zip(series.items(), LOOKS)
-    ]
-    look = dict(zip(series, LOOKS))
-    for name, rows in series.items():
-        read = [row for row in rows if not math.isnan(row.printed)]
-        colour, _, shape = look[name]
-        at, rates = [place(row) for row in read], [row.printed for row in read]
-        curves += [Curve(f"{name}, {READ}", at, rates, colour, "", f"{shape}-open")] * bool(read)
+    drawn = {name: _curves(how, rows, place) for name, rows in series.items()}
     told = f"{how.said}. The model: {'; '.join(_told(how, name, rows) for name, rows in series.items())}. "
     told += _off(number)
     marks = {place(row): _mark(how, row) for row in found}
     low, high = min(marks), max(marks)
     x = Axis(how.axis, low - 0.03 * (high - low), high + 0.03 * (high - low), marks=marks)
-    y = Axis(how.unit, 0, 1.08 * max(max(curve.y) for curve in curves))
-    return chart(curves, x, y, f"{how.title}, predicted", told)
+    every = [curve for curves in drawn.values() for curve in curves]
+    y, title = Axis(how.unit, 0, 1.08 * max(max(curve.y) for curve in every)), f"{how.title}, predicted"
+    if how.series is _batch:
+        return multiples(drawn, x, y, title, told, "the other batches")
+    looked = [
+        curve._replace(name=f"{name}, {READ}" if curve.name == READ else name, colour=colour,
+                       dash=dash if curve.dash else "", marker=shape + ("-open" if curve.name == READ else ""))
+        for (name, curves), (colour, dash, shape) in zip(drawn.items(), LOOKS) for curve in curves
+    ]  # fmt: skip
+    return chart(looked, x, y, title, told)
+
+
+def _curves(how, rows, place):
+    """A series from the model, and the points that were read off the paper, if there are any."""
+    colour, dash, shape = LOOKS[0]
+    read = [row for row in rows if not math.isnan(row.printed)]
+    points = Curve(READ, [place(row) for row in read], [row.printed for row in read], LOOKS[1][0], "", f"{shape}-open")
+    line = Curve("predicted", [place(row) for row in rows], [how.rate(row) for row in rows], colour, dash, shape)
+    return [line, points] if read else [line]
 
 
 class Off(NamedTuple):
@@ -159,7 +168,7 @@ def _mark(how, row):
 
 
 def _told(how, name, rows) -> str:
-    """A curve in words: where it begins, where it is highest, where it ends."""
+    """A curve in words: its beginning, its highest point, and its end."""
     first, best, last = rows[0], max(rows, key=how.rate), rows[-1]
     digits = 0 if how.rate is Row.predicted else 2
     at = lambda row: f"{how.rate(row):.{digits}f} at {_mark(how, row)}"

@@ -18,7 +18,7 @@ WIDTHS, CONTEXT, SEQUENCES, SQUARE, ROUNDS = (16, 64, 256, 512), 128, 2, 1024, 4
 
 
 class Measured(NamedTuple):
-    """FLOP/s in single precision: of a square GEMM, and of a layer, {width: forward and backward}."""
+    """FLOP/s in single precision: of a square GEMM, and of a layer's forward and backward, {width: FLOP/s}."""
 
     product: float
     block: dict[int, float]
@@ -45,7 +45,9 @@ def work(width: int) -> float:
 
 
 def measured(widths=WIDTHS) -> Measured:
-    """Measured by one rank on its device, in time of that device; each time is the fastest of several rounds."""
+    """The rates measured by one rank on its device, with that device's clock; each time is the fastest of several
+    rounds.
+    """
     with hl.ranks(1) as pool:
         product, *blocks = pool.run(_measure, tuple(widths))[0]
     seconds = dict(zip(widths, blocks))
@@ -86,7 +88,7 @@ def picture(real: Measured) -> Figure:
     here = [(math.log2(width), 100 * share) for width, share in real.used.items()]
     there = [(math.log2(row.shape.width), 100 * mfu(row)) for row in ROWS.values()]
     curves = [
-        Curve("one layer, measured here", *zip(*here), 5, "solid", "circle"),
+        Curve("one layer on this machine, measured", *zip(*here), 5, "solid", "circle"),
         Curve("whole models on A100s, printed, as MFU", *zip(*there), 1, "dash", "square"),
     ]
     told = f"One layer here: {here[0][1]:.0f}% at width {min(real.used)}, {here[-1][1]:.0f}% at {max(real.used)}"

@@ -21,7 +21,7 @@ from hybridlab.show.timelines.svg import svg
 
 __all__ = ["off", "signed", "the_errors"]  # names of the table that the notebook uses
 
-MOST_DRAWN = 700  # boxes of a timeline: with more of them the order is not visible
+MOST_DRAWN = 700  # the most boxes of a timeline: with more of them the order is not visible
 
 
 def terms(label: str, hidden: str = NOTHING) -> dict[str, float]:
@@ -57,7 +57,7 @@ def timeline(label: str, hidden: str = NOTHING) -> hl.Timeline:
 
 
 def _drawn(row: Row) -> int:
-    """How many microbatches of a row are drawn."""
+    """The number of microbatches of a row that are drawn."""
     m, p = row.plan.microbatches(row.batch), row.plan.p
     return m if 2 * p * m * row.plan.v <= MOST_DRAWN else min(m, 2 * p)
 
@@ -73,7 +73,9 @@ def row_picture(row: str, hidden: str = NOTHING) -> Still:
 
 
 class LiveTable(Chooser):
-    """The table with buttons: which row is shown, and which one is hidden from the fit. Rows can be pressed too."""
+    """The table with buttons: they choose the row that is shown, and the row that is hidden from the fit. Rows can be
+    pressed too.
+    """
 
     def __init__(self, row: str, hidden: str):
         choices = {"row": ("row", LABELS, row), "hidden": ("hide", (NOTHING, *LABELS), hidden)}
@@ -90,7 +92,7 @@ def live(row: str = "145.6B", hidden: str = NOTHING) -> LiveTable:
 
 # --- other rows ---------------------------------------------------------------------------------------------------
 
-TABLE_2 = {row.plan.devices: row.printed for row in table_2("PTD-P")}  # GPT-3 on so many GPUs: TFLOP/s of one
+TABLE_2 = {row.plan.devices: row.printed for row in table_2("PTD-P")}  # GPT-3: {number of GPUs: TFLOP/s of one}
 
 
 def with_size(label: str, b: int) -> Row:

@@ -53,12 +53,12 @@ def signed(share: float) -> str:
 # --- the picture ------------------------------------------------------------------------------------------------
 
 WIDTH, TOP, ROW_TALL, PX = 960, 92, 30, STYLE["pixels"]
-ZERO, PER_PERCENT = 860, 6.0  # of the scale of errors: where 0 is, pixels for 1 %
+ZERO, PER_PERCENT = 860, 6.0  # the scale of errors: the place of 0, pixels for 1 %
 SEEN, LEFT_OUT, CONSTANT = ("square", 5), ("circle", 1), ("diamond", 3)
 
 
 class Column(NamedTuple):
-    """One column: where it ends, its heading in two lines, and its text for a row."""
+    """One column: the place where it ends, its heading in two lines, and its text for a row."""
 
     right: int
     heading: tuple[str, str]
@@ -66,18 +66,18 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column(76, ("", "model"), lambda row, printed, fit: f"{printed['params_billion']:g}B"),
-    Column(152, ("12lh² (1+…)", "billion"), lambda row, printed, fit: f"{row.shape.parameters / 1e9:.2f}"),
-    Column(208, ("", "GPUs"), lambda row, printed, fit: f"{printed['gpus']}"),
-    Column(294, ("", "p · t · d"), lambda row, printed, fit: f"{row.plan.p} · {row.plan.t} · {row.plan.d}"),
-    Column(340, ("", "b"), lambda row, printed, fit: f"{row.plan.b}"),
-    Column(374, ("", "v"), lambda row, printed, fit: f"{row.plan.v}"),
-    Column(446, ("PFLOP/s", "n · X"), lambda row, printed, fit: f"{printed['gpus'] * row.printed / 1e3:.1f}"),
-    Column(512, ("PFLOP/s", "printed"), lambda row, printed, fit: f"{printed['aggregate_pflops']:.1f}"),
-    Column(578, ("% peak", "X / 312"), lambda row, printed, fit: f"{row.printed * 1e14 / A100.peak:.1f}"),
-    Column(634, ("% peak", "printed"), lambda row, printed, fit: f"{printed['pct_peak']}"),
+    Column(70, ("", "model"), lambda row, printed, fit: f"{printed['params_billion']:g}B"),
+    Column(148, ("12lh² (1+…)", "billion"), lambda row, printed, fit: f"{row.shape.parameters / 1e9:.2f}"),
+    Column(202, ("", "GPUs"), lambda row, printed, fit: f"{printed['gpus']}"),
+    Column(284, ("", "p · t · d"), lambda row, printed, fit: f"{row.plan.p} · {row.plan.t} · {row.plan.d}"),
+    Column(322, ("", "b"), lambda row, printed, fit: f"{row.plan.b}"),
+    Column(350, ("", "v"), lambda row, printed, fit: f"{row.plan.v}"),
+    Column(426, ("PFLOP/s", "n · X"), lambda row, printed, fit: f"{printed['gpus'] * row.printed / 1e3:.1f}"),
+    Column(496, ("PFLOP/s", "printed"), lambda row, printed, fit: f"{printed['aggregate_pflops']:.1f}"),
+    Column(562, ("% peak", "X / 312"), lambda row, printed, fit: f"{row.printed * 1e14 / A100.peak:.1f}"),
+    Column(632, ("% peak", "printed"), lambda row, printed, fit: f"{printed['pct_peak']}"),
     Column(702, ("TFLOP/s", "printed"), lambda row, printed, fit: f"{row.printed}"),
-    Column(766, ("TFLOP/s", "model"), lambda row, printed, fit: f"{row.predicted(fit):.1f}"),
+    Column(770, ("TFLOP/s", "model"), lambda row, printed, fit: f"{row.predicted(fit):.1f}"),
 )  # fmt: skip
 
 

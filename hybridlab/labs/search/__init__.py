@@ -1,6 +1,6 @@
-"""Notebook 43, search: the problems that are searched (`sizes`), the cost of strategies (`tables`), how often random
-walks find the best strategy or leave a valley (`walks`), a strategy chosen by hand and a search (`pictures`), chosen
-strategies on real ranks (`on_ranks`), Alpa's stages (`stages`).
+"""Notebook 43, search: the problems that are searched (`sizes`), the cost of strategies (`tables`), the success of
+random walks in finding the best strategy or leaving a valley (`walks`), a strategy chosen by hand and a search
+(`pictures`), chosen strategies on real ranks (`on_ranks`), Alpa's stages (`stages`).
 
 Its exercises are in `tasks`, their solutions in `solutions`; `trial` judges a student's searches.
 """

@@ -23,7 +23,7 @@ def measured(pool, problem: Problem, strategies: dict[str, Strategy], rounds: in
 
 
 def once(strategies: dict[str, Strategy]) -> dict[str, Strategy]:
-    """Each strategy once, under the first of its names.
+    """Each strategy once, under its first name.
 
     >>> list(once({"by hand": {"up": ("B",)}, "chain": {"up": ("F",)}, "walk": {"up": ("F",)}}))
     ['by hand', 'chain']

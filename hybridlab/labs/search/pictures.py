@@ -1,7 +1,7 @@
 """Notebook 43, pictures: the cost of a strategy chosen with buttons, operator by operator; the replay of a search.
 
-Work is blue, as a forward. Messages that operators wait for are green. All-reduces of gradients, for which only the
-update waits, are light green.
+Work is blue, as a forward. Messages that operators wait for are green. All-reduces of gradients are light green: only
+the update waits for them. Stripes tell these apart as well.
 """
 
 from hybridlab.core.what.operators import Strategy
@@ -15,14 +15,16 @@ from hybridlab.show.paper.sheet import captioned, heading, short, ticks, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, mix
 from hybridlab.show.plans.search_trace import replayed
+from hybridlab.show.plans.shares import BACK, SLANT, Part, box, patterns
 
-WIDTH, LEFT, RIGHT, TOP, ROW, BAR = 960, 200, 40, 96, 36, 24
+WIDTH, LEFT, RIGHT, TOP, ROW, BAR = 960, 220, 40, 120, 36, 24
 PX, PAPER = STYLE["pixels"], STYLE["paper"]
+HEADS = ((LEFT - 114, "operator"), (LEFT - 14, "cut along"))  # of the columns: where they end
 GREEN = STYLE["kinds"]["message"]["fill"]
 LOOKS = {  # in the order in which they are drawn
-    "work": STYLE["kinds"]["F"]["fill"],
-    "messages": GREEN,
-    "sums of gradients": mix(GREEN, PAPER, 0.6),
+    "work": Part("work", STYLE["kinds"]["F"]["fill"]),
+    "messages": Part("messages", GREEN, BACK),
+    "sums": Part("sums of gradients", mix(GREEN, PAPER, 0.6), SLANT),
 }
 
 
@@ -49,46 +51,56 @@ def priced(problem: Problem, strategy: Strategy, longest: float) -> Still:
 
     >>> from hybridlab.labs.search.sizes import IMAGES
     >>> priced(IMAGES, {name: ("",) for name in IMAGES.choices}, 0.02).summary.split(": ")[0]
-    'A step under –, –, –, –, –, –'
+    'Nothing is cut'
     """
     parts = problem.parts(strategy)
     rows = [(part.forward + part.backward, part.there + part.back, part.sums) for part in parts]
     together = [sum(column) for column in zip(*rows)]
-    cuts = ", ".join(written(strategy[part.operator]) for part in parts)
-    told = f"A step under {cuts}: {ms(sum(together))}; " + ", ".join(
-        f"{name} {ms(seconds)}" for name, seconds in zip(LOOKS, together)
+    name = _name(problem, strategy)
+    told = f"{name}: {ms(sum(together))}; " + ", ".join(
+        f"{part.name} {ms(seconds)}" for part, seconds in zip(LOOKS.values(), together)
     )
     ground = TOP + ROW * (len(rows) + 1)
     scale = (WIDTH - LEFT - RIGHT) / (1e3 * longest)
-    out = [heading(24, 34, f"One step: {ms(sum(together))}"), *_legend()]
+    out = [patterns(LOOKS), heading(24, 34, f"{name}: one step takes {ms(sum(together))}"), *_legend()]
     for tick in ticks(0, 1e3 * longest, 9):
         x = LEFT + tick * scale
         out.append(f'<path d="M{short(x)} {TOP - 6}V{ground - 8}" stroke="{STYLE["grid"]}"/>')
         out.append(words(x, ground + 12, f"{tick:g}", PX["axis"], "middle"))
     out.append(words(WIDTH - RIGHT, ground + 34, "time, ms", PX["axis"], "end"))
-    names = [*(f"{part.operator}  {written(strategy[part.operator])}" for part in parts), "together"]
-    for number, (name, row) in enumerate(zip(names, [*rows, together])):
-        out += _bar(name, row, TOP + ROW * number, scale)
+    out += [words(at, TOP - 12, text, PX["axis"], "end", fill=STYLE["muted"]) for at, text in HEADS]
+    names = [*((part.operator, written(strategy[part.operator])) for part in parts), ("together", "")]
+    for number, (operator_and_cut, row) in enumerate(zip(names, [*rows, together])):
+        out += _bar(operator_and_cut, row, TOP + ROW * number, scale)
     return captioned(WIDTH, ground + 58, "The cost of a strategy", told, out, foot=-2)
+
+
+def _name(problem, strategy) -> str:
+    """A strategy in few words."""
+    if strategy == data_parallel(problem).strategy:
+        return "Data parallelism"
+    if not any(dim for cuts in strategy.values() for dim in cuts):
+        return "Nothing is cut"
+    return "Cut along " + ", ".join(written(cuts) for cuts in strategy.values())
 
 
 def _legend():
     out, x = [], 24
-    for name, colour in LOOKS.items():
-        out.append(f'<rect x="{x:g}" y="52" width="20" height="16" fill="{colour}"/>')
-        out.append(words(x + 28, 65, name, PX["caption"]))
-        x += 28 + 0.5 * PX["caption"] * len(name) + 30
+    for key, part in LOOKS.items():
+        out += [*box(key, part, x, 52, 20, 16), words(x + 28, 65, part.name, PX["caption"])]
+        x += 28 + 0.5 * PX["caption"] * len(part.name) + 30
     return out
 
 
-def _bar(name, seconds, y, scale):
+def _bar(names, seconds, y, scale):
     """One bar; a bar that is too long is cut off at the edge of the picture, with an arrow."""
-    yield words(LEFT - 14, y + BAR / 2 + 5, name, PX["axis"], "end")
+    for (at, _), name in zip(HEADS, names):
+        yield words(at, y + BAR / 2 + 5, name, PX["axis"], "end")
     x, edge = LEFT, WIDTH - RIGHT
-    for colour, part in zip(LOOKS.values(), seconds):
-        end = min(edge, x + 1e3 * part * scale)
+    for (key, part), spent in zip(LOOKS.items(), seconds):
+        end = min(edge, x + 1e3 * spent * scale)
         if end > x:
-            yield f'<rect x="{x:.2f}" y="{y:g}" width="{end - x:.2f}" height="{BAR}" fill="{colour}"/>'
+            yield from box(key, part, x, y, end - x, BAR)
         x = end
     if 1e3 * sum(seconds) * scale > edge - LEFT + 0.5:
         yield words(edge + 6, y + BAR / 2 + 6, "▸", PX["heading"])

@@ -158,7 +158,7 @@ labs.answer("search.by_hand", {
              "you changed the start, not the current strategy"),
             (WALK.but("stands.append(here)", "stands.append(there)"), "proposal"),
             (WALK.but("return stands", "return here"), "a list of 3 strategies"),
-            (WALK.but("        stands.append(here)", "            stands.append(here)"), "also if it stays"),
+            (WALK.but("        stands.append(here)", "            stands.append(here)"), "even if it stays"),
             (1, "your function itself"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Alpa's stages in notebook 43: a small cluster on which they are searched; the exercise on the recurrence."""
+"""Alpa's stages in notebook 43: a small cluster on which they are searched; and the exercise on the recurrence."""
 
 import math
 import random
@@ -132,12 +132,12 @@ def _slip(times, layers, devices, limit, value, right) -> str:
 
 TASKS: dict[str, Task] = {
     "search.stages": task(
-        "Write my_stages(times, layers, devices, limit). times[first, end, n] is the time of a stage of the layers "
-        "first to end - 1 on n devices; only the n of its keys are possible. Cut all layers into stages that use all "
-        "devices, with no stage longer than limit. Return the smallest sum of the stages' times, or math.inf if no "
-        "such cut exists. In the example, times is {(0, 1, 1): 4, (1, 2, 1): 3, (0, 2, 1): 7, (0, 1, 2): 3, (1, 2, 2): "
-        "2, (0, 2, 2): 5}: two layers, two devices. With limit 6 the sum is 5, with limit 4 it is 7. It is also tried "
-        "on a table where trying all stages takes too long.",
+        "Write `my_stages(times, layers, devices, limit)`. `times[first, end, n]` is the time of a stage that has the "
+        "layers first to end - 1 and runs on n devices; it has a key for every stage that is possible. Cut all layers "
+        "into stages that use all devices, with no stage longer than `limit`. Return the smallest sum of the stages' "
+        "times, or `math.inf` if no such cut exists. In the example, `times` is {(0, 1, 1): 4, (1, 2, 1): 3, (0, 2, "
+        "1): 7, (0, 1, 2): 3, (1, 2, 2): 2, (0, 2, 2): 5}: two layers, two devices. With limit 6 the sum is 5, with "
+        "limit 4 it is 7. It is also tested on a table where trying all stages takes too long.",
         Function(STAGED, judged_stages, "Answer with your function itself: my_stages, without parentheses."),
         (
             "Let rest(first, left) be the smallest sum for the layers from first on, on as many devices as are left. "

@@ -49,8 +49,8 @@ def rivals(problem: Problem, *names: str) -> Table:
 
 
 def searched(found: dict[str, Found]) -> Table:
-    """The results of searches, and the number of prices that each search asked for."""
-    heads = "search | a step | prices asked | strategy"
+    """The results of searches, and the number of costs that each search computed."""
+    heads = "search | a step | costs evaluated | strategy"
     return table(heads, [(name, ms(one.seconds), one.asked, told(one.strategy)) for name, one in found.items()])
 
 

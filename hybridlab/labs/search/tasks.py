@@ -74,10 +74,10 @@ def _price(hidden: int) -> Task:
                 (1e3 * (1.5 * size * beta), "Add the 50 µs of each of the six messages."),
                 (
                     1e3 * (0.75 * size * beta + 3 * alpha),
-                    "An all-reduce goes around twice: reduce-scatter, all-gather.",
+                    "An all-reduce goes around the ring twice: a reduce-scatter, then an all-gather.",
                 ),
                 (1e3 * (size * beta + 6 * alpha), "A rank sends 2 · 3/4 times the bytes of the tensor."),
-                (1e3 * (1.5 * words * beta + 6 * alpha), "A word has 4 bytes."),
+                (1e3 * (1.5 * words * beta + 6 * alpha), "A word takes 4 bytes."),
                 (1e3 * (6 * size * beta + 6 * alpha), "Each of the six messages has a quarter of the tensor."),
                 (right, "Answer in ms, not in s."),
                 (in_the_table, f"That is with {IMAGES.graph.sizes['F']} hidden units; here there are {hidden}."),
@@ -149,11 +149,11 @@ TASKS: dict[str, Task] = {
         minutes=6,
     ),
     "search.chain": task(
-        "Write my_chain(own, between). own[n][c] is the cost of operator n with choice c; "
-        "between[n][a][b] is the cost of resharding if operator n takes choice a and operator n + "
-        "1 takes choice b. Return the choices with the least total cost, one number for each "
-        f"operator. So my_chain{CHAINS[0]!r} is [0, 0, 1]. If several are best, any of them is "
-        "right. It is also tried on a chain of 24 operators, where trying all takes too long.".replace("'", '"'),
+        "Write `my_chain(own, between)`. `own[n][c]` is the cost of operator n with choice c; `between[n][a][b]` is "
+        "the cost of resharding if operator n takes choice a and operator n + 1 takes choice b. Return the choices "
+        "with the least total cost, as a list with the index of one choice for each operator. So "
+        f"`my_chain{CHAINS[0]!r}` is [0, 0, 1]. If several are best, any of them is right. Your function is also "
+        "tested on a chain of 24 operators, where trying all takes too long.",
         Function(CHAINS, judged_chain, "Answer with your function itself: my_chain, without parentheses."),
         (
             "Go along the chain. For each choice of operator n, find the cheapest way to get there and its cost. "
@@ -169,11 +169,11 @@ TASKS: dict[str, Task] = {
         minutes=12,
     ),
     "search.walk": task(
-        "Write my_walk(prices, start, proposals, alpha). prices is {strategy: ms}; a strategy is a string with one "
-        "letter for each operator. A proposal (place, dim, drawn) changes the letter at this place to dim; the number "
-        "drawn is from 0 to 1. Accept a strategy that is faster. Accept one that is slower by Δ ms if drawn < "
-        f"exp(−α·Δ). Return the list of current strategies after each proposal. So my_walk{WALKS[0]!r} is ['FB', 'FF', "
-        "'BF'].",
+        "Write `my_walk(prices, start, proposals, alpha)`. `prices` is `{strategy: ms}`; a strategy is a string "
+        "with one letter for each operator. A proposal `(place, dim, drawn)` changes the letter at this place to "
+        "`dim`. Its last item, `drawn`, is a random number from 0 to 1. Accept a strategy that is faster. Accept one "
+        "that is slower by Δ ms if `drawn < exp(−α·Δ)`. Return the list of current strategies after each proposal. So "
+        f"`my_walk{WALKS[0]!r}` is ['FB', 'FF', 'BF'].",
         Function(WALKS, judged_walk, "Answer with your function itself: my_walk, without parentheses."),
         (
             "A proposal changes the current strategy of the walk, not the first one.",

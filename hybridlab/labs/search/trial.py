@@ -1,4 +1,4 @@
-"""Notebook 43: a student's searches, tried on small tables: a dynamic program over a chain, and a random walk."""
+"""Notebook 43: a student's searches, tested on small tables: a dynamic program over a chain, and a random walk."""
 
 import math
 import random
@@ -21,7 +21,7 @@ def _drawn(lengths, seed) -> tuple[list, list]:
 CHAINS = (
     ([[1, 4], [2, 0], [5, 1]], [[[0, 9], [0, 0]], [[0, 0], [9, 0]]]),
     *(_drawn(lengths, seed) for seed, lengths in enumerate([(2, 2), (3, 2, 4), (4, 4, 4, 4), (5, 1, 3, 2), (3,)])),
-    _drawn((4,) * 24, 7),  # trying all would take years
+    _drawn((4,) * 24, 7),  # to try all choices would take years
 )
 
 
@@ -67,7 +67,7 @@ def judged_chain(gave: list[Gave]) -> Verdict:
 
 
 def _malformed(own, value) -> str:
-    """Why a value cannot be a list of choices, in a sentence; empty if it can."""
+    """The reason why a value cannot be a list of choices, in a sentence; empty if it can."""
     if not isinstance(value, list | tuple) or len(value) != len(own):
         return f"return one number for each of its {len(own)} operators: the number of its choice."
     if not all(isinstance(one, int) and 0 <= one < len(costs) for one, costs in zip(value, own)):
@@ -87,7 +87,7 @@ MISREAD = " In between[n][a][b], a is the choice of operator n, b that of operat
 
 
 def _misread(gave: list[Gave]) -> bool:
-    """Whether all results are the best ones for tables of other operators, or with a and b exchanged."""
+    """Whether all results are the best ones for the tables of other operators, or for tables with a and b exchanged."""
     exchanged = lambda tables: [[list(column) for column in zip(*table)] for table in tables]
     misread = (exchanged, lambda tables: tables[1:] + tables[:1], lambda tables: tables[-1:] + tables[:-1])
     cases = [(own, between, one.value) for (own, between), one in zip(CHAINS, gave) if not one.raised]
@@ -163,7 +163,7 @@ def _wrong_walk(case, value) -> str:
     prices, start, proposals, alpha = case
     right = walked(*case)
     if not isinstance(value, list | tuple) or len(value) != len(right):
-        return f"return a list of {len(right)} strategies: the current one after each proposal, also if it stays."
+        return f"return a list of {len(right)} strategies: the current one after each proposal, even if it stays."
     known = {
         " Your test is inverted.": walked(*case, inverted=True),
         " So you changed the start, not the current strategy.": walked(*case, always=start),

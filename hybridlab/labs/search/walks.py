@@ -1,4 +1,6 @@
-"""Notebook 43: how often random walks find the best strategy or leave a valley, over many seeds and two kinds of α."""
+"""Notebook 43: the number of random walks that find the best strategy or leave a valley, for many seeds and two kinds
+of α.
+"""
 
 from dataclasses import replace
 

@@ -1,6 +1,6 @@
 """Notebook 16, rows in token slices: costs of slices, real runs and a sabotage (`runs`); its `pictures`.
 
-Its exercises are in `tasks`, their solutions in `solutions`. `case` has the rows on which a student's cache is tried,
+Its exercises are in `tasks`, their solutions in `solutions`. `case` has the rows on which a student's cache is tested,
 `rank` is the program of one rank.
 """
 

@@ -1,4 +1,4 @@
-"""The rows on which a student's cache of keys and values is tried: a pipeline, the lengths of slices, and its lists."""
+"""The rows that test a student's cache of keys and values: a pipeline, the lengths of slices, and the lists."""
 
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
@@ -51,11 +51,11 @@ class Rows(NamedTuple):
     def __str__(self):
         """
         >>> print(Rows("seq1f1b", 2, (5, 4, 3), 3))
-        2 ranks, 3 rows in slices of 5, 4 and 3 tokens, seq1f1b
+        2 ranks, 3 rows in slices of 5, 4 and 3 tokens, with seq1f1b
         """
         *most, last = map(str, self.lengths)
         lengths = f"{', '.join(most)} and {last}" if most else last
-        return f"{self.stages} ranks, {self.count} rows in slices of {lengths} tokens, {self.name}"
+        return f"{self.stages} ranks, {self.count} rows in slices of {lengths} tokens, with {self.name}"
 
 
 ROWS = (

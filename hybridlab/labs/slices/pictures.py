@@ -9,7 +9,8 @@ from hybridlab.show.paper.style import STYLE, dashed, mix
 
 PX, PAPER, MUTED = STYLE["pixels"], STYLE["paper"], STYLE["muted"]
 DARK = STYLE["kinds"]["F"]["fill"]
-TONES = DARK, mix(DARK, PAPER, 0.45)  # of slices in turn
+TONES = DARK, mix(DARK, PAPER, 0.45)  # colours of slices, alternately
+READ = "across: position in the row; up: FLOPs of the token, below the line of matrices, above it of attention"
 WIDE, LEFT, GAP, SIDE, TALL, TOP = 960, 24, 48, 432, 180, 60
 
 
@@ -27,16 +28,8 @@ def triangle(tokens: int = TOKENS, slices: int = 4) -> Still:
         left = LEFT + number * (SIDE + GAP)
         out.append(words(left + SIDE / 2, 30, f"equal {_noun(how)}", PX["axis"], "middle", **{"font-weight": "600"}))
         out += _areas(shape, cuts[how], costs[how], left)
-    foot = TOP + TALL + 62
-    out.append(
-        words(
-            LEFT,
-            foot,
-            "across: position in the row; up: FLOPs of the token, below the line of matrices, above it of attention",
-            PX["smallest"],
-            fill=MUTED,
-        )
-    )
+    foot = TOP + TALL + 68
+    out.append(words(LEFT, foot, READ, PX["caption"], fill=MUTED))
     return Still(sheet(WIDE, foot + 14, "The cost of a row, in slices", told, out), told)
 
 
@@ -45,7 +38,7 @@ def _noun(how: str) -> str:
 
 
 def _areas(shape: Shape, cut: tuple[int, ...], costs: list[str], left: int) -> list[str]:
-    """A slice is the area below its tokens' costs: those of its matrices, and above them of its attention."""
+    """A slice is the area below the costs of its tokens: the cost of matrices, and above it the cost of attention."""
     alpha, beta = per_token(shape)
     across = SIDE / shape.context
     up = lambda tokens: TOP + TALL - TALL * (alpha + beta * tokens) / (alpha + beta * shape.context)
@@ -56,8 +49,8 @@ def _areas(shape: Shape, cut: tuple[int, ...], costs: list[str], left: int) -> l
         x, far, foot = left + begin * across, left + end * across, TOP + TALL
         corners = f"{x:.1f},{foot} {x:.1f},{up(begin):.1f} {far:.1f},{up(end):.1f} {far:.1f},{foot}"
         out.append(f'<polygon points="{corners}" fill="{TONES[number % 2]}" stroke="{PAPER}"/>')
-        out.append(words((x + far) / 2, foot + 20, f"{length:,}", PX["smallest"], "middle", fill=MUTED))
-        out.append(words((x + far) / 2, foot + 40, cost, PX["smallest"], "middle"))
+        out.append(words((x + far) / 2, foot + 20, f"{length:,}", PX["box"], "middle", fill=MUTED))
+        out.append(words((x + far) / 2, foot + 40, cost, PX["box"], "middle"))
         begin = end
     line = f"M {left} {up_of_matrices:.1f} h {SIDE}"
     return [*out, f'<path d="{line}" stroke="{PAPER}" {dashed("two parts")}/>']

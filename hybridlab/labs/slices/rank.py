@@ -1,4 +1,5 @@
-"""A student's cache of keys and values on real ranks, next to one device that never cuts a row, in double precision.
+"""A student's cache of keys and values on real ranks, compared with one device that never cuts a row, in double
+precision.
 
 The messages and their order are the package's; the student's two functions compute each slice. The verdict of a rank
 is a sentence that continues "Rank 0"; it is empty if all is right.
@@ -40,7 +41,7 @@ class Attending(nn.Module):
 
 # --- one device ---------------------------------------------------------------------------------------------------
 
-RULES: dict[str, Callable[[int, int], bool]] = {  # does the gradient go from slice i back to the keys of slice j?
+RULES: dict[str, Callable[[int, int], bool]] = {  # whether the gradient goes from slice i back to the keys of slice j
     "none": lambda j, i: False,
     "next": lambda j, i: i == j + 1,
 }
@@ -52,13 +53,13 @@ ALIKE = {
 
 
 def rows_of(case: Rows) -> tuple[list[Tensor], list[Tensor]]:
-    """(inputs, targets) of all rows, whole."""
+    """(inputs, targets) of all rows, unsliced."""
     draw = lambda seed: list(dense((case.count, case.tokens, WIDTH), seed))
     return draw(100), draw(101)
 
 
 def loss_of(y: Tensor, target: Tensor, case: Rows) -> Tensor:
-    """The share of some positions in the loss, a mean over all rows and positions."""
+    """The part of the loss that some positions give; the loss is a mean over all rows and positions."""
     return ((y - target) ** 2).sum() / (case.count * case.tokens)
 
 
@@ -96,7 +97,8 @@ def play(comm, answer, case: Rows) -> str:
     if off(one_device(case)) < SMALL:
         return ""
     like = [rule for rule in RULES if off(one_device(case, rule)) < SMALL]
-    return ALIKE[like[0]] if like else "has other gradients than one device: which gradients does a slice add up?"
+    unknown = "has different gradients from those of one device: which gradients does a slice add up?"
+    return ALIKE[like[0]] if like else unknown
 
 
 def _played(comm, forward, backward, layer, case: Rows) -> str:
@@ -129,7 +131,7 @@ def _played(comm, forward, backward, layer, case: Rows) -> str:
 
 
 class _Read:
-    """The layer, as the forwards of one row call it: it notes the keys and values that each slice reads and makes."""
+    """The layer that the forwards of one row call: it records the keys and values that each slice reads and makes."""
 
     def __init__(self, layer: Attending):
         self._layer, self._calls, self._made = layer, [], []
@@ -143,7 +145,7 @@ class _Read:
         """The mistake in the list that the forward of slice i gave to the layer, in words; empty if there is none."""
         if not self._calls:
             return f"has not called stage in the forward of slice {i}."
-        (found, own), made = self._calls[-1], [*self._made]  # the calls before are of a backward with recomputation
+        (found, own), made = self._calls[-1], [*self._made]  # earlier calls belong to a backward with recomputation
         self._calls.clear()
         self._made.append(own)
         same = lambda parts: torch.equal(found, _joined(parts, own))
@@ -156,7 +158,7 @@ class _Read:
         read, wanted = found.shape[1], _joined(made, own).shape[1]
         if read != wanted:
             return f"gave slice {i} the keys of {read} earlier positions; there are {wanted}."
-        return f"gave slice {i} other keys and values than those that stage has returned, in order, for earlier slices."
+        return f"gave slice {i} keys and values other than those that stage has returned, in order, for earlier slices."
 
 
 def _joined(parts: list[Tensor], like: Tensor) -> Tensor:

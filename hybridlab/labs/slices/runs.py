@@ -6,8 +6,8 @@ import hybridlab as hl
 
 RANKS, ROWS, WIDTH, HEADS = 4, 8, 4096, 32
 TOKENS = 32_768  # in a row
-UNIT = 0.1  # seconds that the forward of a row takes on a rank; a slice of 4 takes a quarter of it
-FEW, LATENCY = 3, 0.2  # rows, and units (forwards of a row) of a message, of the runs with slow messages
+UNIT = 0.1  # seconds that the forward of a row takes on a rank; one of 4 slices takes a quarter of it
+FEW, LATENCY = 3, 0.2  # for runs with slow messages: rows, and a message's latency in units (forwards of a row)
 
 
 def _shape(tokens: int) -> hl.Shape:
@@ -54,7 +54,7 @@ def idle(cut: Sequence[int] | int, latency: float = 0.0, ranks: int = RANKS, row
 
 
 def of_n(slices: int, latency: float = LATENCY, rows: int = FEW) -> hl.Timeline:
-    """The predicted step of slices of equal cost when messages are slow, in seconds."""
+    """The predicted step of slices of equal cost, in seconds, if messages are slow."""
     return hl.simulate(hl.lower(_schedule(slices, rows)), costs(slices, UNIT, latency=latency))
 
 

@@ -109,7 +109,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "slices.backward": Solution(
         BACKWARD,
-        "A leaf of keys and values collects the gradients of all later slices, which then go back through own.",
+        "A leaf of keys and values collects the gradients of all later slices, which then flow back through own.",
         (
             (BACKWARD.but("own.detach().requires_grad_()", "own.detach()"), "no gradient from later slices"),
             (BACKWARD.but(BOTH, "torch.autograd.backward(y, gradient)"), "no gradient from later slices"),
@@ -125,7 +125,7 @@ SOLUTIONS: dict[str, Solution] = {
             (BACKWARD.but(PAST, "[x[0] for x in cache]"), "failed"),
             (BACKWARD.but(PAST, "[2 * leaf for _, _, _, leaf in cache]"), "other keys and values"),
             (BACKWARD.but("leaf.grad is None", "False"), "own has no gradient here: no later slice has read"),
-            (BACKWARD.but("(y, own), (gradient, leaf.grad)", "y, 2 * gradient"), "other gradients than one device"),
+            (BACKWARD.but("(y, own), (gradient, leaf.grad)", "y, 2 * gradient"), "different gradients from"),
             (3, "the functions themselves"),
         ),
         also=(

@@ -34,7 +34,8 @@ def _ordered(answer) -> Verdict:
         return False, "Answer with text: one line for each rank, its actions with commas between them."
     n, ranks, rows = ORDER["slices"], ORDER["ranks"], ORDER["microbatches"]
     try:
-        schedule, told = typed(hl.orders.on_slices(hl.Schedule.from_csv(answer), n))
+        made = hl.Schedule.from_csv(answer)
+        schedule, told = typed(made if made.slices == n else hl.orders.on_slices(made, n))
     except (ValueError, OSError) as error:
         return False, f"No such step can be run: {error}"
     if told:
@@ -147,7 +148,7 @@ def _best(gave: list[Gave]) -> Verdict:
                 f"{where} it returns {call.value}, with idle/ideal {found[call.value]:.1%}; {right} slices have "
                 f"{found[right]:.1%}."
             )
-    return True, f"The shortest step in all {len(PIPELINES)} cases."
+    return True, f"Your numbers of slices give the shortest step in all {len(PIPELINES)} cases."
 
 
 def _peak(ranks, slices):
@@ -161,8 +162,12 @@ def _peak(ranks, slices):
             "rows",
             slips=[
                 (p, "That is 1F1B, where a rank holds whole rows."),
-                (n + p - 1, "That is the number of slices. How many rows are they?"),
-                ((p - 1) / n, "The warm-up has n - 1 slices more: the first backward is that of a row's last slice."),
+                (n + p - 1, "That is the number of slices. How many rows is that?"),
+                (
+                    (p - 1) / n,
+                    "The warm-up has n - 1 more slices than that of 1F1B: the first backward is that of a "
+                    "row's last slice.",
+                ),
                 ((n + p) / n, "After the warm-up of n + p - 2 slices, one forward comes before the first backward."),
             ],
         ),
@@ -186,24 +191,26 @@ ABOUT_THE_ORDER = {  # {words of a reply: the hint about the mistake that it rep
 }
 ABOUT_THE_CACHE = {
     "second time": "Autograd can use a graph for only one backward. Cut the keys and values of earlier slices from "
-    "their graph with detach(), and take y and own back in one call: torch.autograd.backward((y, own), (…, …)).",
-    "no gradient from later slices": "leaf = own.detach().requires_grad_() collects the gradients of all slices that "
-    "read it in leaf.grad. Which tensor must this gradient go back through?",
+    "their graph with detach(), and backpropagate from y and own in one call: torch.autograd.backward((y, "
+    "own), (…, …)).",
+    "no gradient from later slices": "leaf = own.detach().requires_grad_() collects in leaf.grad the gradients of all "
+    "slices that read it. Through which tensor must this gradient flow back?",
     "from the next slice alone": "Each slice must read the same leaf: autograd adds to its .grad each time.",
     "gave slice": "Append the leaf of each slice to the cache in its forward. past is the list of all these leaves, "
     "from slice 0 on; the newest is the last one.",
     "own has no gradient": "Backwards come in reverse order, so the last slice of a row is first, and no slice has "
     "read its keys. Which of y and own has a gradient there?",
-    "got NoneType from my_backward": "x.grad is None unless x asks for it before the stage reads it: "
-    "x = x.detach().requires_grad_(). And does my_backward return it?",
+    "got NoneType from my_backward": "x.grad is None unless x is marked before the stage reads it: x = "
+    "x.detach().requires_grad_(). And does my_backward return it?",
 }
 
 TASKS: dict[str, Task] = {
     "slices.order": task(
         "Write the lists of two ranks for two rows of two slices, as text: one line for each rank, commas between "
-        "actions. Stages 0 and 1 are rank 0 on slices 0 and 1, stages 2 and 3 are rank 1. The step must be as short as "
-        "possible, and among the shortest orders each rank must hold as few slices as possible. A forward of a slice "
-        "takes 1 unit, a backward 2, and messages take no time. There is more than one right answer.",
+        "actions. Stages 0 and 1 stand for rank 0 on slices 0 and 1; stages 2 and 3 stand for rank 1 on them. The step "
+        "must be as short as possible, and among the shortest orders each rank must hold as few slices as possible. A "
+        "forward of a slice takes 1 unit, a backward 2, and messages take no time. There is more than one right "
+        "answer.",
         _ordered,
         (
             "Rank 1 can begin its first backward as soon as it has done the forwards of both slices of row 0.",
@@ -216,28 +223,29 @@ TASKS: dict[str, Task] = {
         minutes=6,
     ),
     "slices.cut": task(
-        "Write my_lengths(alpha, beta, tokens, slices): the lengths of slices of equal cost, in order. A token "
-        "costs alpha for its matrices and beta for each position before it. The lengths are integers that add up "
-        "to tokens; a slice may end one token too early or too late. With alpha=0, two slices take 71 % and 29 % of "
-        "the row.",
+        "Write `my_lengths(alpha, beta, tokens, slices)`: the lengths of slices of equal cost, in order. A token costs "
+        "`alpha` for its matrices and `beta` for each position before it. The lengths are integers, and their sum is "
+        "`tokens`. The end of a slice may be off by one token. With `alpha=0`, two slices take 71 % and 29 % of the "
+        "row.",
         Function(CUTS, _cut, "Answer with your function itself: my_lengths, without parentheses."),
         (
             "Tokens 0 to x cost αx + βx²/2. Which part of the row's cost is before the i-th cut?",
             "Solve βx²/2 + αx = c for x, with c = (i/n)(αT + βT²/2). The positive root is (√(α² + 2βc) - α)/β.",
             "ends = [round((math.sqrt(alpha**2 + 2 * beta * c) - alpha) / beta) for each c], from c = 0 on; return the "
-            "differences of neighbours.",
+            "differences between consecutive ends.",
         ),
         objective="Cut a row into slices that take the same time.",
         difficulty=2,
         minutes=8,
     ),
     "slices.backward": task(
-        "Write the forward and the backward of one slice on one rank. cache is a list for one row, empty at its first "
-        "slice; keep there what you need. my_forward(stage, x, cache) calls y, own = stage(x, past), where past is the "
-        "list of the keys and values of all earlier slices, and returns y. x has no history yet. my_backward(gradient, "
-        "cache) is called for the slices in reverse order, with the gradient of y. It adds to the gradients of the "
-        f"stage's weights, and returns the gradient of x. Your code is tried on {ROWS[0]}, then on other sizes. The "
-        "check compares with one device that never cuts a row, in double precision.",
+        "Write the forward and the backward of one slice on one rank. `cache` is a list for one row, empty at its "
+        "first slice; store in it everything that you need. `my_forward(stage, x, cache)` calls y, own = `stage(x, "
+        "past)`, where `past` is the list of the keys and values of all earlier slices, and returns y. x has no "
+        "autograd history yet. `my_backward(gradient, cache)` is called for the slices in reverse order, with the "
+        "gradient of y. It adds to the gradients of the stage's weights, and returns the gradient of x. Your code is "
+        f"tested on {ROWS[0]}, then on other sizes. The check compares with one device that never cuts a row, in "
+        "double precision.",
         OnCases(
             "slices.rank:play",
             first_found,
@@ -260,10 +268,10 @@ TASKS: dict[str, Task] = {
     ),
     "slices.peak": varying(_peak, ranks=(8, 6, 10, 12), slices=(4, 2, 8)),
     "slices.best": task(
-        "Write my_best(ranks, rows, latency, choices): the number of slices, one of choices, with the shortest step. A "
-        "forward of a row takes 1 unit on a rank, a backward 2, and every message takes latency units. All slices cost "
-        "the same. hl.plans.slicing.with_slices(ranks, [1 / n] * n, latency=latency) gives their costs; use it with "
-        "hl.schedule and hl.simulate.",
+        "Write `my_best(ranks, rows, latency, choices)`: the number of slices, one of `choices`, that gives the "
+        "shortest step. On a rank, the forward of a row takes 1 unit, and its backward takes 2. `latency` is the time "
+        "of a message, in the same units. All slices cost the same. `hl.plans.slicing.with_slices(ranks, [1 / n] * n, "
+        "latency=latency)` gives their costs; use it with `hl.schedule` and `hl.simulate`.",
         Function(
             tuple((*one, CHOICES) for one in PIPELINES),
             _best,

@@ -87,7 +87,7 @@ def _bubble(ranks, microbatches):
 
 TASKS: dict[str, Task] = {
     "start.all_reduce": start_task(
-        "There are four ranks, and rank r starts with r + 1. Return the sum over all ranks, from every rank.",
+        "There are four ranks, and rank r starts with r + 1. On every rank, return the sum over all ranks.",
         OnRanks(_all_reduced, (4, 3), lambda size: [size * (size + 1) / 2] * size),
         (
             "comm.all_reduce(x) puts the sum into x. Call it on every rank, after x is made and before it is returned.",
@@ -113,7 +113,8 @@ TASKS: dict[str, Task] = {
     ),
     "tour.bubble": varying(_bubble, ranks=(8, 4, 6, 12, 16), microbatches=(24, 32, 40, 48)),
     "tour.schedule": tour_task(
-        "Type a schedule for 2 ranks and 2 microbatches. It must be as short as 1F1B, and hold no more on any rank.",
+        "Type a schedule for 2 ranks and 2 microbatches. It must be as short as 1F1B, and no rank may hold more "
+        "activations than in 1F1B.",
         _same_order,
         (
             "The line of rank 1 is already good: each backward directly follows its forward. Change the line of rank "

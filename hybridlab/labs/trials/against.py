@@ -8,16 +8,16 @@ from functools import wraps
 
 from hybridlab.predict.bytes.collectives import cost
 
-SMALL, WORD = 1e-12, 8  # relative; bytes of a number: all are in double precision
+SMALL, WORD = 1e-12, 8  # relative tolerance; bytes of a number: all are in double precision
 SENT, RECEIVED = ("send", "isend"), ("recv", "irecv")  # messages between two ranks
 
 
 class Off(Exception):
-    """The mistake on this rank; without words, the mistake is on another."""
+    """The mistake on this rank; if it is empty, the mistake is on another rank."""
 
 
 def against_one_device(trial):
-    """The trial of `OnCases` made of `trial(run, answer, case)`, which stops at the first mistake."""
+    """The trial for `OnCases`, made from `trial(run, answer, case)`; it stops at the first mistake."""
 
     @wraps(trial)
     def tried(comm, answer, case) -> str:
@@ -37,7 +37,7 @@ class Run:
         self.comm, self.since = comm, len(comm.ledger)
 
     def begin(self):
-        """From here on, the words sent are counted."""
+        """Count the words that are sent from now on."""
         self.since = len(self.comm.ledger)
 
     def settle(self, told: str = ""):
@@ -59,7 +59,7 @@ class Run:
         self.settle(told)
 
     def backward(self, y, gradient, name: str, leaves: dict, words: int | None = None):
-        """Go on if each leaf has its gradient: {its name: (leaf, right, near, otherwise)}."""
+        """Continue if each leaf has its gradient: {its name: (leaf, right, near, otherwise)}."""
         y.backward(gradient)
         sent, self.until = words_of(self.comm.ledger, self.since), len(self.comm.ledger)
         for its, (leaf, right, near, otherwise) in leaves.items():
@@ -99,21 +99,21 @@ def _other(name: str) -> str:
 def _of_gradient(found, right, its, otherwise) -> str:
     if found is None:
         return f"{its} got no gradient: use typed collectives, which autograd follows."
-    return "" if gap(found, right) < SMALL else f"another gradient of {its} than one device: {otherwise}"
+    return "" if gap(found, right) < SMALL else f"a different gradient of {its} from that of one device: {otherwise}"
 
 
 def _added(comm, right, its: str):
-    """(a gradient that was summed once too often, the reply to it); all ranks call it together."""
+    """(a gradient that was summed one time too many, the reply to it); all ranks call it together."""
     import torch
 
     axes = {axis: length for axis, length in comm.mesh.axes.items() if length > 1}
     for length in set(axes.values()):
         told = f"a gradient of {its} that is {length} times too large"
-        yield length * right, f"{told}: along an axis of {length} ranks it is added once too often."
+        yield length * right, f"{told}: along an axis of {length} ranks it is added one time too many."
     for axis in axes:
         shapes = comm.all_gather(torch.tensor([right.shape], device=comm.device), axis)
         if (shapes == shapes[0]).all():
-            told = f"a gradient of {its} that is added along {axis}, where each rank has another part."
+            told = f"a gradient of {its} that is added along {axis}, where each rank has a different part."
             yield comm.all_reduce(right.clone(), axis), told
 
 

@@ -18,10 +18,10 @@ class OnCases:
 
     trial   trial(comm, answer, case) on every rank returns the input of `judge`
     judge   judge(case, home): the mistake in the values that the ranks returned, in a sentence; empty if there is none
-    cases   its runs, each with `ranks` and a text in words; those after the first are not in the question
+    cases   its runs, each with `ranks` and a description; those after the first are not in the question
     right   the reply to a right answer
     names   the names of an answer of several functions; a single function has none
-    explain explain(case, report): the report of a run that failed, with its meaning here
+    explain explain(case, report): the report of a run that failed, with its meaning in this exercise
     """
 
     trial: Callable

@@ -11,8 +11,8 @@ from hybridlab.labs.trials.trial import is_code
 class Cause:
     """A check of the letter of a cause.
 
-    causes  {letter: the reply to it}; that of the right one is empty
-    right   the reply to that
+    causes  {letter: the reply to it}; the reply to the right one is empty here
+    right   the reply to the right one
 
     >>> cause = Cause({"a": "Then all ranks would differ.", "b": ""}, "So it is.")
     >>> cause("a"), cause(" B"), cause(2)[1]
@@ -49,7 +49,7 @@ class Clinic:
         return right, sentence if right else f"{told} But: {sentence}"
 
     def half(self, answer) -> str:
-        """The reply to an answer of which one half is right and the other one None; empty for others.
+        """The reply to an answer with one right half, if the other half is None; empty for other answers.
 
         >>> clinic = Clinic({"a": "No.", "b": ""}, lambda function: (True, "It works."))
         >>> clinic.half((None, len)), clinic.half(("b", None))[:18], clinic.half(("a", None))

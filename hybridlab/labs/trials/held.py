@@ -7,7 +7,8 @@ import torch
 
 
 def tensors(*objects) -> Iterator[torch.Tensor]:
-    """All tensors that objects reach: by attributes, in lists and dicts, and as gradients; not those of a `Comm`.
+    """All tensors that can be reached from objects: through attributes, lists, dicts, and gradients; without those of a
+    `Comm`.
 
     >>> weight = torch.nn.Parameter(torch.ones(3))
     >>> weight.grad = torch.ones(3)

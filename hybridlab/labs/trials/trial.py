@@ -1,8 +1,8 @@
 """Code answers: a student's program on real ranks, in fresh processes, with a time limit.
 
-One way for all of them. A function for every rank (`OnRanks`) runs on as many ranks as the question names, then on
-sizes that it does not name; a plain function (`Function`) runs on one rank, for many arguments. An answer that fails,
-hangs or ends its process costs a sentence.
+All of them are run in one way. A function for every rank (`OnRanks`) runs on the number of ranks that the question
+names, and then on numbers that it does not name; a plain function (`Function`) runs on one rank, for many arguments. If
+an answer fails, hangs or ends its process, a sentence reports it.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ MOST_PRINTED = 2000  # letters from each rank
 
 
 class Failed(Exception):
-    """Why a trial has no result, in one sentence."""
+    """The reason why a trial has no result, in one sentence."""
 
 
-class TimeIsUp(BaseException):  # no Exception: an answer that catches everything must end too
+class TimeIsUp(BaseException):  # not an Exception, so that an answer that catches everything also ends
     """Raised on a rank when its time is over."""
 
 
@@ -88,7 +88,7 @@ def _loaded(answer):
 
 
 class _Short(io.TextIOBase):
-    """A stream that lets the first letters through and drops the rest."""
+    """A stream that prints the first letters and drops the rest."""
 
     def __init__(self, stream):
         self._stream, self._left = stream, MOST_PRINTED
@@ -122,7 +122,7 @@ class OnRanks:
 
     judge     the verdict on the values of the ranks of the first size; an answer that is not code is judged as such a
               list, but is never right: results can be typed, messages cannot
-    sizes     the numbers of ranks on which it is tried; those after the first are not in the question
+    sizes     the numbers of ranks on which it is tested; those after the first are not in the question
     expected  expected(size): the right values there, rank by rank
     """
 
@@ -157,7 +157,7 @@ class OnRanks:
 
 @dataclass(frozen=True)
 class Function:
-    """A check of a plain function; all its calls together may take `SECONDS`.
+    """A check of a plain function; all its calls together may take at most `SECONDS`.
 
     cases  the arguments of each call
     judge  the verdict on the results of the calls: one `Gave` for each, up to the first that raised

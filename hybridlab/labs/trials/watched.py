@@ -7,7 +7,7 @@ class Watched:
     """The `comm` itself, which also records in `seen` (event, the number of words, or the axis).
 
     An event is "send", "receive" or "all_reduce" at its start, and "waited send" and so on when it is waited for.
-    Messages are kept: one whose handle the program loses arrives too, so that other ranks do not wait for ever.
+    Messages are kept: a message arrives even if the program loses its handle, so that other ranks do not wait forever.
     """
 
     def __init__(self, comm, seen: list):
@@ -59,7 +59,7 @@ class Watched:
 
 
 class _Begun:
-    """A message that notes when it is first waited for."""
+    """A message that records when it is first waited for."""
 
     def __init__(self, what: str, message, detail, seen: list):
         self._message, self._seen, self._row = message, seen, (f"waited {what}", detail)

@@ -304,7 +304,7 @@ SOLUTIONS: dict[str, Solution] = {
             ),
             (COLUMNS.but(SQUARE, "(x @ x.mT) @ (x @ x.mT)) @ x"), "squared the Gram matrix of only its columns"),
             (COLUMNS.but(SQUARE, "comm.all_reduce(gram @ gram)) @ x"), "2 times too large"),
-            (COLUMNS.but("4.7750", "4.75"), "other columns than one device"),
+            (COLUMNS.but("4.7750", "4.75"), "different columns from those of one device"),
             (GATHERED, "called all_gather"),
             (GATHERED.but("comm.all_gather(x, dim=1)", f"comm.all_reduce({PADDED})"), "that gathers the matrix"),
             (IN_PARTS, "that gathers the matrix"),

@@ -14,22 +14,23 @@ PLAYS, BLOCKS = 4, 4  # microbatches in zero_fsdp.accumulate; blocks in zero_fsd
 
 TASKS: dict[str, Task] = {
     "zero_fsdp.one": task(
-        "Write MyZeRO1(comm, parameters, rate), an Adam with sharded state. Every rank has all weights, and after "
-        "loss.backward() the gradients of its own rows. After step() every rank must have the weights that one device "
-        "gets from torch.optim.Adam with the mean gradient. A rank keeps Adam's averages for its shard only. The "
-        "shards are the flat weights, padded with zeros and cut into comm.size equal pieces. Your code is tried on 4 "
-        "ranks for three steps; then on other numbers of ranks, also with padding.",
+        "Write `MyZeRO1(comm, parameters, rate)`, an Adam with sharded state. Every rank has all weights, and after "
+        "`loss.backward()` the gradients of its own rows. After `step()` every rank must have the weights that one "
+        "device gets from `torch.optim.Adam` with the mean gradient. A rank keeps Adam's averages for its shard only. "
+        "The shards are the flat weights, padded with zeros and cut into `comm.size` equal pieces. Your code is tested "
+        "on 4 ranks for three steps; then on other numbers of ranks, also with padding.",
         OnCases(
             "zero.rank:play_one",
             trial.judge_one,
             ONE_CASES,
-            "The weights of one device on every rank, Adam's state for a shard only, and the bytes of one all-reduce.",
+            "Every rank has the weights of one device, keeps Adam's state for its shard only, and sends the bytes of "
+            "one all-reduce.",
         ),
         (
             "An all-reduce is a reduce-scatter and an all-gather. What do you do between the two, and with which "
             "numbers?",
             "In step(): flatten and pad the gradient; get the rank's piece with comm.reduce_scatter, and divide it by "
-            "comm.size; make an Adam step on the shard; get all shards with comm.all_gather; copy them into the "
+            "comm.size; take an Adam step on the shard; get all shards with comm.all_gather; copy them into the "
             "weights.",
             "In __init__: self.shard = torch.nn.Parameter(padded.chunk(comm.size)[comm.rank].clone()) and self.adam = "
             "torch.optim.Adam([self.shard], lr=rate). In step(): self.shard.grad = "
@@ -41,17 +42,17 @@ TASKS: dict[str, Task] = {
         minutes=12,
     ),
     "zero_fsdp.unit": task(
-        "Write MyUnit(comm, module), one unit of FSDP. Between steps a rank holds only unit.shard, a "
-        "torch.nn.Parameter: its piece of the flat, padded weights. unit(x) gathers the weights, calls the module and "
-        "frees them. When the gradient of the output arrives, gather them again. When all gradients are complete, "
-        "unit.shard.grad must be this rank's piece of the mean gradient, and weights and gradients must be freed. "
-        "Your code is tried on 2 ranks for two steps, then on other numbers of ranks, with padding.",
+        "Write `MyUnit(comm, module)`, one unit of FSDP. Between steps a rank holds only `unit.shard`, a "
+        "`torch.nn.Parameter`: its piece of the flat, padded weights. `unit(x)` gathers the weights, calls the module "
+        "and frees them. When the gradient of the output arrives, gather them again. When all gradients are complete, "
+        "`unit.shard.grad` must be this rank's piece of the mean gradient, and weights and gradients must be freed. "
+        "Your code is tested on 2 ranks for two steps, then on other numbers of ranks, with padding.",
         OnCases(
             "zero.rank:play_unit",
             trial.judge_unit,
             UNIT_CASES,
-            "The outputs and gradients of the module, only the shard in memory between forward and backward, and two "
-            "gathers and a reduce-scatter.",
+            "Outputs and gradients are those of the module, a rank holds only its shard between forward and backward, "
+            "and there are two gathers and a reduce-scatter.",
         ),
         (
             "One flat buffer holds all weights, and each weight.data is a view of it. To free it, resize its storage "
@@ -68,9 +69,9 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "zero_fsdp.root": task(
-        f"A model has {BLOCKS} blocks and a head. fully_shard(block) is called for each block, then fully_shard(model) "
-        f"for the root, which contains the head; all with defaults. So there are {BLOCKS + 1} units. How many of them "
-        "are gathered a second time, for the backward?",
+        f"A model has {BLOCKS} blocks and a head. `fully_shard(block)` is called for each block, then "
+        f"`fully_shard(model)` for the root, which contains the head; all with defaults. So there are {BLOCKS + 1} "
+        "units. How many of them are gathered a second time, for the backward?",
         Number(
             lambda: BLOCKS,
             slips=[
@@ -91,8 +92,8 @@ TASKS: dict[str, Task] = {
     ),
     "zero_fsdp.accumulate": task(
         f"A step has {PLAYS} microbatches. FSDP gathers every unit for each forward and each backward, and "
-        "reduce-scatters after each backward. Plain data parallelism all-reduces once, after the last backward. By "
-        "what factor does FSDP send more bytes?",
+        "reduce-scatters after each backward. Plain data parallelism all-reduces once, after the last backward. "
+        "By what factor does FSDP increase the number of bytes sent?",
         Number(
             lambda: 3 * PLAYS / 2,
             slips=[
@@ -111,11 +112,11 @@ TASKS: dict[str, Task] = {
         minutes=3,
     ),
     "zero_fsdp.muon": task(
-        "Write my_columns(comm, x): x is this rank's block of columns, and all blocks together are a matrix. Return "
-        "this rank's columns of the matrix that newton_schulz makes of the full one, without gathering it: no rank "
-        "may get the full matrix. Of the collectives, use only comm.all_reduce(tensor). It adds the tensors of all "
-        "ranks in place and returns the sum; a tensor with one number works too. Your code is tried on "
-        f"{columns_trial.CASES[0]}, then on others. The operations that you call are checked too.",
+        "Write `my_columns(comm, x)`: `x` is this rank's block of columns, and all blocks together are the full "
+        "matrix. Compute `newton_schulz` of the full matrix, and return this rank's columns of the result. Do not "
+        "gather the matrix: no rank may hold it in full. Use only one collective, `comm.all_reduce(tensor)`. It adds "
+        "the tensors of all ranks in place and returns the sum; it also works for a tensor with one number. Your code "
+        f"is tested on {columns_trial.CASES[0]}, then with other sizes. The operations that you call are checked too.",
         OnCases(
             columns_trial.try_columns,
             first_found,
@@ -132,17 +133,18 @@ TASKS: dict[str, Task] = {
         minutes=8,
     ),
     "zero_fsdp.clinic": task(
-        "What is wrong with broken? (a) The sum over the ranks is not divided by their number. (b) The sum over the "
+        "What is wrong with `broken`? (a) The sum over the ranks is not divided by their number. (b) The sum over the "
         "microbatches is not divided by their number. (c) The shards are gathered before they are updated. (d) The "
-        "gradient of a microbatch is reduce-scattered again with every later one. Answer with the letter and the "
-        "fixed function. Your code is tried on 2 ranks with 3 microbatches, then on others.",
+        "gradient of a microbatch is reduce-scattered again with that of every later microbatch. Answer with the "
+        "letter and the fixed function. Your code is tested on 2 ranks with 3 microbatches, then with other numbers of "
+        "ranks and microbatches.",
         Clinic(
             clinic.CAUSES,
             OnCases(
                 "zero.rank:play_program",
                 clinic.judge,
                 clinic_case.CASES,
-                "The weights of one device on every rank, with one microbatch and with several.",
+                "Every rank has the weights of one device, with one microbatch and with several.",
             ),
         ),
         (

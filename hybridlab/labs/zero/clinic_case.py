@@ -25,8 +25,8 @@ class Did(NamedTuple):
     """The result of a program on one rank.
 
     first    the norm of the weights' change in the first step, over that of one device
-    gaps     the largest difference of its weights from those of one device, after each step
-    weights  all of them after the last step;  ops  the operations that it called
+    gaps     the largest difference of the rank's weights from those of one device, after each step
+    weights  all weights after the last step;  ops  the operations that it called
     """
 
     first: float

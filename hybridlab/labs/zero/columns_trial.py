@@ -44,7 +44,7 @@ def try_columns(run, answer, case):
 
 
 class _Recorded:
-    """The `comm` itself, which also keeps the sums that came in `sums`."""
+    """The `comm` itself, which also keeps in `sums` the sums that it has received."""
 
     def __init__(self, comm):
         self._comm, self.sums = comm, []
@@ -74,7 +74,7 @@ def _gathered(run, sums, blocks) -> str:
 
 
 def _contain(sums, block) -> bool:
-    """Whether every number of a block is in one of the sums: there it has met only zeros."""
+    """Whether every number of a block is in one of the sums, because only zeros were added to it."""
     import torch
 
     came = torch.cat([one.flatten() for one in sums]) if sums else block.new_zeros(1)
@@ -82,7 +82,7 @@ def _contain(sums, block) -> bool:
 
 
 def _scales(blocks) -> list[float]:
-    """The matrix may be gathered as it is, or after the division by its norm."""
+    """The factors of a gathered matrix: it may be gathered as it is, or after the division by its norm."""
     return [1.0, float(1 / sum(block.square().sum() for block in blocks).sqrt())]
 
 
@@ -95,7 +95,10 @@ def _mistake(y, right, blocks, rank: int) -> str:
             return told
     if gap(y, right * len(blocks)) < SMALL:
         return f"returned columns that are {len(blocks)} times too large."
-    return "returned other columns than one device: are the norm and each Gram matrix those of the full matrix?"
+    return (
+        "returned different columns from those of one device: are the norm and each Gram matrix those of the full "
+        "matrix?"
+    )
 
 
 def _known(blocks) -> Iterator[tuple[list, str]]:

@@ -8,7 +8,7 @@ from hybridlab.training.report import Report
 
 
 class FlatShards(Mode):
-    """ZeRO's pieces end anywhere, also inside a matrix."""
+    """A mode in which ZeRO's pieces end anywhere, even inside a matrix."""
 
     name, purpose = "flat shards", "flat"
 

@@ -11,7 +11,7 @@ from hybridlab.labs.zero.plan import Plan, kept, leaving
 from hybridlab.modes.zero import shared
 from hybridlab.training.job import Job
 
-GPUS, NODE = 512, 8  # in the predictions, and of them in a node; of our ranks a node has two
+GPUS, NODE = 512, 8  # ranks in the predictions, and those of them in one node; for our ranks, a node has two
 CASES = (  # rank, length of the vector, owners in a group, groups
     *((rank, 32, 4, 2) for rank in range(8)),
     *((rank, 36, 2, 3) for rank in range(6)),
@@ -30,7 +30,7 @@ class Form(NamedTuple):
 
     @property
     def options(self) -> dict:
-        """Its options, as arguments of a job."""
+        """The options of a form, as arguments of a job."""
         options = {"owners": self.owners, "two_levels": self.two_levels, "secondary": self.secondary}
         return {name: value for name, value in options.items() if value}
 

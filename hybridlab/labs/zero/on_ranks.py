@@ -20,7 +20,7 @@ RANKS, UNITS = 4, 4
 
 
 def job(zero: int, owners: int | None = None, active: int = 1, units: int = UNITS, ranks: int = RANKS, **more) -> Job:
-    """The small GPT in `units`, one pack each, for any stage; AdamW, one microbatch on every rank."""
+    """The small GPT in `units`, one pack each, for any ZeRO stage; with AdamW, and one microbatch on every rank."""
     loop = hl.schedule("looped_bfs", ranks=1, microbatches=1, chunks=units, dp=ranks)
     options = {"sums": "buckets", "optimizer": "adamw"} | ({"active": active} if zero == 3 else {}) | more
     return job_of(hl.Mesh(dp=ranks), loop, zero=zero, owners=owners, **options)

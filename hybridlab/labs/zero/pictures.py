@@ -5,11 +5,11 @@ import ipywidgets
 from hybridlab.labs.zero.on_ranks import RANKS
 from hybridlab.labs.zero.plan import MODELS, POLICIES, Plan, carried, kept
 from hybridlab.show.layouts.memory_bars import Column, memory_bars, size
-from hybridlab.show.live.chooser import beside
+from hybridlab.show.live.chooser import below_each_other, beside
 from hybridlab.show.paper.still import Still
 
 STAGES = {0: "0 nothing", 1: "1 optimizer state", 2: "2 and gradients", 3: "3 and weights"}
-CHOICES, ACTIVE = (2, 4, 8, 16, 64), 2  # of ranks; units gathered at a time
+CHOICES, ACTIVE = (2, 4, 8, 16, 64), 2  # numbers of ranks; units gathered at a time
 
 
 def bars(plan: Plan) -> Still:
@@ -41,7 +41,7 @@ def told(plan: Plan) -> str:
 
 
 def stages(plan: Plan) -> Still:
-    """One rank under each of the four stages: the same plan otherwise."""
+    """One rank under each of the four stages of ZeRO, with an otherwise equal plan."""
     plans = [plan._replace(stage=stage) for stage in STAGES]
     columns = [Column(f"stage {one.stage}", kept(one), STAGES[one.stage][2:]) for one in plans]
     totals = ", ".join(size(sum(column.kept.values())) for column in columns)
@@ -128,9 +128,19 @@ class ZeroExplorer(ipywidgets.VBox):
         if self._choices["ranks"].value % self._choices["owners"].value == 0:
             self._picture.value = bars(self.plan).svg
 
+    @property
+    def stills(self) -> list[Still]:
+        """The pictures that are shown if no kernel runs: this stage, the stages after it, and the last with half the
+        owners."""
+        plan, last = self.plan, max(STAGES)
+        plans = [plan._replace(stage=stage) for stage in STAGES if stage >= plan.stage]
+        if plan.owners % 2 == 0:
+            plans.append(plan._replace(stage=last, owners=plan.owners // 2))
+        return list(map(bars, plans))
+
     def _repr_mimebundle_(self, **more):
-        still = bars(self.plan)
-        return {**super()._repr_mimebundle_(**more), "image/svg+xml": still.svg, "text/plain": still.summary}
+        told = "\n".join(still.summary for still in self.stills)
+        return {**super()._repr_mimebundle_(**more), "image/svg+xml": below_each_other(self.stills), "text/plain": told}
 
 
 def _divisors(ranks):

@@ -13,8 +13,8 @@ from hybridlab.predict.bytes.memory import MIXED, SINGLE, Widths, model_states
 from hybridlab.predict.bytes.sharing import transfers
 from hybridlab.show.layouts.memory_bars import Carried
 
-PRINTED = {"value": 2, "gradient": 2, "optimizer": 12}  # bytes per element in the paper, also of a shard
-SAID = {"shares": "shards"}  # the record's word, and the field's
+PRINTED = {"value": 2, "gradient": 2, "optimizer": 12}  # bytes per element in the paper, even of a shard
+SAID = {"shares": "shards"}  # the names in the record, and in the fields
 POLICIES = {"mixed": MIXED, "single": SINGLE, "mixed, as printed": None, "sums in single": MIXED._replace(gradient=4)}
 
 
@@ -33,8 +33,9 @@ MODELS = {
 
 
 class Plan(NamedTuple):
-    """One choice: a model, ranks, the ZeRO stage, the number of ranks that shard a parameter, and dtypes; two levels,
-    or a second copy among neighbours."""
+    """One choice: a model, ranks, the ZeRO stage, the number of ranks that shard a parameter, and dtypes; and whether
+    there are two levels, or a second copy among neighbours.
+    """
 
     model: str = "7.5B"
     ranks: int = 64
@@ -144,8 +145,8 @@ FORWARD, BACKWARD = 0.008, 0.016  # seconds that a unit takes
 def step(plan: Plan, active: int = 2) -> hl.Timeline:
     """The predicted step of one rank: a microbatch through all units, with concurrent reductions and gathers.
 
-    active  with stage 3, units that a rank holds gathered at a time. With stages 1 and 2 the weights are gathered
-            after the update; `seconds` adds that time
+    active  with stage 3, the number of units that a rank holds gathered at a time. With stages 1 and 2 the weights are
+            gathered after the update; `seconds` adds that time
 
     >>> round(step(Plan(ranks=8, owners=4), active=2).length, 3)
     0.879

@@ -14,9 +14,9 @@ from hybridlab.labs.zero import clinic_case
 from hybridlab.labs.zero.trial import RATE, Case, One, Unit
 from hybridlab.predict.bytes.collectives import cost
 
-ROWS = 7  # no width of a net: so a saved matrix of another height is a weight
+ROWS = 7  # not a width of a net, so a saved matrix of another height is a weight
 STEPS = 3
-NEAR = 1e-5  # of weights, after steps of 0.01
+NEAR = 1e-5  # tolerance of weights, after steps of 0.01
 
 
 def net(widths) -> nn.Sequential:
@@ -73,7 +73,9 @@ def play_one(comm, answer, case) -> One:
 
 
 def _after_one(comm, case, found) -> str:
-    """The state of the weights after the first step, see `One`: later gradients depend on all shards."""
+    """The state of the weights after the first step, see `One`. Only the first step shows it: later gradients depend on
+    all shards.
+    """
     before, right = flat(net(case.widths).parameters()), flat(_one_device(case, 1).parameters())
     start, end = comm.rank * case.share, (comm.rank + 1) * case.share
     if _farthest(found, right) < NEAR:
@@ -149,7 +151,7 @@ def _unit_step(comm, unit, whole, case, step) -> Unit:
 
 @contextlib.contextmanager
 def _freed_is_told(what):
-    """Replaces torch's error about a view without storage by a helpful one."""
+    """A context that replaces torch's error about a view without storage by a helpful one."""
     try:
         yield
     except RuntimeError as error:

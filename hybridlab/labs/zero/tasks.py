@@ -131,7 +131,7 @@ TASKS: dict[str, Task] = {
         "gradient, 12 for the optimizer state. How many GB does a rank keep under the stages 0, 1, 2 and 3?",
         _stages,
         (
-            "The sharded part is divided by 64, the rest is not. Stage 1 shards 12 of the 16 bytes.",
+            "The sharded part is divided by 64; the rest is not. Stage 1 shards 12 of the 16 bytes.",
             "Stage 1: 4 + 12/64 bytes for each parameter. Stage 2: 2 + 14/64. Stage 3: 16/64.",
             "Multiply by 7.5: stage 0 is 16 · 7.5 = 120 GB, stage 1 is 4.1875 · 7.5, and so on.",
         ),
@@ -141,7 +141,7 @@ TASKS: dict[str, Task] = {
     ),
     "zero_fsdp.ratio": task(
         "Weights are fully sharded, and every unit is gathered for its forward and again for its backward. By what "
-        "factor does this send more bytes in a step than plain data parallelism?",
+        "factor does this increase the number of bytes sent in a step, compared with plain data parallelism?",
         Number(
             _ratio,
             slips=[
@@ -160,10 +160,10 @@ TASKS: dict[str, Task] = {
         minutes=2,
     ),
     "zero_fsdp.names": task(
-        "Which strategy of FSDP is which row? (a) Weights are sharded between steps, gathered for a forward, and again "
-        "for a backward. (b) They are never sharded. (c) As (a), but every group of neighbours has a full set of "
-        "shards. (d) They are sharded between steps, and gathered from the first forward to the backward. Answer with "
-        "four names.",
+        "Which FSDP strategy corresponds to which row? (a) Weights are sharded between steps, and gathered for a "
+        "forward and again for a backward. (b) They are never sharded. (c) As (a), but every group of neighbours has a "
+        "full set of shards. (d) They are sharded between steps, and stay gathered from the first forward to the "
+        "backward. Answer with four names.",
         _names,
         (
             "FULL_SHARD is the lecture's fully sharded, NO_SHARD is its replicated.",
@@ -176,8 +176,8 @@ TASKS: dict[str, Task] = {
     ),
     "zero_fsdp.hybrid": task(
         f"A model of 7.5B parameters is trained in mixed precision with stage 3 on two nodes of {NODE} ranks each. "
-        f"Between steps a rank may hold {FITS / 1e9:.0f} GB. Rings are in rank order. Among how many neighbours do you "
-        "shard, so that the fewest bytes leave a node in a step?",
+        f"Between steps, a rank may hold at most {FITS / 1e9:.0f} GB. Rings are in rank order. Among how many "
+        "neighbours do you shard, so that the fewest bytes leave a node in a step?",
         _hybrid,
         (
             "14 bytes for each parameter, divided by the owners, must fit. Which rings cross between the nodes?",
@@ -190,15 +190,15 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "zero_fsdp.stretch": task(
-        "Write my_stretch(rank, length, inside, groups): on two levels, the range (first, end) of the flat vector that "
-        "a rank updates. The vector has length numbers, which inside · groups divides. Ranks 0 to inside - 1 are the "
-        "first group. Inside each group, the first rank has the first part of the sum, and so on; then the ranks with "
-        "the same part in all groups reduce-scatter it, in rank order.",
+        "Write `my_stretch(rank, length, inside, groups)`: on two levels, the range (first, end) of the flat vector "
+        "that a rank updates. `length`, the number of its entries, is a multiple of `inside · groups`. Ranks 0 to "
+        "`inside - 1` are the first group. Inside each group, the first rank has the first part of the sum, and so on; "
+        "then, across the groups, the ranks that hold the same part reduce-scatter it, in rank order.",
         Function(levels.CASES, levels.judged, "Answer with your function itself: my_stretch, without parentheses."),
         (
             "Two reduce-scatters follow one another. What does the first one leave on this rank?",
-            "Its part begins at rank % inside · length / inside. Over how many groups is it shared, and which of them "
-            "is rank // inside?",
+            "Its part begins at rank % inside · length / inside. Among how many groups is it divided? And which of "
+            "its shards belongs to group rank // inside?",
             "size = length // (inside * groups); first = (rank % inside * groups + rank // inside) * size.",
         ),
         objective="Say which shard a rank updates if the optimizer's state is sharded on two levels.",
@@ -206,12 +206,12 @@ TASKS: dict[str, Task] = {
         minutes=6,
     ),
     "zero_fsdp.design": task(
-        "On the same two nodes a unit takes 8 ms forward and 16 ms backward. Choose [stage, owners, active] so that "
+        "On the same two nodes a unit takes 8 ms forward and 16 ms backward. Choose `[stage, owners, active]` so that "
         f"no rank ever holds more than {ROOM / 1e9:.0f} GB of weights, gradients and optimizer state, at most "
         f"{LEAVE / 1e9:.0f} GB leave a node, and a step takes at most {SECONDS} s.",
         _design,
         (
-            "Memory decides the stage, traffic the owners, and time the number of units that are prefetched.",
+            "Memory determines the stage, traffic the owners, and time the number of units that are prefetched.",
             "Stage 3 among the ranks of a node. With one active unit every gather stalls the rank.",
             "[3, 4, active]: 1 is too long, 6 is too much memory. A small number is enough.",
         ),

@@ -51,7 +51,7 @@ UNIT_CASES = tuple(starmap(Case, ((2,), (3, ODD), (4, ODD), (4,))))
 class One(NamedTuple):
     """The result of three steps with a student's ZeRO 1 on one rank.
 
-    gap      the largest difference of its weights from one device's;  moved  whether any weight has changed
+    gap      the largest difference of the rank's weights from one device's;  moved  whether any weight has changed
     first    the weights after the first step: "right", "own" (right in its own shard, and old in others), "copied"
              (every shard near the old first one), or ""
     lost     whether the weights are those of a new Adam in every step
@@ -74,8 +74,8 @@ class Unit(NamedTuple):
     output, x, shard, gradient  differences from the module on one device: of the output, of the gradient of x, of the
                                 shard, and of its gradient (nan: there is none, or it has another shape)
     times                       the norm of the shard's gradient over the right one
-    between, saved, after       numbers held between forward and backward, the same with those that autograd saved, and
-                                numbers held after the backward
+    between, saved, after       numbers held between forward and backward, numbers held then with those that autograd
+                                saved, and numbers held after the backward
     """
 
     stored: int
@@ -123,7 +123,7 @@ ABOUT_UNIT = {
     "is not a tensor of": "A hook on every weight counts down, and the last one makes shard.grad. From which number "
     "does it count down in the second step?",
 }
-FIRST = {  # what the weights after the first step say about the mistake
+FIRST = {  # {state of the weights after the first step: the mistake}
     "own": "rank {} has the right weights in its own shard only: how does it get the shards of the others?",
     "copied": "on rank {} all shards of the weights are near the first one: which piece does each rank take?",
     "right": "rank {} has the right weights after the first step, but not after three: what must a step keep for the "

@@ -13,6 +13,6 @@ __getattr__, __all__ = room(
     {
         "halves": "UNIT beside held in_a_row in_shares keep_copies_apart lose_a_weight_half repeated run",
         "printed": "interleaved_rates rates",
-        "pictures": "plane",
+        "pictures": "one_at_a_time plane",
     },
 )

@@ -1,8 +1,8 @@
-"""Notebook 14: backwards in halves, schedules of unlike chunks made comparable and really run, two sabotages."""
+"""Notebook 14: backwards in halves, schedules with different chunks, made comparable and run on ranks; sabotages."""
 
 import hybridlab as hl
 
-UNIT = 0.04  # seconds that F, I and W of a whole rank take each; with two chunks an action takes 20 ms
+UNIT = 0.04  # seconds that each of F, I and W of a whole rank takes; with two chunks an action takes 20 ms
 
 
 def beside(schedule: hl.Schedule) -> hl.Schedule:
@@ -19,7 +19,7 @@ def beside(schedule: hl.Schedule) -> hl.Schedule:
 
 
 def in_shares(schedule: hl.Schedule, unit: float = 1) -> hl.Costs:
-    """F, I and W of a whole rank take one unit each, however many chunks the rank has.
+    """F, I and W of a whole rank take one unit each, for any number of chunks on the rank.
 
     >>> in_shares(hl.schedule("zb_v", ranks=2, microbatches=4))
     Costs(F=0.5, I=0.5, W=0.5)
@@ -67,7 +67,7 @@ def run(schedule: hl.Schedule, unit: float = UNIT, steps: int = 1) -> hl.Timelin
 
 
 def lose_a_weight_half():
-    """On every rank the weight half of microbatch 1 is left out."""
+    """A sabotage: on every rank, the weight half of microbatch 1 is left out."""
     from hybridlab.runtime.work import ModelWork
 
     whole = ModelWork.weight_half
@@ -75,7 +75,7 @@ def lose_a_weight_half():
 
 
 def keep_copies_apart():
-    """The gradients of a stage's copies are not added up."""
+    """A sabotage: the gradients of a stage's copies are not added up."""
     from hybridlab.modes.parts.replicated import Replicated
     from hybridlab.runtime.pending import Sums
 

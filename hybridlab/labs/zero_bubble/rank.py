@@ -14,10 +14,10 @@ from hybridlab.labs.zero_bubble.without_autograd import Product, Products, one_d
 class Did(NamedTuple):
     """The result of a run on one rank."""
 
-    problem: str  # why the answer is not a list of gradients, in words
+    problem: str  # the reason why the answer is not a list of gradients, in words
     gap: float  # the largest difference from one device, over the largest gradient
     ratio: float  # the norm of the gradients, over that of one device
-    did: list[tuple]  # (kind, microbatch, messages sent before) of every product
+    did: list[tuple]  # (kind, microbatch, messages sent before) of every matmul
     most: int  # microbatches held at once
     sent: int  # messages
     bytes: int
@@ -51,7 +51,7 @@ def _slips(right: list, wanted: list[Product]):
 
 
 def compared(found, wanted) -> tuple[str, float, float]:
-    """(why the answer is not a list of gradients, the largest relative difference, the ratio of the norms).
+    """(the reason why the answer is not a list of gradients, the largest relative difference, the ratio of the norms).
 
     >>> compared([torch.ones(2)], [torch.ones(2)]), compared(None, [torch.ones(2)])[0]
     (('', 0.0, 1.0), 'returned NoneType, not a list of 1 gradients')
@@ -70,7 +70,9 @@ def compared(found, wanted) -> tuple[str, float, float]:
 
 
 def halve(comm, answer, case) -> str:
-    """The mistake of two functions, I and W of one layer, compared with autograd: at the first wrong shape, or ""."""
+    """The mistake of two functions, I and W of one layer, compared with autograd: the mistake for the first wrong
+    shape, or "".
+    """
     return next(filter(None, (_halved(*answer, *shape) for shape in case.shapes)), "")
 
 

@@ -113,7 +113,7 @@ BACK = """\
 SOLUTIONS: dict[str, Solution] = {
     "zero_bubble.halves": Solution(
         HALVES,
-        "I goes back through tanh and through w, and W needs only gz and x, which stay on the rank.",
+        "I backpropagates through tanh and through w, and W needs only gz and x, which stay on the rank.",
         (
             (HALVES.but("gy * (1 - y**2)", "gy"), "gx is that of a layer without tanh"),
             (HALVES.but("return gz @ w, gz", "return gz @ w, gy"), "gw is that of a layer without tanh"),
@@ -141,7 +141,7 @@ SOLUTIONS: dict[str, Solution] = {
             (ENGINE.but("g = 2 * (xs", "g = (xs"), "half as large as autograd's"),
             (ENGINE.but("target.numel()", "len(target)"), "16 times too large: the loss of a microbatch is the mean"),
             (ENGINE.but("        message.wait()", "        pass"), "without a wait() for"),
-            (ENGINE.but("g * (1 - y**2)", "g"), "other gradients than autograd"),
+            (ENGINE.but("g * (1 - y**2)", "g"), "different gradients from autograd's"),
             (ENGINE.but("    return gradients\n", ""), "returned NoneType"),
             (
                 ENGINE.but('kind in "IB"', 'kind == "I"').but('kind in "WB"', 'kind == "W"'),

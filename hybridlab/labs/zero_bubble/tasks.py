@@ -111,8 +111,8 @@ def _clipped(ranks, microbatches):
     p, m = ranks, microbatches
     return task(
         f"ZB-H2 runs on {p} ranks with {m} microbatches and F = I = W = 1. Every step ends with clipping by the global "
-        "gradient norm, so no rank continues before all have finished. What fraction of all rank time is idle (idle / "
-        "total)?",
+        "gradient norm, so no rank continues before all have finished. What fraction of the ranks' total time is idle "
+        "(idle / total)?",
         Number(
             lambda: hl.simulate(hl.schedule("zb_h2", ranks=p, microbatches=m)).bubble_fraction,
             slips=[
@@ -149,10 +149,9 @@ def _merged(answer) -> Verdict:
 
 TASKS: dict[str, Task] = {
     "zero_bubble.halves": task(
-        "Take one layer, y = tanh(x @ w.T). Write I and W as two functions, without autograd. my_input_half(gy, y, w) "
-        "takes "
-        "the gradient gy from the next layer and returns (gx, gz): gx goes to the layer before, gz is saved "
-        "for W. my_weight_half(gz, x) returns gw. Both are compared with autograd on several shapes.",
+        "Take one layer, y = tanh(x @ w.T). Write I and W as two functions, without autograd. `my_input_half(gy, y, "
+        "w)` takes the gradient `gy` from the next layer and returns `(gx, gz)`: `gx` goes to the layer before, and "
+        "`gz` is saved for W. `my_weight_half(gz, x)` returns gw. Both are compared with autograd on several shapes.",
         OnCases(
             "zero_bubble.rank:halve",
             first_wrong,
@@ -161,11 +160,10 @@ TASKS: dict[str, Task] = {
             names=("my_input_half", "my_weight_half"),
         ),
         (
-            "Call z = x @ w.T. I goes back through tanh, from gy to gz, and then through the GEMM, from gz to gx. W "
-            "goes from the same gz to gw. Which shapes fit?",
-            "The derivative of tanh at z is 1 - tanh(z)**2, and tanh(z) is y. Then look at the shapes: gx has that of "
-            "x, "
-            "gw that of w.",
+            "Call z = x @ w.T. I backpropagates through tanh, from gy to gz, and then through the GEMM, from gz to gx. "
+            "W goes from the same gz to gw. Which shapes fit?",
+            "The derivative of tanh at z is 1 - tanh(z)**2, and tanh(z) is y. Then look at the shapes: gx has the "
+            "shape of x, and gw that of w.",
             "gz = gy * (1 - y**2); gx is gz times w; gw is the transpose of gz times x.",
         ),
         objective="Write the two halves of a backward as GEMMs.",
@@ -173,16 +171,16 @@ TASKS: dict[str, Task] = {
         minutes=8,
     ),
     "zero_bubble.engine": task(
-        "Write the interpreter for split backwards. Each rank calls my_play(comm, weights, program, data): weights is "
-        "the list of its stage's matrices, each layer y = tanh(x @ w.T); program[rank] has F, I, W and, in some lists, "
-        "B. Do not use autograd. Return the list of the gradients of the weights. Your code is tried with the lists of "
-        "ZB-H1 on 3 ranks, m = 6, then with those of 1F1B, and on other sizes.",
+        "Write the interpreter for split backwards. Each rank calls `my_play(comm, weights, program, data)`: `weights` "
+        "is the list of its stage's matrices, and each layer computes y = tanh(x @ w.T); `program[rank]` has F, I, W "
+        "and, in some lists, B. Do not use autograd. Return the list of the gradients of the weights. Your code is "
+        "tested with the lists of ZB-H1 for 3 ranks and m = 6, then with the lists of 1F1B, and with other sizes.",
         OnCases(
             "zero_bubble.rank:play",
             wrong,
             RUNS,
-            "One function executes F, I, W and B: gradients agree with autograd, the right action does every GEMM, "
-            "every gradient is sent before the next action, and nothing is held after W.",
+            "One function executes F, I, W and B: gradients agree with autograd, each GEMM is part of the right "
+            "action, every gradient is sent before the next action, and nothing is held after W.",
         ),
         (
             "Start from the interpreter of notebook 12. For each layer, F must save the tensors that I and W need. "
@@ -201,10 +199,9 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "zero_bubble.merged": task(
-        "torch.distributed.pipelining prints actions as stage, letter, microbatch. Before it runs a list, _merge_bw in "
-        "its schedules.py looks at neighbouring actions. A list has 1I3 and, right after it, 1W3. What does the list "
-        "have "
-        "there afterwards?",
+        "`torch.distributed.pipelining` prints actions as stage, letter, microbatch. Before it runs a list, "
+        "`_merge_bw` in its `schedules.py` looks at consecutive actions. A list has 1I3 and, right after it, 1W3. What "
+        "is at this place of the list afterwards?",
         _merged,
         (
             "If the condition of the if holds, which action is appended to merged_actions, and which is popped?",
@@ -218,11 +215,12 @@ TASKS: dict[str, Task] = {
     "zero_bubble.h1": varying(_h1, I=(1.2, 1.1, 1.3, 1.4), W=(0.8, 0.9, 0.7, 0.6)),
     "zero_bubble.clipped": varying(_clipped, ranks=(8, 6, 4), microbatches=(24, 16, 20, 32)),
     "zero_bubble.stepping": task(
-        "Write the optimizer step of one rank without the barrier: my_update(comm, squares, clip, step, undo). squares "
-        "is the sum of squares of this rank's gradients, a tensor with one number. step(factor) steps with gradients "
-        "times factor, undo() takes the last step back. A rank steps with factor 1 as soon as it knows the squares of "
-        "the ranks before it, unless these and its own already clip. If the norm turns out to be larger than clip, "
-        f"the factor is clip / norm. Your code is tried on {NORMS[0]}, then on others.",
+        "Write the optimizer step of one rank without the barrier: `my_update(comm, squares, clip, step, undo)`. "
+        "`squares` is the sum of squares of this rank's gradients, a tensor with one number. `step(factor)` steps "
+        "with gradients times `factor`; `undo()` takes the last step back. A rank steps with factor 1 as soon as it "
+        "knows the squares of the ranks before it, unless the norm of their gradients and its own already exceeds "
+        "`clip`. If the full norm turns out to be larger than `clip`, the factor is `clip / norm`. Your code is "
+        f"tested on {NORMS[0]}, then with other squares.",
         OnCases(
             "zero_bubble.stepping:update",
             stepping.first_wrong,
@@ -254,24 +252,24 @@ TASKS: dict[str, Task] = {
         (
             "ZB-V has two chunks per rank: simulate it with F = I = W = 0.5. Simulate DualPipe with hl.Costs(fused=…).",
             "Each fused pair in the longest chain saves the same time. Compare the lengths at fused=3 and at fused=2.",
-            "A line through these two lengths meets that of ZB-V between 2.8 and 2.95. Try values there.",
+            "Draw a line through these two lengths: it reaches the length of ZB-V at a value between 2.8 and 2.95. "
+            "Try values there.",
         ),
         objective="Say how much time fusing must save to be useful.",
         difficulty=2,
         minutes=5,
     ),
     "zero_bubble.puzzle": task(
-        "There are 4 ranks and 8 microbatches, and F = I = W = 1. Move weight halves (W) into the idle time. The step "
-        "must be "
-        "shorter than 30 units, and no rank may hold more than 4 activations, each counted from F until W.",
+        "There are 4 ranks and 8 microbatches, and F = I = W = 1. Move the weight halves (W) of backwards into the "
+        "idle time. The step must be shorter than 30 units, and no rank may hold more than 4 activations, each counted "
+        "from F until W.",
         _moved,
         (
-            "Every waiting rank waits for an input half of the last rank. So the last rank should do I first, and W "
-            "when no "
-            "other action is ready.",
-            "Rank r does W of microbatch i-r right after I of microbatch i, and the remaining W at the end.",
-            "The last rank begins 3F0,3I0,3F1,3I1,3F2,3I2,3F3,3I3,3W0,3F4,3I4,3W1 and continues in this way; each W "
-            "comes 3 late.",
+            "Every rank that waits needs the input half (I) of a backward on the last rank. So the last rank should "
+            "run I first, and run W when no other action is ready.",
+            "Rank r runs W of microbatch i-r right after I of microbatch i, and the remaining W at the end.",
+            "The last rank begins 3F0,3I0,3F1,3I1,3F2,3I2,3F3,3I3,3W0,3F4,3I4,3W1 and continues in this way: each W "
+            "is that of the third microbatch before.",
         ),
         objective="Fill idle time with weight halves, within a limit of memory.",
         difficulty=3,

@@ -15,12 +15,12 @@ ABOUT = {  # {words of a reply: the hint about the mistake that it reports}
     "the tensors of the forward with kept.pop(k).",
     "times too large": "The loss of the batch is a mean: the first gradient of each microbatch, on the last rank, "
     "must be divided by their number.",
-    "other gradients than autograd": "Try one layer and one microbatch by hand: gz = gy * (1 - y**2) with the y of "
-    "this microbatch, then gz @ w back and gz.T @ x. Which of them uses a tensor of another microbatch?",
+    "different gradients from autograd's": "Try one layer and one microbatch by hand: gz = gy * (1 - y**2) with the y "
+    "of this microbatch, then gz @ w back and gz.T @ x. Which of them uses a tensor of another microbatch?",
     "gradients that are all 0": "Each W adds its GEMM to the gradient of its layer, in place. B must do this too.",
 }
 NEAR = 1e-5  # relative; the order in which microbatches are added is free
-LINGERS = 1  # a microbatch that is over may still hang on a variable, until the next one takes its place
+LINGERS = 1  # a variable may still hold a microbatch that is over, until it gets the next one
 
 
 class Shapes(NamedTuple):
@@ -59,7 +59,7 @@ def _gradients(case, rank, problem, gap, ratio, *_) -> str:
         whole = any(kind == "B" for kind, *_ in lists(*case)[rank])
         asked = "its list has B: does each do both halves, I and then W?" if whole else "does each W add to them?"
         return f"returned gradients that are all 0: {asked}"
-    return f"has other gradients than autograd: their norm is {ratio:.3g} times as large. Begin with one layer."
+    return f"has different gradients from autograd's: their norm is {ratio:.3g} times as large. Begin with one layer."
 
 
 def _order(case, rank, problem, gap, ratio, did, *_) -> str:

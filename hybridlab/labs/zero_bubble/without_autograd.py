@@ -15,7 +15,7 @@ from hybridlab.labs.engine import toy
 
 MULTIPLY = {"mm", "bmm"}  # the operators that torch runs for every matmul
 ADD_A_PRODUCT = {"addmm", "addmm_", "baddbmm", "baddbmm_"}
-ALIKE = 1 - 1e-5  # the cosine from which two results are one, up to a factor: who divides by m, and when, is free
+ALIKE = 1 - 1e-5  # two results with a larger cosine are equal up to a factor: the division by m may be anywhere
 
 
 class Product(NamedTuple):
@@ -74,7 +74,7 @@ class Products(TorchDispatchMode):
     right  the expected matmuls;  known  tensors that are always there: weights, data
     sent   () -> the number of messages that were sent
 
-    A microbatch is held while a tensor exists that was computed for it.
+    A microbatch is held while a tensor that was computed for it exists.
     """
 
     def __init__(self, right: list[Product], known: list[Tensor], sent):

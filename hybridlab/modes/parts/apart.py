@@ -1,11 +1,12 @@
-"""The weights of a rank whose copies take steps alone: the mean of the copies' moves is the gradient of an outer step.
+"""The weights of a rank whose copies train alone: the mean of the copies' moves is the gradient of an outer step.
 
 Each copy keeps the weights of the last outer step (`anchors`). The move of a copy is the difference, old minus new, so
-that it points like a gradient. The outer step is SGD with Nesterov momentum, as torch writes it: v ← μv + Δ, then
-θ ← θ_old - rate·(Δ + μv). All copies compute it from the same mean, so their anchors and momenta stay equal; the state
-of the inner optimizer is never exchanged.
+it has the direction of a gradient. The outer step is SGD with Nesterov momentum, as torch writes it: v ← μv + Δ, then θ
+← θ_old - rate·(Δ + μv). All copies compute it from the same mean, so their anchors and momenta stay equal; the state of
+the inner optimizer is never exchanged.
 
-Relatives: `modes.local_steps`, which determines when; `predict.bytes.local_steps`; `training.replay_copies`, the test.
+Relatives: `modes.local_steps`, which determines the steps; `predict.bytes.local_steps`; `training.replay_copies`, the
+test.
 """
 
 from typing import NamedTuple
@@ -22,7 +23,7 @@ ANCHOR, MOMENTUM, COMING = "anchor", "outer_momentum", "coming"  # kinds of tens
 class OuterStep(NamedTuple):
     """The settings of an outer step: when fragments are exchanged, and how their mean is used.
 
-    rounds    the steps;  fragment_of  {name: number};  last  the last step: no exchange outlasts it
+    rounds    the steps;  fragment_of  {name: number};  last  the last step: every exchange ends by then
     rate, momentum  of the outer step;  mix  the part of a copy's own weights that it keeps
     """
 
@@ -41,7 +42,7 @@ class Apart(Replicated):
     comm, layout, stages, named, program, early, policy  as in `Replicated`
     outer    the outer step
     anchors  {name: the weight after its last outer step};  momenta  {name: v}
-    coming   {fragment: the all-reduce of its moves, or {name: the mean}}
+    coming   {fragment: the all-reduce of its updates, or {name: the mean}}
     """
 
     def __init__(self, comm, layout, stages: dict, named: dict, program, early, policy, outer: OuterStep):
@@ -61,6 +62,15 @@ class Apart(Replicated):
             del self.coming[fragment]
         if step == self.outer.last:
             self._settle()
+
+    @property
+    def hides(self) -> bool:
+        return self.outer.rounds.delay > 0
+
+    def begun_before(self, step: int):
+        for earlier in range(step - self.outer.rounds.delay, step):
+            for fragment in self.outer.rounds.begun(earlier % self.outer.rounds.every):
+                self.coming[fragment] = self._sent(fragment)
 
     def _settle(self):
         """Wait for the exchanges that are under way."""

@@ -31,6 +31,7 @@ import torch
 from hybridlab.core.what.seams import Dispatches
 from hybridlab.core.where.layout import Layout, even
 from hybridlab.modes.parts.lent_experts import number_of
+from hybridlab.modes.parts.routed import routed_in
 from hybridlab.modes.parts.token_order import by_expert
 from hybridlab.world.talk.typed import all_gather, all_reduce, all_to_all, enter, split
 
@@ -98,18 +99,18 @@ def sends(job, layer: int, when: str, here: dict[str, int]) -> Iterator[tuple[st
     """(operation, bytes) of one microbatch in one layer; where ranks have different numbers of tokens, the mean."""
     if when == "again" or not routed(job.layers[layer]):
         return
-    shape, ways, each = job.model.shape, job.mesh["tp"], job.widths.value
-    tokens = here["B"] * here["T"]
-    if job["fold"]:
-        filled = 0 if job["sequence"] else ways * -(-tokens // ways)  # uneven parts are padded
-        gathered = {"forward": [shape.width], "backward": [shape.width, shape.chosen]}[when]
-        yield from (("all_gather", filled * numbers * each) for numbers in gathered if filled)
-        return
-    arrivals = tokens * shape.chosen * shape.width * each
-    if job["sequence"]:
-        slots = shape.experts + number_of(job)
-        yield from [("all_gather", ways * slots / job.mesh["ep"] * COUNT)] * (when == "forward")
-        yield from [("all_to_all", arrivals)] * 2  # each rank has one part of them, and sends it to all
-    else:
-        yield "all_reduce", tokens * shape.width * each
-        yield from [("all_reduce", tokens * shape.chosen * each)] * (when == "backward")
+    ways, each = job.mesh["tp"], job.widths.value
+    for one in routed_in(job, layer):
+        tokens = here["B"] * one.here(job, here)
+        if job["fold"]:
+            filled = 0 if job["sequence"] else ways * -(-tokens // ways)  # uneven parts are padded
+            gathered = {"forward": [one.width], "backward": [one.width, one.chosen]}[when]
+            yield from (("all_gather", filled * numbers * each) for numbers in gathered if filled)
+        elif job["sequence"]:
+            slots = one.experts + number_of(job)
+            yield from [("all_gather", ways * slots / job.mesh["ep"] * COUNT)] * (when == "forward")
+            arrivals = tokens * one.chosen * one.width * each
+            yield from [("all_to_all", arrivals)] * 2  # each rank has one part of them, and sends it to all
+        else:
+            yield "all_reduce", tokens * one.width * each
+            yield from [("all_reduce", tokens * one.chosen * each)] * (when == "backward")

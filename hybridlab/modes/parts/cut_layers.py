@@ -22,6 +22,7 @@ from hybridlab.core.what.seams import Normalises
 from hybridlab.core.where.spans import Repeat, Sight
 from hybridlab.modes.parts import halos
 from hybridlab.modes.parts.halos import COLUMNS, ROWS
+from hybridlab.modes.parts.plain_layers import has_own_forward
 from hybridlab.world.talk.typed import all_reduce
 
 SEEING = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d)
@@ -40,7 +41,10 @@ def is_mean(layer: nn.Module) -> bool:
 
 def unfit(layer: nn.Module) -> str:
     """The reason why one of these layers cannot be sharded, in words; "" if it can."""
+    if isinstance(layer, Normalises):
+        return "" if _is_batch_norm(layer) else "does not normalize by the mean and the variance of a microbatch"
     reasons = {
+        "has its own forward": has_own_forward(layer, (*SEEING, nn.Upsample, nn.AdaptiveAvgPool2d)),
         "pads otherwise than with zeros": getattr(layer, "padding_mode", "zeros") != "zeros",
         "has ceil_mode=True": getattr(layer, "ceil_mode", False),
         "does not count its padding": not getattr(layer, "count_include_pad", True) and _pair(layer.padding) != (0, 0),
@@ -55,6 +59,15 @@ def unfit(layer: nn.Module) -> str:
             layer.mode != "nearest" or not times or any(one % 1 for one in times)
         )
     return next((reason for reason, there in reasons.items() if there), "")
+
+
+@torch.no_grad()
+def _is_batch_norm(layer: Normalises) -> bool:
+    """Whether a layer's `normalise` computes the same as the function that replaces it on ranks."""
+    numbers = lambda *size: torch.linspace(-1, 2, math.prod(size), dtype=torch.float64, device="cpu").exp().view(size)
+    x_BCYX, weight_C, bias_C = numbers(2, 3, 5, 1), numbers(3), numbers(3)
+    made = layer.normalise(x_BCYX, weight_C, bias_C, 0.1)
+    return torch.allclose(made, functional.batch_norm(x_BCYX, None, None, weight_C, bias_C, True, eps=0.1))
 
 
 def sights_of(layer: nn.Module) -> dict[int, Sight | Repeat]:
@@ -76,12 +89,16 @@ def sights_of(layer: nn.Module) -> dict[int, Sight | Repeat]:
     return found
 
 
-def forward_of(layer: nn.Module, comm, cuts: halos.Cuts, ranks):
+def forward_of(layer: nn.Module, comm, cuts: halos.Cuts, ranks, alone: bool = False):
     """The forward of a layer on a rank, for an input sharded as in `cuts`.
 
     ranks  the ranks that have parts of the same pictures
+    alone  whether its input and its output are one pixel; after a mean every rank has this pixel, and needs no other
     """
     sights = sights_of(layer)
+    if alone and sights:
+        plain, on_parts = layer.forward, forward_of(layer, comm, cuts, ranks)
+        return lambda x: plain(x) if x.shape[2:] == (1, 1) else on_parts(x)
     if isinstance(layer, nn.Conv2d):
         return lambda x: halos.convolved(comm, x, layer.weight, layer.bias, cuts, sights, layer.groups)
     if isinstance(layer, nn.MaxPool2d):

@@ -5,11 +5,11 @@ Every rank along ep has its own tokens and some of the experts. There are three 
   all-to-all   ranks first exchange counts of tokens, then each token is sent to its experts
   with slots   the same with a capacity: every expert gets the same number of rows from every rank, padded with zeros.
                No counts are exchanged, and no shape depends on the data
-  all-gather   every rank gathers all tokens and computes those that chose its experts; the sums are reduce-scattered
+  all-gather   every rank gathers all tokens and processes those that chose its experts; the sums are reduce-scattered
 
-The weights of the choices stay with the token, except in the all-gather. Gradients take the conjugate way
-(`world.talk.typed`), so an expert's gradient is already the sum over the tokens of all ranks along ep: it is only
-reduced over the copies of this expert.
+The weights of the choices stay with the token, except in the all-gather. Gradients return through the
+conjugate collective (`world.talk.typed`), so an expert's gradient is already the sum over the tokens of all ranks along
+ep: only the reduction over the copies of this expert remains.
 
   sent by each rank in a forward       numbers, for n tokens, k choices each, width h, on p ranks
   all-to-all                           2·k·n·h, and E·p counts
@@ -20,7 +20,7 @@ Source: NVIDIA/Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py; s
 arXiv:2006.16668. Relatives: `expert_parallel`, the mode; `token_order`, the same on one device; notebook 32.
 
 Shape suffixes
-    N tokens, E experts of the layer, C chosen by each token, A arrivals (pairs of a token and an expert of its choice),
+    N tokens, E experts of the layer, C chosen by each token, A arrivals ((token, chosen expert) pairs),
     R ranks, S slots, D width
 """
 
@@ -33,7 +33,7 @@ from hybridlab.scheduling.dispatched import ATTENTION, PARTS
 from hybridlab.world.talk.message import Message
 from hybridlab.world.talk.typed import all_gather, all_to_all, reduce_scatter
 
-Axis = str | tuple[int, ...]  # of the mesh, or the ranks that meet
+Axis = str | tuple[int, ...]  # an axis of the mesh, or the ranks of a group
 
 
 def by_all_to_all(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int], axis: Axis = "ep"):
@@ -134,7 +134,7 @@ class Way:
         self.received, self.by_expert_A = mine_RE.sum(1).tolist(), by_expert(mine_RE)
 
     def there(self, x_AD) -> Message:
-        """Start to send rows, in the order of their experts, to these experts; received rows have that order too."""
+        """Start sending rows, in the order of their experts, to these experts; received rows have that order too."""
         order = self.by_expert_A.to(x_AD.device)
         return self.comm.iall_to_all(x_AD, self.axis, sent=self.sent, received=self.received).then(lambda x: x[order])
 

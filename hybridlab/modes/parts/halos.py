@@ -7,11 +7,11 @@ across a corner arrive through a neighbour, without a separate message. Only the
     h cuts rows, w cuts columns     first rows, from above and below; then columns of all rows that are here by then
 
 While a halo is in transit, the rank computes its interior: the outputs that need no halo. Gradients take the same way
-back. The rank computes those of its borders first. It sends the halo's part back (the fold), and meanwhile computes
-those of the interior.
+back. The rank first computes the gradients of its borders. Then it sends back the part of the halo (the fold), and
+meanwhile computes the gradients of the interior.
 
 The layout of pixels is {axis of the mesh: Cut(dim, spans)}, as in a parameter's record. Outputs are sharded evenly, so
-a rank may have none while others have some. It takes part all the same: the folds of the others wait for it.
+a rank may have none while others have some. It still takes part, because the folds of the other ranks wait for it.
 
 Source: Dryden et al. 2019, arXiv:1903.06681 (LBANN). Relatives: `spatial_parallel`, which fits models with these;
 `world.talk.windows`; `predict.bytes.spatial`; notebook 34.
@@ -47,7 +47,7 @@ def looked(comm, x_BCYX, cuts: Cuts, sights: dict[int, Sight], make, fill=0.0, b
 
     cuts    the layout of x's pixels;  sights  {ROWS: …, COLUMNS: …}: the inputs that outputs see
     make    the layer: make(x, padding) computes all outputs that x allows;  fill  the value of the padding
-    bring   starts to fetch a halo, and returns a handle to wait for
+    bring   starts fetching a halo, and returns a handle to wait for
     """
     view = View(comm, x_BCYX, cuts, sights, make, fill)
     wants = {axis: wanted(have, sights[dim])[1] for axis, (dim, have) in cuts.items()}
@@ -103,11 +103,13 @@ class View:
         if any(rest):
             x_BCYX = functional.pad(x_BCYX, rest, value=self.fill)
         elif not self.own:
-            x_BCYX = x_BCYX.clone()  # so that the backward saves a few rows, and not all that arrived
+            x_BCYX = x_BCYX.clone()  # so that only a few rows are saved for the backward, and not all that arrived
         return self.make(x_BCYX, padding)
 
     def _nothing(self, box: Box):
-        """Outputs without any number, which still depend on the weights and the halo: other ranks' folds wait."""
+        """Outputs without elements, which still depend on the weights and the halo: the folds of other ranks wait for
+        them.
+        """
         blank_BCKL = self.x_BCYX.new_zeros((*self.x_BCYX.shape[:2], *(sight.reach for sight in self.sights.values())))
         sizes = [high - low for low, high in box.values()]
         return self.make(blank_BCKL, 0).expand(-1, -1, *sizes) + self.x_BCYX.narrow(ROWS, 0, 0).sum()

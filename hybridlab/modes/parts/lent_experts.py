@@ -37,7 +37,8 @@ def in_turn(chosen_NC, holders: Sequence[Sequence[int]], here: int):
     """The slot of each choice: the choices of an expert are dealt in turn to its holders.
 
     chosen_NC  the experts that each token chose;  holders  the slots of each expert
-    here       the number of this rank: it begins with this holder, so that the first one does not get every remainder
+    here       the number of this rank: the turn begins with the holder of this number, so that the first holder does
+               not get every remainder
 
     >>> in_turn(torch.tensor([[0], [1], [0], [0]]), [[0, 3], [1]], here=0).tolist()
     [[0], [1], [3], [0]]
@@ -57,7 +58,7 @@ def dealt(dispatch, holders: Sequence[Sequence[int]], here: int, x_ND, chosen_NC
 
 
 def lend(experts, loans: Loans, comm, axis: tuple[int, ...]):
-    """Let a rank's experts compute with further ones that are lent to it, in place.
+    """Let a rank's experts compute with further experts that are lent to the rank, in place.
 
     experts  those of this rank: a module whose parameters have a row for each expert
     axis     the ranks along which experts are distributed
@@ -78,7 +79,7 @@ def lend(experts, loans: Loans, comm, axis: tuple[int, ...]):
 
 
 def borrowed(weights: Mapping, loans: Loans, comm, axis: tuple[int, ...]) -> dict:
-    """{name: the rows lent to this rank}, in the order of their experts; gradients go back to the owners.
+    """{name: the rows lent to this rank}, in the order of their experts; gradients return to the owners.
 
     weights  {name: a row for each expert of this rank}
     """

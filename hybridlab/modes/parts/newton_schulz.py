@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 STEPS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-LEAST = 1e-7  # of a norm, so that a matrix of zeros stays one
+LEAST = 1e-7  # added to a norm, so that a matrix of zeros stays one
 
 
 def newton_schulz(x, summed: Callable = lambda partial: partial, wide: bool | None = None):
@@ -23,7 +23,7 @@ def newton_schulz(x, summed: Callable = lambda partial: partial, wide: bool | No
     two.
 
     x       in any dtype, which is also that of the computation (torch.optim.Muon uses bfloat16)
-    summed  from the partial sum of this shard to the sum of all shards, if x is a shard
+    summed  a function from the partial sum of this shard to the sum over all shards, if x is a shard
     wide    whether the Gram matrix is X Xᵀ: for shards of columns. Xᵀ X is for shards of rows; None: the smaller one
 
     >>> import torch

@@ -10,8 +10,8 @@ previous rows travels.
   its exit        matmuls are summed on the way       parts of dY come by: rows of dX, and a term of dW
 
 Each arrow is t - 1 hops of b·s/t·h numbers, which together are the bytes of the collective. A hop is hidden if its
-matmul takes longer (`predict.time.pieces`). All matrices that read the same input take part in one circle, and only
-the own part is saved.
+matmul takes longer (`predict.time.pieces`). In two directions, half as many hops follow each other, and each overlaps
+with two matmuls. All matrices that read the same input take part in one circle, and only the rank's own part is saved.
 
 Source: Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition", ASPLOS. Relatives:
 `sequence_parallel`, the same without overlap; `circle`, which sends; `tensor_parallel`, the mode.
@@ -30,6 +30,7 @@ from hybridlab.core.where.layout import even
 from hybridlab.modes.parts.circle import Circle
 from hybridlab.modes.parts.plain_layers import first, first_is
 from hybridlab.modes.parts.sequence_parallel import CutStream
+from hybridlab.predict.plans.equal_parts import refuse_directions, refuse_partial_sums
 
 
 def matmul(x_BTD, weight_FD):
@@ -38,7 +39,7 @@ def matmul(x_BTD, weight_FD):
 
 
 def by_weight(gradient_BTF, x_BTD):
-    """One piece's term of the gradient of a weight."""
+    """The term that one piece adds to the gradient of a weight."""
     return gradient_BTF.flatten(0, -2).T @ x_BTD.flatten(0, -2)
 
 
@@ -97,9 +98,9 @@ class Left(torch.autograd.Function):
 class Rows(Circle):
     """The ring of the ranks along tp, and the positions of each."""
 
-    def __init__(self, comm, context: int):
+    def __init__(self, comm, context: int, directions: int = 1):
         spans = even(context, comm.mesh["tp"])
-        super().__init__(comm, "tp", [high - low for low, high in spans], 1)
+        super().__init__(comm, "tp", [high - low for low, high in spans], 1, directions)
         self.context, self.of = context, [slice(*span) for span in spans]
 
     def shape(self, part_BTD) -> tuple[int, int]:
@@ -110,12 +111,13 @@ class Rows(Circle):
 class OverlappedStream(CutStream):
     """The residual stream, sharded along the sequence, whose messages travel during the matmuls next to them.
 
-    readers  {a module that reads the stream: the linear layers in it that multiply its input}
+    readers     {a module that reads the stream: the linear layers in it that multiply its input}
+    directions  in which parts travel
     """
 
-    def __init__(self, comm, context: int, readers: dict[nn.Module, list[nn.Linear]]):
+    def __init__(self, comm, context: int, readers: dict[nn.Module, list[nn.Linear]], directions: int = 1):
         super().__init__(comm, context)
-        self.rows, self.readers = Rows(comm, context), readers
+        self.rows, self.readers = Rows(comm, context, directions), readers
 
     def enter(self, module):
         """Give a module's layers that read the stream their outputs for the full sequence, piece by piece."""
@@ -129,7 +131,7 @@ class OverlappedStream(CutStream):
 
 
 class Unread(torch.Tensor):
-    """A tensor whose sizes alone may be read: a placeholder for an input that no rank gathers."""
+    """A tensor of which only the sizes may be read: a placeholder for an input that no rank gathers."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -147,7 +149,7 @@ ABOUT_A_TENSOR = ("__get__", "size", "dim", "__len__")
 def feed(module: nn.Module, readers: list[nn.Linear], matmuls, context: int):
     """Let a module begin with the outputs of all layers that read its input; it never sees the input itself.
 
-    matmuls  from this rank's part of the input to the layers' matmuls for all positions, without biases
+    matmuls  a function from this rank's part of the input to the layers' outputs for all positions, without biases
     context   the number of all positions
     """
     made, on_whole = {}, module.forward
@@ -176,25 +178,23 @@ def feed(module: nn.Module, readers: list[nn.Linear], matmuls, context: int):
         return
     module.forward = on_part
     for one in readers:
-        vars(one)["forward"] = partial(output, one)  # hides the class's
+        vars(one)["forward"] = partial(output, one)  # hides the forward of the class
 
 
 def refuse(job, readers_in: Callable[[nn.Module], dict]):
     """Raise an error unless the matmuls of a job can be computed in pieces.
 
-    readers_in  from a module of the model to {a module that reads the stream: the layers in it that multiply its input}
+    readers_in  a function from a module of the model to {a module that reads the stream: the layers in it that multiply
+                its input}
     """
     kinds = {part.kind for program in job.schedule.program for action in program for part in action.each}
     if kinds & {"I", "W"}:
         raise ValueError(
             f"{job.schedule.name} splits the backward in two, but overlap=True computes both gradients while the same "
-            "pieces arrive: leave overlap out, or choose 1f1b"
+            "pieces arrive: leave out overlap, or choose 1f1b"
         )
-    if job.mesh["x"] > 1:
-        raise ValueError(
-            f"x={job.mesh['x']} shards each matrix a second time, so a piece of a matmul is a partial sum: leave "
-            "out overlap or x"
-        )
+    refuse_directions(job["directions"])
+    refuse_partial_sums(job.mesh["x"])
 
     def in_pieces(module):
         for layer, its in readers_in(module).items():
@@ -206,7 +206,7 @@ def refuse(job, readers_in: Callable[[nn.Module], dict]):
 
 def _refusal(why: str) -> ValueError:
     return ValueError(
-        f"overlap=True gives the input of a module to its Linear layers piece by piece, but {why}: leave overlap out, "
+        f"overlap=True gives the input of a module to its Linear layers piece by piece, but {why}: leave out overlap, "
         "or let only Linear layers with named dimensions read it"
     )
 

@@ -35,10 +35,22 @@ def refuse_more(module: nn.Module, layout, axis: str):
 
 def _more(layer: nn.Module) -> str:
     """The differences of a layer from torch's own, in words; "" if there are none."""
-    if isinstance(layer, PLAIN) and ("forward" in vars(layer) or type(layer).forward not in (k.forward for k in PLAIN)):
+    if isinstance(layer, PLAIN) and has_own_forward(layer, PLAIN):
         return f"{type(layer).__name__} has its own forward"
     hooked = next((kind for kind, place in HOOKS.items() if vars(layer)[place]), "")
     return hooked and f"has a {hooked}"
+
+
+def has_own_forward(layer: nn.Module, kinds: tuple[type[nn.Module], ...]) -> bool:
+    """Whether a layer of one of these kinds computes something other than torch's layer of this kind.
+
+    >>> has_own_forward(nn.Conv2d(1, 1, 1), (nn.Conv2d,)), has_own_forward(nn.Linear(1, 1), (nn.Conv2d,))
+    (False, True)
+    """
+    steps = ("forward", "_conv_forward")  # a convolution has two
+    of_torch = [[getattr(kind, step, None) for step in steps] for kind in kinds]
+    own = any(step in vars(layer) for step in steps)
+    return own or [getattr(type(layer), step, None) for step in steps] not in of_torch
 
 
 def before(module: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]):

@@ -4,7 +4,7 @@ All ranks send buckets (packs) in the same order, although their backward may fi
 disagree about the next all-reduce would wait for each other forever. A weight without a gradient counts as zero: its
 bucket and those after it are sent when the backward has ended.
 
-Relatives: `modes.data_parallel`, whose three forms these are; `modes.zero`, which keeps a shard of each sum;
+Relatives: `modes.data_parallel`, which describes the three forms; `modes.zero`, which keeps a shard of each sum;
 `runtime.pending`, the handles to wait for.
 """
 
@@ -43,8 +43,10 @@ class Replicated:
     comm      the communicator of this rank
     layout    of the parameters on the mesh
     policy    dtypes of reductions and of master weights, and the device of the optimizer
-    stages    {stage: module};  named  {stage: {name: weight}}, the names those of the layout;  by_name  of all stages
-    program   this rank's actions: they say which weights each REDUCE_GRAD reduces, and which backward is a stage's last
+    stages    {stage: module};  named  {stage: {name: weight}}, with the names of the layout;  by_name  the same for all
+              stages together
+    program   this rank's actions: they determine the weights that each REDUCE_GRAD reduces, and the last backward of
+              each stage
     early     launch a bucket as soon as the last backward has made its gradients, instead of at the REDUCE_GRAD
     moved     bytes copied to the optimizer's device ("down") and back ("up"), if it is another device
 
@@ -116,6 +118,11 @@ class Replicated:
     def stepped(self, step: int):
         """Called after the optimizer's step, before `publish`."""
 
+    hides = False  # whether later steps hide what `stepped` sends
+
+    def begun_before(self, step: int):
+        """Begin the exchanges that are under way when this step ends, as they are in a longer training run."""
+
     def states(self, name: str) -> dict[str, torch.Tensor]:
         """{kind: tensor} of a weight that a checkpoint stores, in addition to its value and its optimizer's state."""
         return {}
@@ -170,7 +177,9 @@ class Replicated:
     # reductions
 
     def _due(self, program) -> dict:
-        """{stage: the packs reduced in its REDUCE_GRAD, in order}: a pack of several stages is in the last one's."""
+        """{stage: the packs that its REDUCE_GRAD reduces, in order}: a pack of several stages belongs to the last of
+        them.
+        """
         pack_of = {name: self.layout[name].pack for name in self.by_name}
         at = {}
         for action in program:
@@ -254,7 +263,9 @@ class Replicated:
                     self.by_name[name].register_post_accumulate_grad_hook(partial(self._made, stage, pack, homes))
 
     def _made(self, stage, pack, homes, weight):
-        """A gradient of a pack was added to; after its last one, send it, and those that waited for it."""
+        """Note that a gradient of a pack has grown; after the pack's last gradient, send it, and the packs that waited
+        for it.
+        """
         if pack in self.sent:
             raise RuntimeError(f"a gradient of {self.layout.packs[pack]} was made after its sum had begun")
         if sum(self.left[home] for home in homes) == 1:

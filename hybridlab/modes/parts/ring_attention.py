@@ -33,7 +33,7 @@ from hybridlab.runtime import masks
 def ring_attention(q_BNQH, k_BKSH, v_BKSH, comm, axis: str, chunks: Chunks):
     """The attention outputs of this rank's positions over the full sequence.
 
-    The number of query heads is a multiple of the number of key heads.
+    The number of query heads is a multiple of the number of KV heads.
     """
     q_BKGQH = q_BNQH.unflatten(1, (k_BKSH.shape[1], -1))
     out_BKGQH = Ring.apply(q_BKGQH, k_BKSH, v_BKSH, Round(comm, axis, chunks))
@@ -75,9 +75,9 @@ class Ring(torch.autograd.Function):
                 found = part_of_backward(*of_queries, *parts[..., its, :].split(widths, -1), seen_QS)
                 by_q[..., at, :] += found[0]
                 by_parts[..., its, :] += torch.cat(found[1:], -1)
-            if grown is not None:  # what others made of this part came while it was computed on
+            if grown is not None:  # the sum of the others for this part came during its computation
                 by_parts += grown.wait()
-            grown = ring.passed_on(by_parts, source)  # after the last one it is home
+            grown = ring.passed_on(by_parts, source)  # after the last part, it is with its owner
             parts = None if last else coming.wait()
         return by_q, *grown.wait().split(widths, -1), None
 
@@ -126,7 +126,7 @@ def joined(out, lse, other_out, other_lse):
 
 
 def part_of_backward(q_BKGQH, by_out, lse, spread, k_BKSH, v_BKSH, seen_QS=None):
-    """Gradients of one part's queries, keys and values; lse and spread = Σ out·dout come from all keys."""
+    """The gradients of queries, keys and values of one part; lse and spread = Σ out·dout come from all keys."""
     p_BKGQS = (_scores(q_BKGQH, k_BKSH, seen_QS) - lse).exp().to(q_BKGQH.dtype)
     by_p_BKGQS = by_out @ v_BKSH[:, :, None].transpose(-1, -2)
     by_scores_BKGQS = p_BKGQS * (by_p_BKGQS - spread) / math.sqrt(q_BKGQH.shape[-1])

@@ -1,4 +1,5 @@
-"""The weights of a rank, of which it keeps a shard between steps: gradients are reduce-scattered, weights are gathered.
+"""The weights of a rank that keeps only a shard of them between steps: gradients are reduce-scattered, weights are
+gathered.
 
 Relatives: `modes.zero`, the mode; `modes.parts.replicated`, the same without shards; `modes.parts.two_levels`, shards
 of shards.
@@ -75,7 +76,7 @@ class Sharded(Replicated):
         for name in names:
             self.by_name[name].grad = None
             self.summed.pop(name, None)
-        whole = [] if self.rest >= 2 else [flat]  # what a rank keeps beside its own
+        whole = [] if self.rest >= 2 else [flat]  # the tensors that a rank keeps in addition to its own shards
         message = self.comm.ireduce_scatter(flat, self.layout.sharers(names[0], self.comm.rank))
         return Sum(message, lambda piece: self._take(names, self._added(names[0], piece), *whole))
 
@@ -106,8 +107,19 @@ class Sharded(Replicated):
             self._used_as(piece, self.values[pack]), self.layout.sharers(first, self.comm.rank)
         )
 
+    def call(self, stage, version):
+        """The module of a stage. What it returns outlives its gathered weights: a view of a weight is copied."""
+        module = super().call(stage, version)
+        return (lambda *arrived: self._outliving(module(*arrived))) if self.rest == 3 else module
+
+    def _outliving(self, made):
+        if isinstance(made, tuple):
+            return tuple(map(self._outliving, made))
+        gathered = {values.untyped_storage().data_ptr() for values in self.values.values()}
+        return made.clone() if made.untyped_storage().data_ptr() in gathered else made
+
     def unshard(self, stage) -> Arrival:
-        """Start to gather the weights of a stage, except those that another stage has already gathered."""
+        """Start gathering the weights of a stage, except those that another stage has already gathered."""
         for pack in self._packs(stage):
             if not self.in_use[pack]:
                 self.gathering[pack] = self._gather(pack)

@@ -16,7 +16,7 @@ def dispatch(x_ND, chosen_NC, weights_NC, experts):
     x_ND        tokens
     chosen_NC   the experts that each token chose
     weights_NC  of these choices
-    experts     called with tokens in the order of their experts, and the number of tokens of each
+    experts     a function of the tokens, sorted by expert, and of the number of tokens of each expert
     """
     order_A, counts_E = in_order(chosen_NC, len(experts.up.weight))
     y_AD = experts(x_ND[order_A // chosen_NC.shape[1]], counts_E.tolist())
@@ -24,13 +24,12 @@ def dispatch(x_ND, chosen_NC, weights_NC, experts):
 
 
 def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
-    """(the pairs of a token and a choice in the order of their experts, the number of pairs of each expert, on the
-    host).
+    """((token, choice) pairs sorted by expert, number of pairs for each expert); the second is on the host.
 
     chosen_NC  the experts that each token chose
     experts    the number of counted experts, with indices from 0
     every      the number of experts of the layer; 0: only these
-    first      the index in the layer of the first of these
+    first      the index in the layer of the first of these experts
 
     Pair a is choice a % C of token a // C. Pairs of one expert stay in the order of their tokens; dropped pairs are
     omitted. On torch's meta device, where choices are unknown, pairs are divided equally among these experts or, if

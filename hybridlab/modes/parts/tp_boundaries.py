@@ -36,7 +36,7 @@ def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
     """
     name_of = {id(weight): name for name, weight in module.named_parameters()}
     routed = tuple(f"{name}.experts." for name in cut_experts.routed(module))  # they have their own messages
-    cut = {}  # {name of a module: (dim, its letter, the other's, module)}
+    cut = {}  # {name of a module: (dim, its letter, the letter of the other dim, module)}
     for name, child in module.named_modules():
         if name.startswith(routed):
             continue
@@ -117,8 +117,7 @@ def refuse_other_biases(layout: Layout):
 
 
 def refuse_open_cuts(found: list[Crossing], scores: str):
-    """Raise an error unless the next matrix joins sharded outputs: outside of pairs, the two kinds of matrices
-    alternate.
+    """Raise an error unless column-parallel and row-parallel matrices alternate; declared pairs are left out.
 
     scores  the letter of the dim that the loss joins
     """

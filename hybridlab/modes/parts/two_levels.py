@@ -5,7 +5,7 @@ sharded once more, over the ranks with this part in all groups. Once a step, gra
 groups and then over them, and the updated shares are gathered over the groups. All other gathers stay inside.
 
 `Secondary`: weights are sharded over all owners. The first gather of a step leaves a second copy of them in each group
-of neighbours, a part on each rank, and all other gathers of the step read that copy.
+of neighbours, with a part on each rank. All other gathers of the step read that copy.
 
 Source: `TwoLevels` is Megatron-FSDP's hybrid FSDP with a sharded optimizer (outer_dp_sharding_strategy="optim");
 `Secondary` is hpZ of ZeRO++, Wang et al. 2023, arXiv:2306.10209, section 3.2. Relatives: `modes.parts.sharded`, one
@@ -18,8 +18,8 @@ from hybridlab.modes.parts.sharded import Sharded
 
 
 class TwoLevels(Sharded):
-    """The weights of a rank's stages, of which it keeps a part, and its optimizer a share of this part; the arguments
-    are those of `Replicated`.
+    """The weights of a rank's stages: the rank keeps a part of them, and its optimizer a share of this part; the
+    arguments are those of `Replicated`.
 
     parts  {pack: this rank's part of the weights}, with stage 3
     """

@@ -41,8 +41,8 @@ def token_loss(comm, vocabulary: int):
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The summed cross-entropy; its gradient with respect to a rank's logits is probability minus target, without a
-    message.
+    """The summed cross-entropy; its gradient with respect to a rank's logits is probability minus target, and
+    needs no message.
     """
 
     @staticmethod
@@ -69,6 +69,6 @@ def _span(vocabulary: int, comm) -> tuple[int, int]:
 
 
 def _rows(tokens_BT, first: int, last: int):
-    """(whether each token belongs to this rank, its row here); for other tokens, the row of some existing token."""
+    """(whether each token belongs to this rank, its row here); for all others, the row of some token that it has."""
     here_BT = (tokens_BT >= first) & (tokens_BT < last)
     return here_BT, (tokens_BT - first).clamp(0, last - first - 1)

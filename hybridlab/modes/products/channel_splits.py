@@ -78,7 +78,7 @@ def on_tiles(comm, rows: int, columns: int, sight: Sight):
 
 
 def homes(inner: str = "c", outer: str = "f") -> dict[str, tuple[tuple[str, ...], ...]]:
-    """The layouts of X, W, b and Y: for each dim the axes that cut it, in their order."""
+    """The layouts of X, W, b and Y: for each dim the axes that cut it, in order."""
     return {
         "X": (("dp",), (inner, outer), ("h",), ("w",)),
         "W": ((outer,), (inner,), (), ()),

@@ -68,7 +68,7 @@ class GridLinear(nn.Module):
         self.share = nn.Parameter(share(comm, w_OI, inner, outer).clone())
 
     def begin(self):
-        """Start to gather the block along z."""
+        """Start gathering the block along z."""
         self.coming = ahead.all_gather(self.comm, self.share, "z", 0, to="R", sizes=self.sizes)
 
     def forward(self, x_BI):

@@ -21,7 +21,9 @@ WORD = 8  # bytes: the proof uses double precision
 
 
 class Home(NamedTuple):
-    """The result of one rank: its largest difference from one device, the rows of its ledger, and the derived rows."""
+    """The result of one rank: its largest difference from one device, the rows of its ledger, and the rows that were
+    derived.
+    """
 
     gap: float
     sent: list[Send]

@@ -66,7 +66,7 @@ def prepared(comm, graph: Graph, strategy: Strategy, early: bool = False) -> Cal
     first = [number for number, one in enumerate(ways) if early and one.moves and one.value in graph.given]
 
     def on_this_rank(values):
-        here, there = dict(values), {}  # by name; by the number of the arrow that brought it
+        here, there = dict(values), {}  # by name, or by the number of the reshard that brought it
         coming = {number: begun(comm, values[ways[number].value], ways[number]) for number in first}
 
         def fetched(number):
@@ -115,7 +115,7 @@ def _on(door, x, moves, arrow):
 
 
 def seen(comm, x, dim: int, window: Window):
-    """The part along one dim that this rank needs, of the parts of all ranks along some axes."""
+    """The part along one dim that this rank needs, fetched from the parts of all ranks along some axes."""
     return typed.window(comm, x, _group(comm, window.axes), dim, have=window.have, want=window.want)
 
 
@@ -146,7 +146,7 @@ def moved(comm, x, move: Move):
 
 
 def parts(comm, graph: Graph, strategy: Strategy, wholes: dict) -> dict:
-    """This rank's stored part of every given value: a leaf of autograd's graph if the graph learns it.
+    """This rank's stored part of every given value: a leaf of autograd's graph if its gradient is needed.
 
     raises  ValueError if a value is missing, or does not have the sizes of the graph
     """

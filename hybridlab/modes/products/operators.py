@@ -47,7 +47,7 @@ DOES = {  # the function of each operator; padding is added by `done`
     "convolution": _convolution,
     "largest": _largest,
 }
-BEYOND = {"largest": -math.inf}  # the value of the padding, where it is not 0
+BEYOND = {"largest": -math.inf}  # the value of the padding, if it is not 0
 
 
 def done(operator: Operator, operands: list, padding: dict[str, Span]):

@@ -28,7 +28,7 @@ class Step(NamedTuple):
 
 
 def panel_steps(k: int, grid: tuple[int, int], panels: int | None = None) -> list[Step]:
-    """SUMMA's steps, which are the same for all ranks: one after another, each panel of k is wanted by everybody.
+    """SUMMA's steps, which are the same for all ranks: in each step, all ranks need the next panel of k.
 
     k       the inner size
     grid    rows and columns of ranks
@@ -43,7 +43,7 @@ def panel_steps(k: int, grid: tuple[int, int], panels: int | None = None) -> lis
 
 
 def shift_steps(k: int, side: int, place: tuple[int, int], numbers: Iterable[int]) -> list[Step]:
-    """Cannon's steps with these numbers: in step s, the rank at (i, j) wants block i+j+s of its row and of its column.
+    """Cannon's steps with these indices: in step s, the rank at (i, j) needs block i+j+s of its row and of its column.
 
     k        the inner size
     side     of the square grid
@@ -77,7 +77,7 @@ class Moment(NamedTuple):
     """The end of one step, on all ranks.
 
     sends  the messages of this step
-    a, b   the span of k that each rank now holds of its rows of A, of its columns of B
+    a, b   the span of k that each rank now holds: a for its rows of A, b for its columns of B
     done   the spans of k that are summed in each rank's block of C
     """
 
@@ -117,14 +117,14 @@ def moments(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int]) 
 
 
 def _ahead(every):
-    """SUMMA's steps with each panel under way while the one before it is multiplied: one step more."""
+    """SUMMA's steps, if each panel is under way while the previous one is multiplied: there is one more step."""
     done = [every[0].done, *(one.done for one in every)]
     last = every[-1]._replace(sends=())
     return [one._replace(done=summed) for one, summed in zip((*every, last), done)]
 
 
 def _held(which, steps, places):
-    """The span of k that each rank has, or wants, in one step: of A, and of B."""
+    """The spans of k that each rank has, or wants, in one step, for A and for B."""
     a = tuple(getattr(step.a, which)[j] for step, (_, j) in zip(steps, places))
     return a, tuple(getattr(step.b, which)[i] for step, (i, _) in zip(steps, places))
 

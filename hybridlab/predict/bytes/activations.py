@@ -1,6 +1,6 @@
 """Activations: the bytes that a block saves for its backward, in 16-bit numbers with one-byte dropout masks.
 
-Sizes, ways and switches may be numpy arrays: a planner asks for 100 000 layouts at once.
+Sizes, ways and switches may be numpy arrays: a planner computes 100 000 layouts at once.
 
 Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4; blocks of the Llama kind are counted the same way.
 Relatives: `core.what.shape`, `predict.plans.footprint`, notebooks 02, 12 and 22.
@@ -73,11 +73,11 @@ def kept(
     masks = (2 if attends else 1) * h * gpt  # dropout of both residual branches
     # queries, keys, values, and what goes into the projection
     heads = 2 * (shape.query_width + shape.key_width + shape.value_width + shape.found_width)
-    latents = 4 * (shape.query_latent + shape.latent)  # before and behind their norms
+    latents = 4 * (shape.query_latent + shape.latent)  # before and after their norms
     mlps = shape.chosen * imbalance + shape.shared
-    mlp = (4 if gpt else 6) * f * mlps  # before and behind the nonlinearity, and the gate's
+    mlp = (4 if gpt else 6) * f * mlps  # before and after the nonlinearity, and the gate's output
     routed = (2 * h * imbalance + 2 * h) * shape.chosen * (shape.experts > 1) / apart
-    core = (5 if gpt else 2) * shape.heads * shape.context  # behind the softmax; and dropout's mask and its result
+    core = (5 if gpt else 2) * shape.heads * shape.context  # after the softmax; and dropout's mask and its result
     return Kept(
         tokens * (norms + into + masks) / _parts(ways, sequence) / x,
         tokens * (heads + mlp) / ways,
@@ -108,7 +108,7 @@ def kept_for(
 
 
 def stays(one: Kept, entered: Amount, how: Amount) -> tuple[Amount, Amount]:
-    """The same, computed from the saved activations of a block and its input.
+    """The bytes as from `kept_for`, computed from the saved activations of a block and its input.
 
     "none" saves everything. "selective" recomputes the scores between positions. "full" saves only the input, 2·s·b·h,
     and recomputes the block; during its backward, all activations of the recomputed block exist.

@@ -1,13 +1,13 @@
 """Derive from a strategy the collectives that give each operator its operands in the layout that it needs.
 
 A tensor has one state where it is computed, and needs another state where it is used (`core.where.states`). The *way*
-from one to the other is the cheapest path of typed collectives, each along one axis; gradients take it back by the
-conjugate ones. Nothing here mentions a kind of parallelism. Data parallelism: a weight is stored as the same
+from one to the other is the cheapest path of typed collectives, each along one axis; gradients return along it, by the
+conjugate collectives. Nothing here mentions a kind of parallelism. Data parallelism: a weight is stored as the same
 everywhere, and is used for different work; the conjugate of I->R is the gradient's all-reduce. Megatron's f and g, the
 gathers of sequence parallelism and two-dimensional matmuls result in the same way.
 
 A convolution also needs elements of neighbours, so its reshard ends with a halo: one window for each sharded dim.
-Messages go between neighbours, and gradients go back to the owners (`predict.bytes.halos`).
+Messages go between neighbours, and gradients return to the owners (`predict.bytes.halos`).
 
 Sizes are in elements: of the full tensor for a collective, as everywhere (`predict.bytes.collectives`); of its content
 for a message.
@@ -83,8 +83,9 @@ class Arrow(NamedTuple):
     halo: tuple[Window, ...] = ()
 
     def sends(self, mesh: Mesh, rank: int = 0) -> Iterator[Send]:
-        """Everything that a rank sends for it, or receives from a neighbour: first the forward, then the backward. In
-        collectives all ranks do the same."""
+        """Everything that a rank sends for the reshard, or receives from a neighbour: first the forward, then the
+        backward. In collectives all ranks do the same.
+        """
         yield from self._collectives(mesh, self.moves, backward=False)
         yield from self._messages(mesh, rank, self.halo, backward=False)
         if self.learns:
@@ -162,8 +163,8 @@ def _end(graph, value, its, mesh) -> State:
 
 
 def way(dims: str, lengths: tuple[int, ...], before: State, after: State, mesh: Mesh, learns: bool = True) -> tuple:
-    """The cheapest moves from one state of a tensor to another, and, if it learns, back. If several
-    paths cost the same, the one with the fewest moves.
+    """The cheapest moves from one state of a tensor to another, and, if the tensor needs a gradient, back. If several
+    paths cost the same, the one with the fewest moves is taken.
 
     If several axes shard a dim, the earlier axis of the mesh shards it first: only the last sharding can be added or
     undone.
@@ -202,7 +203,7 @@ def ways(dims: str, lengths: tuple[int, ...], before: State, mesh: Mesh, learns:
 
 
 def _steps(dims, sizes, here, mesh) -> Iterator[tuple[Move, State]]:
-    """Every legal move from a state, with the resulting state. No move starts from R."""
+    """Every legal move from a state, with the state that results. No move starts from R."""
     elements = prod(sizes.values())
     local = elements // prod(mesh[axis] for axis, one in zip(mesh.axes, here) if dim_of(one))
     for place, axis in enumerate(mesh.axes):
@@ -224,8 +225,9 @@ def _fits(to, axis, here, later, sizes, mesh) -> bool:
 
 
 def _joint_steps(dims, local, here, mesh) -> Iterator[tuple[Move, State]]:
-    """All-reduces over several axes at once, which send less than one after the other, and enters, whose gradients are
-    such all-reduces. Gathers and scatters send the same amount either way."""
+    """All-reduces over several axes at once, which send less than all-reduces one after the other; and enters, whose
+    gradients are all-reduces over several axes. Gathers and scatters send the same amount either way.
+    """
     axes = list(mesh.axes)
     for was, ends in (("P", "IR"), ("I", "R")):
         alike = [place for place, axis in enumerate(axes) if here[place] == was and mesh[axis] > 1]
@@ -236,7 +238,9 @@ def _joint_steps(dims, local, here, mesh) -> Iterator[tuple[Move, State]]:
 
 
 def sent_by(move: Move, mesh: Mesh, learns: bool = True) -> float:
-    """Elements that each rank sends for a move in a ring: forward and, if the tensor learns, backward."""
+    """Elements that each rank sends for a move in a ring: in the forward and, if the tensor needs a gradient, in the
+    backward.
+    """
     arrows = [move.arrow, conjugate(move.arrow)] if learns else [move.arrow]
     return added(cost(op, mesh.length(move.axis), move.elements).bytes for op in map(spoken, arrows) if op)
 
@@ -247,7 +251,7 @@ def sent(arrows: list[Arrow], mesh: Mesh) -> float:
 
 
 def sent_for(arrow: Arrow, mesh: Mesh) -> float:
-    """Elements that each rank sends for a reshard: forward and, if its value learns, backward."""
+    """Elements that each rank sends for a reshard in the forward and, if the tensor needs a gradient, the backward."""
     ways = (False, True) if arrow.learns else (False,)
     halo = added(window.busiest(backward) for window in arrow.halo for backward in ways)
     return added(sent_by(move, mesh, arrow.learns) for move in arrow.moves) + halo

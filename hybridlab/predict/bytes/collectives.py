@@ -38,7 +38,8 @@ def _doubling(p, size):
 FORMULAS = {  # {operation: {algorithm: its cost for p ranks}}; the first algorithm is the default
     "all_reduce": {
         "ring": lambda p, size: Cost(2 * (p - 1), 2 * (p - 1) * size / p),
-        # two binary trees, half of the tensor each: up to a parent, then down to two children in one of them
+        # two binary trees with half of the tensor each; a rank sends up to a parent, and down to two children in one of
+        # them
         "tree": lambda p, size: Cost(2 * _rounds(p), 2 * size * (p > 1)),
     },
     "all_gather": {"ring": _ring, "tree": _doubling},  # Bruck: twice as much in every round
@@ -66,9 +67,9 @@ def cost(op: str, ranks: Amount, size: Amount, algorithm: str | None = None) -> 
     size       bytes of the full tensor
     algorithm  "ring" or "tree"; by default a ring, but a tree for the broadcast
 
-    The formulas of trees are for powers of two. For other numbers of ranks all_to_all sends at most this. The trees of
-    all_reduce send many small pieces; their latency is not included. A tree's reduce_scatter followed by its all_gather
-    is Rabenseifner's all_reduce.
+    The formulas for trees hold only for powers of two. For other numbers of ranks, the formula of all_to_all is an
+    upper bound. The trees of all_reduce send many small pieces; their latency is not included. A tree's reduce_scatter
+    followed by its all_gather is Rabenseifner's all_reduce.
 
     raises  ValueError for an unknown operation or algorithm
 
@@ -127,7 +128,7 @@ class Link(NamedTuple):
         Link(alpha=0.0001, beta=1e-09)
         """
         costs = np.array([cost(op, ranks, size, algorithm) for size in sizes], float)
-        shares = costs / np.asarray(seconds, float)[:, None]  # of each measured time, per unit of alpha and of beta
+        shares = costs / np.asarray(seconds, float)[:, None]  # per unit of alpha and of beta: a fraction of each time
         found = np.linalg.lstsq(shares, np.ones(len(shares)), rcond=None)[0]
         if found.min() < 0:
             one = int(found.argmax())
@@ -143,7 +144,7 @@ def crossover(op: str, ranks: int, link: Link) -> float:
     ranks  p
     link   alpha and beta of a message between two ranks
 
-    Both times are straight lines over the size, so they cross once. For an all_reduce of p ranks that is at
+    Both times are linear in the size, so their lines cross once. For an all_reduce of p ranks that is at
     p·(p - 1 - ⌈log₂ p⌉)·α/β.
 
     >>> crossover("all_reduce", 16, Link(alpha=1e-5, beta=1e-10))

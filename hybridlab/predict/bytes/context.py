@@ -29,7 +29,7 @@ GATHER, RING, ULYSSES, USP = range(4)
 def widths(shape: Shape, tensor: Amount = 1) -> Amount:
     """(numbers of a position's queries, keys, values and head outputs) on one of `ways` ranks of tp.
 
-    If there are fewer heads of keys than ranks, the heads are replicated.
+    If there are fewer KV heads than ranks, they are replicated.
 
     >>> from hybridlab.core.what.catalog import model
     >>> print(*widths(model("llama3-405b").shape, tensor=8))
@@ -68,7 +68,7 @@ def exchanged(
 
 
 def hops(ways: Amount, when: str) -> Amount:
-    """How many times a part of the keys, of the values or of their gradients is sent to the next rank."""
+    """The number of times that a part of the keys, values or their gradients is sent to the next rank."""
     return ways - 1 if when == "forward" else 2 * ways - 1
 
 

@@ -1,7 +1,7 @@
 """Copies of popular experts, and their places on ranks: the loads of the ranks become even, without dropped tokens.
 
 Every rank has the same number of slots, each for one expert, and there are more slots than experts. A popular expert
-gets several, and its copies share its tokens equally. Two greedy steps find them:
+gets several, and its copies share its tokens equally. Two greedy steps place the copies:
 
   copy   each further slot goes to the expert whose copies have the largest load
   pack   copies, the largest load first, go to the rank with the smallest load that still has a free slot
@@ -51,7 +51,7 @@ def copied(loads: Sequence[float], slots: int) -> list[int]:
 def packed(loads: Sequence[float], ranks: int, slots: int) -> Placed:
     """The experts on each rank, copies included: the same number on every rank.
 
-    loads  of the experts;  ranks, slots  their numbers
+    loads  of the experts;  ranks, slots  the numbers of ranks and of slots
 
     raises  ValueError if the slots cannot be divided equally among the ranks, or are fewer than the experts
 
@@ -66,7 +66,7 @@ def packed(loads: Sequence[float], ranks: int, slots: int) -> Placed:
 def placed(loads: Sequence[float], copies: Sequence[int], ranks: int) -> Placed:
     """The experts on each rank for given numbers of copies. Copies of an expert may be on the same rank.
 
-    loads, copies  of the experts; `ranks` divides the sum of the copies;  ranks  their number
+    loads, copies  of the experts;  ranks  the number of ranks, which divides the sum of the copies
 
     >>> placed([6, 2, 1, 1], [2, 2, 1, 1], ranks=2)
     ((0, 1, 2), (0, 1, 3))
@@ -108,7 +108,7 @@ def on_ranks(loads: Sequence[float], placed: Sequence[Sequence[int]]) -> list[fl
 def bound(loads: Sequence[float], ranks: int, slots: int) -> float:
     """A lower bound on the load of the busiest rank over the mean, for any choice of copies in this number of slots.
 
-    loads  of the experts;  ranks, slots  their numbers
+    loads  of the experts;  ranks, slots  the numbers of ranks and of slots
 
     >>> bound([6, 2, 1, 1], ranks=4, slots=4), bound([6, 2, 1, 1], ranks=4, slots=8)
     (2.4, 1.0)
@@ -151,7 +151,7 @@ def _further(loads, slots: Slots, each: int):
 
 
 def _uneven(loads, slots: Slots) -> list[float]:
-    """The loads of the ranks over the mean, the largest first, without their rounding: the smaller, the better."""
+    """The loads of the ranks over the mean, the largest first, without rounding errors: smaller is better."""
     mean = added(loads) / len(slots.owned)
     return sorted((round(load / mean, 9) for load in on_ranks(loads, slots.held)), reverse=True)
 

@@ -57,7 +57,7 @@ def held(shape: Shape) -> tuple[int, int]:
 
 
 def between(counts: Sequence[Sequence[int]] | np.ndarray, ways: int) -> np.ndarray:
-    """[from, to]: the number of pairs of a token and an expert that each rank sends to each of the other ranks.
+    """[from, to]: the number of (token, expert) pairs that each rank sends to each of the other ranks.
 
     The results return in the opposite direction. Pairs that stay on their rank count 0.
 
@@ -72,8 +72,8 @@ def between(counts: Sequence[Sequence[int]] | np.ndarray, ways: int) -> np.ndarr
     counts = np.asarray(counts)
     if counts.shape[0] != ways or counts.shape[1] % ways:
         raise ValueError(
-            f"counts of {ways} ranks with equal numbers of experts are needed: give that shape instead of "
-            f"{counts.shape}"
+            f"counts has the shape {counts.shape}: give one row for each of {ways} ranks, and a number of columns "
+            f"(experts) that {ways} divides"
         )
     to = counts.reshape(ways, ways, -1).sum(2)
     return to - np.diag(np.diag(to))
@@ -99,6 +99,7 @@ def exchanged(shape: Shape, tokens: Amount, ways: Amount, dispatch: str, when: s
     """[(operation, what, numbers)] of one microbatch in one layer on one rank, if all experts are chosen equally often.
     A collective counts its full tensor, an all-to-all everything that a rank sends, also to itself.
 
+    shape  of the model, or anything else with its `experts`, `chosen` and `width`
     what  "counts" and "choices" are integers; "tokens" and "weights" have the width of activations
     tokens  n, of one rank;  dispatch  a name in DISPATCH;  when  "forward", "backward"
 
@@ -132,7 +133,9 @@ def crossing(chosen: int, nodes: Amount) -> Amount:
 
 @cache
 def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
-    """The mean number of choices for each expert and token, the most popular expert first; their sum is `chosen`.
+    """For each expert, the mean number of times that a token chooses it, with the most popular expert first.
+
+    The sum over all experts is `chosen`.
 
     experts  in the block
     chosen   experts of one token

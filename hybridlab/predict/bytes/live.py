@@ -29,11 +29,11 @@ class Bytes:
 def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """live[rank] is (times, bytes): the bytes that the rank holds, starting at each time (in the timeline's unit).
 
-    A value is held from the start of the action that makes it to the end of the last action that takes it. With the
-    default weights the unit is one activation, and the maximum is `peak_live`.
+    A value is held from the start of the action that produces it until the end of the last action that uses it. With
+    the default weights the unit is one activation, and the maximum is `peak_live`.
 
     timeline  predicted or measured
-    weights   the bytes of each kind of value; None: an activation counts 1
+    weights   the bytes of each kind of value; None: each activation counts as 1
 
     >>> import hybridlab as hl
     >>> times, held = hl.live(hl.simulate(hl.schedule("gpipe", ranks=1, microbatches=2)))[0]
@@ -104,7 +104,7 @@ def _buffers(timeline, weight, changes):
 
 
 def _summed(changes, tick):
-    """The bytes held after all changes of each moment, from time 0 on."""
+    """The bytes held after all changes at each time, starting at time 0."""
     changes = sorted([(0, 0), *changes], key=lambda change: change[0])
     times = np.array([time for time, _ in changes], dtype=np.int64)
     held = np.cumsum([amount for _, amount in changes])

@@ -9,7 +9,10 @@ Source: Douillard et al. 2023, arXiv:2311.08105 (DiLoCo), and 2025, arXiv:2501.1
 
 from typing import NamedTuple
 
+import numpy as np
+
 from hybridlab.core.added import added
+from hybridlab.core.amount import Amount
 from hybridlab.predict.bytes.collectives import cost
 
 EVERY = 2  # steps between two exchanges, if no other number is given
@@ -20,7 +23,7 @@ class Rounds(NamedTuple):
     """The steps after which each fragment is exchanged; steps count from 0.
 
     every      H, the number of steps between two exchanges of a fragment
-    fragments  P, the number of fragments
+    fragments  P, the number of fragments: layer l is in fragment l mod P
     delay      τ, the number of steps that an all-reduce may take
 
     >>> rounds = Rounds(every=4, fragments=2, delay=1)
@@ -34,6 +37,15 @@ class Rounds(NamedTuple):
     fragments: int = 1
     delay: int = 0
 
+    def __str__(self) -> str:
+        """The numbers in words.
+
+        >>> print(Rounds(every=8), Rounds(every=8, fragments=2, delay=1), sep=" | ")
+        8 | 8 in 2 fragments, hidden by 1
+        """
+        parts = f" in {self.fragments} fragments" * (self.fragments > 1)
+        return f"{self.every}{parts}" + f", hidden by {self.delay}" * (self.delay > 0)
+
     def begun(self, step: int) -> list[int]:
         """The fragments whose all-reduce begins after a step."""
         ends = [(number + 1) * self.every // self.fragments for number in range(self.fragments)]
@@ -46,6 +58,34 @@ class Rounds(NamedTuple):
     def number(self, fragment: int, steps: int) -> int:
         """The number of all-reduces of a fragment that begin in this number of steps."""
         return added(fragment in self.begun(step) for step in range(steps))
+
+    @property
+    def hiding(self) -> Amount:
+        """The number of steps that hide one all-reduce: τ, but only H/P if the next one begins before it must end.
+
+        >>> print(Rounds(every=8, fragments=2, delay=1).hiding, Rounds(every=8, fragments=2, delay=6).hiding)
+        1.0 4.0
+        """
+        return np.minimum(self.delay, self.every / self.fragments)
+
+    @property
+    def under_way(self) -> Amount:
+        """The largest number of all-reduces that are under way at the same time: ⌈τP/H⌉.
+
+        >>> Rounds(every=8, fragments=2).under_way, Rounds(every=8, fragments=2, delay=6).under_way
+        (0, 2)
+        """
+        return -(-self.delay * self.fragments // self.every)
+
+    def refuse(self, layers: int) -> None:
+        """Raise ValueError unless each fragment has a layer and a separate step, and its exchange ends before the
+        next one begins."""
+        if self.delay >= self.every:
+            raise ValueError(f"sync_delay={self.delay} is too long: give less than sync_every")
+        if self.fragments > min(self.every, layers):
+            raise ValueError(
+                f"fragments={self.fragments} is too many: give at most sync_every={self.every} and the {layers} layers"
+            )
 
 
 def sent_per_step(parameters: float, copies: int, every: int, width: int = 4) -> float:
@@ -83,8 +123,8 @@ def link_needed(
 
     raises  ValueError if no step may hide an exchange
 
-    With the longest delay it is the average, 2Ψg(d-1)/(d·H·seconds); with a shorter delay it is the peak, which P
-    divides.
+    With the longest delay it is the average, 2Ψg(d-1)/(d·H·seconds); with a shorter delay it is the peak,
+    2Ψg(d-1)/(d·P·τ·seconds).
 
     >>> link_needed(1e9, copies=2, every=100, seconds=1.0), link_needed(1e9, copies=2, every=100, seconds=1.0, delay=5)
     (40000000.0, 800000000.0)
@@ -93,5 +133,5 @@ def link_needed(
     """
     if delay is not None and delay < 1:
         raise ValueError(f"delay={delay} hides no part of an exchange: give 1 or more, or leave it out")
-    steps = every / fragments if delay is None else min(delay, every / fragments)
+    steps = every / fragments if delay is None else float(Rounds(every, fragments, delay).hiding)
     return sent_per_step(parameters, copies, every, width) * every / fragments / (steps * seconds)

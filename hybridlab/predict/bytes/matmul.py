@@ -51,8 +51,8 @@ class Moved(NamedTuple):
 def moved(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int, int]) -> Moved:
     """The elements that an algorithm sends and holds for a matmul (m, k, n) = sizes on a grid (r, c, d) = grid.
 
-    raises  ValueError for an unknown algorithm, or a grid that it cannot use; the error names the number that must
-            divide
+    raises  ValueError for an unknown algorithm, or a grid that it cannot use; the error says which number must
+            divide which
 
     >>> moved("cannon", (60, 60, 60), (2, 2, 1))
     Moved(sent=3600, back=0, held=2700, copies=1.0)
@@ -175,7 +175,7 @@ ALGORITHMS = {  # (m, k, n, r, c, d) → sent, back, held
 
 
 def _around(what: str, size: int, ranks: int) -> float:
-    """The elements that each rank sends to gather or scatter so many elements; both send the same."""
+    """The elements that each rank sends to gather or scatter `size` elements; both send the same number."""
     _cut(what, size, ranks)
     return cost("all_gather", ranks, size).bytes
 

@@ -18,7 +18,7 @@ class Widths(NamedTuple):
     gradient  bytes of its gradient
     master    bytes of the optimizer's copy of it
     states    numbers that the optimizer keeps for each weight: Adam 2, SGD 0
-    matrix    numbers that it keeps for each weight of a matrix that it needs in full: Muon 1
+    matrix    numbers that it keeps for each weight, in matrices that it needs in full: Muon 1
     """
 
     value: int = 4
@@ -38,9 +38,9 @@ def model_states(layout: Layout, rank: int, widths: Widths = SINGLE) -> dict[str
     rank    the rank in question
     widths  bytes per element, see `Widths`
 
-    There is a master copy if its width differs from the weights', and it belongs to the optimizer. With ZeRO's stage 3
-    no other copy of the weights is kept: 14 Ψ/p bytes, while the paper also keeps a shard in half precision. With two
-    levels the pieces of the weights are larger than the optimizer's shares, so both are kept.
+    If the master width differs from the width of the weights, there is a master copy, and it belongs to the optimizer.
+    With ZeRO's stage 3 no other copy of the weights is kept: 14 Ψ/p bytes, while the paper also keeps a shard in half
+    precision. With two levels the pieces of the weights are larger than the optimizer's shares, so both are kept.
 
     >>> from hybridlab.core.where.layout import Mesh, Param
     >>> for stage in (0, 1, 2, 3):

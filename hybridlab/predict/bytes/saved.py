@@ -1,6 +1,6 @@
 """Compute the bytes that the reference model's layers save for their backward, and the paper's count of the same.
 
-Our numbers differ from the paper's for four reasons. Numbers have four bytes, not two. Without dropout there is no
+Our numbers differ from the paper's for four reasons. Numbers take four bytes, not two. Without dropout there is no
 mask. Attention is one fused operation and saves no scores between positions: with one number for each head and
 position, the backward recomputes them (Dao et al. 2022, arXiv:2205.14135). And each norm saves its mean and its
 standard deviation.
@@ -39,7 +39,7 @@ def block(shape: Shape, sequences: int) -> dict[str, int]:
 
 
 def paper(shape: Shape, sequences: int) -> dict[str, int]:
-    """The same tensors as in the paper: numbers of two bytes, masks of one byte, all scores; s·b·h·(34 + 5·a·s/h).
+    """The same as the paper counts it: numbers of two bytes, masks of one byte, all scores; s·b·h·(34 + 5·a·s/h).
 
     >>> sum(paper(Shape(layers=1, width=32, heads=4, context=16), sequences=2).values()) / (16 * 2 * 32)
     44.0

@@ -4,9 +4,9 @@ A rank needs some pixels around its own for its outputs. Dims are fetched one af
 intersection of two boxes: the pixels that the sender has by then, and the pixels that the receiver needs. The gradients
 of a halo use the same messages in the opposite direction.
 
-For strips and an odd kernel K without stride, this is the standard formula: ⌊K/2⌋ rows cross each of the p-1 borders in
-each direction, 2·(p-1)·⌊K/2⌋·N·C·W numbers for N samples, C channels and W columns. With a stride, or if some strips
-are shorter than a halo, there is no such formula, and the boxes are needed.
+For strips and an odd kernel size K with stride 1, this is the standard formula: ⌊K/2⌋ rows cross each of the p-1
+borders in each direction, 2·(p-1)·⌊K/2⌋·N·C·W numbers for N samples, C channels and W columns. With a stride, or if
+some strips are shorter than a halo, there is no such formula, and the boxes are needed.
 
 Source: Dryden et al. 2019, arXiv:1903.06681, section 3. See also `core.where.spans` (the pixels that outputs need),
 `modes.parts.halos` (sends them) and `modes.spatial_parallel` (the same for a full model).

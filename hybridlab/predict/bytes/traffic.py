@@ -68,7 +68,8 @@ def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, cros
 
 
 def tensor_of_layer(shape: Shape, layer: int, sequences: int, ways: int, sequence: bool = False) -> dict:
-    """The same for one layer: 0 is the embedding, then come the blocks, then the head.
+    """The collectives along tp of one layer, in the form of `tensor`: 0 is the embedding, then come the blocks, then
+    the head.
 
     >>> tensor_of_layer(Shape(width=8, context=4), 1, sequences=1, ways=2)
     {('blocks', 'forward'): 64, ('blocks', 'backward'): 64}
@@ -89,7 +90,7 @@ class Along(NamedTuple):
     """The elements that a layer all-reduces along x for each token.
 
     forward   outputs of the matrices that read the residual stream, as partial sums
-    backward  gradients of the inputs of the matrices that write to it
+    backward  gradients of the inputs of the matrices that write to the stream
     norms     of every norm, the same in the forward and in the backward
     """
 
@@ -131,14 +132,14 @@ def _made(shape: Shape, ways) -> tuple:
 
 
 def along_head(shape: Shape, ways: Amount = 1) -> Along:
-    """The same for the head: its norm and the scores."""
+    """The elements that the head sends along x: for its norm and for the scores."""
     return Along((shape.vocabulary / ways,), (), (1,) * _statistics(shape))
 
 
 def along(shape: Shape, tokens: int, ways: int = 1) -> float:
     """Elements of all collectives along x for this number of tokens, per rank, over all layers, forward and backward.
 
-    Source: the table in `modes.grid_parallel`. A ring sends about twice that, for each rank.
+    Source: the table in `modes.grid_parallel`. In a ring, each rank sends about twice this number.
     """
     return tokens * (shape.layers * along_block(shape, ways).total + along_head(shape, ways).total)
 
@@ -149,7 +150,7 @@ def _statistics(shape: Shape) -> int:
 
 
 def boundary(shape: Shape, sequences: int, ways: int) -> int:
-    """The elements of b·s·h if it is sent in parts that are padded to equal length."""
+    """The elements of a tensor b·s·h that is sent in parts, padded to equal length."""
     return sequences * ways * -(-shape.context // ways) * shape.width
 
 

@@ -2,11 +2,13 @@
 
 Every error is that of a row whose own source was left out. Rows of one family of machines and one kind are a group.
 If there are fewer than twenty, all rows of the kind and all rows of the family count too, and the largest figure is
-taken.
+taken. Bars are conformal: if a new row is like the rows of a group, its error is inside the bar with at least the
+stated probability.
 
-Relative: `predict.plans.trust`, where the planner reads what is found here.
+Relative: `predict.plans.trust`, which has these bars for the planner.
 """
 
+import math
 from itertools import product
 
 import numpy as np
@@ -20,11 +22,11 @@ from hybridlab.predict.plans.trust import KINDS, Error
 from hybridlab.predict.plans.usual import USUAL, family
 
 ENOUGH = 20  # rows
-SOME = 5  # fewer say nothing of nine in ten
+SOME = 5  # with fewer, nine in ten has no meaning
 
 
 def bars(some: list[Judged]) -> dict[tuple[str, str], Error]:
-    """{(family, kind): the errors of its rows, or of the nearest groups that are large enough}."""
+    """{(family, kind): the errors of the group's rows, or of the nearest groups that are large enough}."""
     every = [(family(machine(one.run.machine)), one.run.kind, one.error) for one in some]
     return {(near, kind): _bar(every, near, kind) for near, kind in product(USUAL, KINDS)}
 
@@ -39,7 +41,9 @@ def _bar(every: list[tuple], near: str, kind: str) -> Error:
 
 
 def calibrated(some: list[Judged]) -> dict[str, Error]:
-    """{kind: the errors of rows with the share that the first, middle or last row of their source and model shows}."""
+    """{kind: the errors of rows, if the first, middle or last row of their source and model gives the share of the
+    peak}.
+    """
     groups = {}
     for one in some:
         groups.setdefault((one.run.kind, one.run.source, one.run.machine, one.run.model), []).append(one.run)
@@ -51,7 +55,7 @@ def calibrated(some: list[Judged]) -> dict[str, Error]:
 
 
 def _own(run: Run) -> Fit | None:
-    """The fit that reproduces a row; None where no share of the peak does, or one above 1."""
+    """The fit that reproduces a row; None if no share of the peak does, or only one above 1."""
     try:
         fit = by_step(run.shape, run.machine, run.plan, run.batch, run.seconds, run.programs)
     except ValueError:
@@ -60,11 +64,19 @@ def _own(run: Run) -> Fit | None:
 
 
 def error(signed: list[float]) -> Error:
-    """The median of the absolute errors, and their 90th percentile."""
-    sizes = np.abs(signed)
-    return Error(*(round(float(np.quantile(sizes, share)), 3) for share in (0.5, 0.9)))
+    """The conformal bars for half and for nine in ten rows: of n absolute errors, the ⌈(n + 1)·share⌉-th, or the
+    largest.
+
+    Source: Lei et al. 2018, arXiv:1604.04173, section 2.2 (split conformal inference).
+
+    >>> error([0.01, -0.02, 0.03, -0.04])
+    Error(median=0.03, nine_of_ten=0.04)
+    """
+    sizes = np.sort(np.abs(signed))
+    places = (min(math.ceil((len(sizes) + 1) * share), len(sizes)) - 1 for share in (0.5, 0.9))
+    return Error(*(round(float(sizes[place]), 3) for place in places))
 
 
 def largest(some: list[Error]) -> Error:
-    """The largest of each figure."""
+    """The largest value of each figure."""
     return Error(*map(max, zip(*some)))

@@ -51,15 +51,14 @@ def predicted(shape: Shape, sequences: int, machine: Machine) -> Block:
     """
     plan, runs = Plan(b=sequences, fused=True), SOFTWARE[usual(machine).software]
     found = pieces(shape, plan, sequences, machine, fit_of(machine, runs), runs)
-    masks = 2 * sequences * shape.context * shape.width  # of dropout, a byte for each number of both branches
+    masks = 2 * sequences * shape.context * shape.width  # dropout's mask: a byte for each number of both branches
     saved = kept_on(shape, plan).total - masks
     return Block(float(added(found.forward)), float(added(found.backward)), float(saved))
 
 
 def share_of(seconds: float, shape: Shape, sequences: int, machine: Machine) -> float:
-    """The fraction of a machine's peak with which the model predicts these seconds of a block's forward and backward.
-
-    More than 1 if the machine's other numbers make a block slower than it was.
+    """The fraction of a machine's peak at which the model predicts this time for a block's forward and backward. It is
+    above 1 if the prediction is longer than this time even at the full peak.
 
     >>> one, here = shard(4096, 32, 1), machine("h200")
     >>> found = predicted(one, 1, here)
@@ -68,7 +67,7 @@ def share_of(seconds: float, shape: Shape, sequences: int, machine: Machine) -> 
     """
     whole, half = (
         added(predicted(shape, sequences, replace(machine, share=share))[:2]) for share in (1.0, 0.5)
-    )  # matmuls take twice as long at half the share, and nothing else does
+    )  # only matmuls take twice as long at half the share
     matmuls = half - whole
     return matmuls / max(seconds - (whole - matmuls), 1e-12)
 

@@ -2,8 +2,8 @@
 
 `rates.Fit` has three fitted numbers. Two of them, the fraction of the memory bandwidth and the launch time, are always
 those of table 1 of SC'21. The third differs between machines, by power limit and library. For one source it is the
-fraction with which as many rows are predicted too fast as too slow. A source is predicted with the mean of the other
-sources.
+fraction at which equally many rows are predicted too fast and too slow. The rows of a source are predicted with the
+mean fraction of the other sources.
 """
 
 from statistics import fmean, median
@@ -37,15 +37,22 @@ def shares(runs: list[Run]) -> dict[tuple[str, str], float]:
 
 
 def without(source: str, machine: str, found: dict[tuple[str, str], float]) -> tuple[Fit, list[str]]:
-    """(the fit for a source's rows on a machine, the sources that it comes from): never the source itself.
-
-    If no other source has runs on the machine, the fractions of its family are used, or those of an H100.
+    """(the fit for a source's rows on a machine, the sources that it comes from): the source itself is never among
+    them.
     """
-    others = {key: value for key, value in found.items() if key[1] != source}
+    return nearest(machine, {key: value for key, value in found.items() if key[1] != source})
+
+
+def nearest(machine: str, others: dict[tuple[str, str], float]) -> tuple[Fit, list[str]]:
+    """(the fit for a machine, the sources that it comes from).
+
+    If no source has runs on the machine, the fractions of its family are used, or those of an H100, or all.
+    """
     near = family(machines.machine(machine))
     same = (
         {key: value for key, value in others.items() if key[0] == machine}
         or {key: value for key, value in others.items() if family(machines.machine(key[0])) == near}
         or {key: value for key, value in others.items() if key[0] == "h100"}
+        or others
     )
     return FITTED._replace(multiply=fmean(same.values())), [f"{kind}: {name}" for kind, name in same]

@@ -1,6 +1,4 @@
-"""Explain the largest errors of the predictor, and list the published errors of other predictors."""
-
-from typing import NamedTuple
+"""Explain the largest errors of the predictor."""
 
 from hybridlab.predict.judged.run import Run
 
@@ -12,7 +10,7 @@ def why(run: Run) -> str:
     return next((said for about, said in REASONS if about(run)), "not known")
 
 
-REASONS = (  # (does it apply to a run?, why); the first that applies
+REASONS = (  # (whether the reason applies to a run, the reason); the first one that applies is taken
     (
         lambda run: run.note == "figure 7",
         "heads of width 32: the matmuls of queries and keys are memory-bound, but we count them at the speed of "
@@ -61,51 +59,5 @@ REASONS = (  # (does it apply to a run?, why); the first that applies
     (
         lambda run: run.machine == "h100" and run.source == "megatron_bridge",
         "its libraries are newer than those of the sources used for calibration",
-    ),
-)
-
-
-class Aside(NamedTuple):
-    """The errors of `hl.plan` on rows that are not among our tables, measured once with every field fixed."""
-
-    what: str
-    rows: int
-    median: float
-    nine_of_ten: float
-    source: str
-
-
-VTRAIN = "VIA-Research/vTrain, data/ground_truth, commit f8dda84, on 2026-11-28; full recomputation, as its configs say"
-ASIDE = (
-    Aside("vTrain, 64 to 512 A100s", 109, 0.079, 0.169, VTRAIN),
-    Aside("vTrain, 2 to 8 A100s of one node", 1440, 0.229, 0.341, VTRAIN),
-)
-
-
-class Peer(NamedTuple):
-    """Another predictor, its published accuracy, and the source."""
-
-    name: str
-    said: str
-    source: str
-
-
-PEERS = (
-    Peer(
-        "Calculon",
-        "3.65 % on average over runs of Megatron-LM on A100s (our rows `selective_recomputation`); the efficiencies of "
-        "operations are set by hand",
-        "Isaev et al. 2023, SC'23, doi 10.1145/3581784.3607102; number recalled, not looked up",
-    ),
-    Peer(
-        "SimAI",
-        "1.9 % on average (98.1 % alignment); kernels are measured on the predicted machine, the network is simulated "
-        "packet by packet",
-        "Wang et al. 2025, NSDI'25; number recalled, not looked up",
-    ),
-    Peer(
-        "SimuMax",
-        "memory within 0.5 % for eight jobs on a B200; efficiencies are measured for each shape",
-        "MooreThreads/SimuMax; number recalled, not looked up",
     ),
 )

@@ -113,8 +113,9 @@ def _bridged(row: dict) -> Run:
 
 
 def _generation(release, kind: str) -> str:
-    """Since 26.06, recipes for Blackwell replay full steps as graphs; those for Hopper do not, and are as fast as
-    before."""
+    """Since release 26.06, recipes for Blackwell replay full steps as graphs. Recipes for Hopper do not, and are as
+    fast as before.
+    """
     return "megatron-static" if str(release) >= "26.06" and kind != "h100" else "megatron-2025"
 
 
@@ -151,7 +152,7 @@ def _llama3(row: dict) -> Run:
 
 
 def _causal(shape: Shape, batch: int) -> float:
-    """The model's FLOPs; of attention only the unmasked half."""
+    """The model's FLOPs; for attention, only the unmasked half counts."""
     work = flops(shape, batch)
     return work.total - work.attention / 2
 

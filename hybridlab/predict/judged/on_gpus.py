@@ -1,9 +1,9 @@
 """Measurements on GPUs for each notebook of the course, with our predictions if a source gives the sizes.
 
-A panel is one table of one source: points on a named machine, their date, and how we know them. The predictions are
-those of the public calls: `plan` for training runs, `simulate` for schedules, the formulas of `hl.bytes` for messages.
-Their bars are the errors that nine of ten predictions stay below. Formulas of messages have none, since their numbers
-are from data sheets. A *limit* is not a prediction: measurements stay below it.
+A panel is one table of one source: points on a named machine, their date, and how reliable they are. The predictions
+are those of the public calls: `plan` for training runs, `simulate` for schedules, the formulas of `hl.bytes` for
+messages. The bars are errors; nine of ten predictions have smaller ones. Formulas of messages have none, since their
+numbers are from data sheets. A *limit* is not a prediction: measurements stay below it.
 
     panels("gpipe")
 
@@ -16,9 +16,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from hybridlab.core.what.catalog import machine
-from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.judged import blocks, points, sc21_runs
-from hybridlab.predict.judged.megatron import dgxc, folding, llama3, mixtral, selective
+from hybridlab.predict.judged.megatron import dgxc, folding, llama3, mixtral
 from hybridlab.predict.judged.points import Point
 from hybridlab.predict.judged.run import Run
 from hybridlab.predict.judged.sharded import mpt, torchtitan
@@ -33,9 +32,10 @@ WHAT = {"TFLOP/s": "throughput of one GPU", "tokens/s": "tokens of one GPU"}
 class Panel(NamedTuple):
     """Points of one source.
 
-    system, machine, when, source  what ran, where, its date ("" if none is printed), who published it
+    system, machine, when, source  the program, its machine, the date ("" if none is printed), the publication
     what, unit  of the values;  sure  how we know them, "" if from a printed table or as the source says
     how         the way of the prediction, one of the names above;  points  with their predictions
+    runs        the runs of which nine of ten are within bars as long as these
     """
 
     system: str
@@ -47,10 +47,11 @@ class Panel(NamedTuple):
     sure: str
     how: str
     points: tuple[Point, ...]
+    runs: str = "published runs of this kind"
 
     @property
     def errors(self) -> list[float]:
-        """Predicted over measured, minus one, of each predicted point."""
+        """Predicted over measured, minus one, for each predicted point."""
         return [size for one in self.points if (size := one.error) is not None]
 
 
@@ -107,7 +108,7 @@ def _grid(run: Run) -> str:
 
 
 def _source(table: str) -> str:
-    """Who published a table: its source without what we say of its other columns."""
+    """The publication of a table: its source, without our notes on its other columns."""
     said = SOURCES[table].partition("mcore: ")[2] or SOURCES[table]
     return said.partition(";")[0].partition(": mapping")[0]
 
@@ -116,7 +117,7 @@ def _named(run: Run, text: str) -> str:
     """The name of a point, such as "{grid}, b={plan.b}"."""
     facts = {"run": run, "plan": run.plan, "grid": _grid(run), "K": run.shape.context // 1024}
     size = run.model.removeprefix("gpt-").removesuffix("b").removesuffix(".0")
-    return text.format(**facts, size=size, recompute=RECOMPUTE[run.plan.recompute])
+    return text.format(**facts, size=size)
 
 
 def _figure(number: int, *batches: int) -> Callable[[], list[Run]]:
@@ -149,9 +150,7 @@ _RUNS = {  # topic: (system, date, unit, runs, name of a point)
                   ("llm-foundry: MPT with FSDP", "2024-01", "tokens/s", _fsdp, GPUS),
                   ("torchtitan: FSDP 2 on 64 GPUs", "2024-04", "tokens/s", lambda: torchtitan()[:3:2], GPUS)],
     "megatron": [(f"{MEGATRON}, table 1", "2021", "TFLOP/s", lambda: sc21_runs.table_1()[1:4], SIZE),
-                 (f"{MEGATRON}, figure 15: a node has 8 GPUs", "2021", "TFLOP/s", _figure(15, 128), GRID),
-                 ("Megatron-LM: recomputation, 22B on 8 GPUs", "2022", "TFLOP/s",
-                  lambda: selective()[:2], "{size}B, t={plan.t}, {recompute}")],
+                 (f"{MEGATRON}, figure 15: a node has 8 GPUs", "2021", "TFLOP/s", _figure(15, 128), GRID)],
     "experts": [("Megatron-Core: Mixtral 8x7B", "2024", "tokens/s", mixtral, PRECISE),
                 ("Megatron-Core: Mixtral 8x22B", "2025", "tokens/s", folding, PRECISE)],
     "context": [("Llama 3 405B on 16,384 GPUs", "2024", "tokens/s", lambda: llama3()[1:], "{K}K tokens, {grid}"),
@@ -172,12 +171,12 @@ GPTS = "A100 80 GB, one for each stage"
 
 def _bubbles(system: str, *names: str, rows: slice = slice(None)) -> Callable[[], tuple[Panel, ...]]:
     found = lambda: tuple(points.schedules(names, published("zero_bubble_tables")[rows]))
-    return lambda: (Panel(system, GPTS, *ZERO_BUBBLE, found()),)
+    return lambda: (Panel(system, GPTS, *ZERO_BUBBLE, found(), "runs of torchgpipe"),)
 
 
 def _gpipe(system: str, *microbatches: int) -> Callable[[], tuple[Panel, ...]]:
     facts = "Tesla P40", "2019-09", _source("torchgpipe_amoebanet_speed"), "speed", "×"
-    return lambda: (Panel(system, *facts, "", SCHEDULE, tuple(points.gpipe(microbatches))),)
+    return lambda: (Panel(system, *facts, "", SCHEDULE, tuple(points.gpipe(microbatches)), "runs of Qi et al."),)
 
 
 def _dispatch() -> tuple[Panel, ...]:
@@ -195,7 +194,7 @@ def _dispatch() -> tuple[Panel, ...]:
 
 
 def _blocks() -> tuple[Panel, ...]:
-    """A block of one rank along tp, which we measured on one GPU."""
+    """The block of one rank along tp, measured on one GPU."""
     facts = "1 × H200", "2026-11", _source(blocks.TABLE)
     return (
         Panel("This course: a block's shard, 2,048 tokens", *facts, "forward and backward", "ms", "", BLOCK,

@@ -1,6 +1,6 @@
-"""Peaks: the memory of published runs, measured on the device that holds most, and the answers of `hl.memory`.
+"""Peaks: the memory of published runs, measured on the device that holds most, and predicted by `hl.memory`.
 
-Relatives: `predict.plans.footprint`, `predict.judged.scores` (the same for time).
+Relatives: `predict.plans.memory_of_plan`, `predict.judged.scores` (the same for time).
 """
 
 from dataclasses import replace
@@ -9,19 +9,19 @@ from typing import NamedTuple
 from hybridlab.core.what.catalog import model
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.papers.published import published
-from hybridlab.predict.plans.footprint import memory
+from hybridlab.predict.plans.memory_of_plan import memory
 
 ZERO_BUBBLE = {"1.5B": (22, 2304, 24), "6.2B": (30, 4096, 32), "14.6B": (46, 5120, 40), "28.3B": (62, 6144, 48)}
 GIB = 2**30
 _V3 = model("deepseek-v3").shape
 _V2 = replace(_V3, layers=60, width=5120, inner=1536, experts=160, chosen=6, shared=2, vocabulary=102400)
-SHAPES = {  # with few layers; of DeepSeek's the first has one MLP
+SHAPES = {  # with few layers; the first layer of DeepSeek has one MLP
     "llama3_70b": ("llama3-70b", model("llama3-70b").shape),
     "llama3_405b": ("llama3-405b", model("llama3-405b").shape),
     "deepseekv2_": ("deepseek-v2", replace(_V2, plain=(0,), plain_inner=12288)),
     "deepseekv3_": ("deepseek-v3", replace(_V3, plain=(0,))),
 }
-CONTEXT = 4096  # of rows that print none
+CONTEXT = 4096  # for rows that print none
 
 
 class Held(NamedTuple):
@@ -63,7 +63,8 @@ def _zero_bubble(row: dict, v: int | None, column: str) -> Held:
 
 
 def simumax() -> list[Held]:
-    """Llama 3 and DeepSeek with few layers on eight B200s: Megatron-Core, distributed optimizer, single-precision sums.
+    """Llama 3 and DeepSeek with few layers on eight B200s: Megatron-Core, distributed optimizer, sums in single
+    precision.
 
     The number of microbatches changes none of the measured peaks, so each plan is here once.
 

@@ -3,6 +3,8 @@
 Relatives: `predict.papers.published` (the tables), `predict.plans.performance`, `predict.judged.scores`.
 """
 
+import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hybridlab.core.what.catalog import machine
@@ -19,7 +21,7 @@ class Run(NamedTuple):
     """A published run.
 
     source  the name of its table;  model, machine, software  names;  seconds  the seconds of a step, as measured
-    precision  the precision of matmuls by weights: a name in PRECISIONS;  note  its place in the source
+    precision  the precision of matmuls with weights: a name in PRECISIONS;  note  its place in the source
     """
 
     source: str
@@ -58,15 +60,27 @@ class Run(NamedTuple):
         """Predicted speed over measured speed, minus one."""
         return self.seconds / self.step(fit, **changes).total - 1
 
-    def planned(self) -> Planned:
+    def called(self, fit: Fit | None = None) -> float:
+        """The error of the public call's prediction, without a memory limit: `planned` shows which rows do not fit."""
+        return self.seconds / self.planned(fit, math.inf).best.step.total - 1
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run fits into the memory that a plan may use, by the public call."""
+        return self.planned(memory=math.inf).best.memory.fits(self.machine)
+
+    def planned(self, fit: Fit | None = None, memory: float | None = None) -> Planned:
         """The answer of `plan` for this model, machine and software, with every field of the plan fixed.
 
-        raises  ValueError where the planner has no such plan
+        fit  None: the planner's own;  memory  bytes of a device; None: those of the machine
+
+        raises  ValueError where the planner has no such plan, or it does not fit
         """
         fields = self.plan._asdict() | {name: names[getattr(self.plan, name)] for name, names in NAMED.items()}
         del fields["uneven"]  # the planner sees whether p·v divides the layers
-        given = {"software": self.software, "precision": self.precision}
-        return plan(self.shape, self.machine, self.plan.devices, self.batch, **given, **fields)
+        kind = machine(self.machine) if memory is None else replace(machine(self.machine), memory=memory)
+        given = {"fit": fit, "software": self.software, "precision": self.precision}
+        return plan(self.shape, kind, self.plan.devices, self.batch, **given, **fields)
 
     def __str__(self) -> str:
         return f"{self.model}, {self.plan.devices} × {self.machine}, {self.precision}, {self.plan}"

@@ -5,6 +5,7 @@ the authors of `plans.software` chose its terms and fractions with these tables 
 tables are a stricter test.
 """
 
+from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from hybridlab.predict.judged import megatron, on_tpus, sc21_runs, sharded
 from hybridlab.predict.judged.calibrated import shares, without
 from hybridlab.predict.judged.run import Run
 from hybridlab.predict.plans.planner import Planned
+from hybridlab.predict.plans.rates import Fit
 
 TABLES = (
     sc21_runs.table_1, sc21_runs.table_2, sc21_runs.figures, megatron.selective, sharded.mpt, sharded.torchtitan,
@@ -62,14 +64,18 @@ def published_of(planned: Planned) -> list[Run]:
     return [run for run in runs() if (run.shape, run.batch, run.machine, run.plan.devices) == asked]
 
 
-def judged() -> list[Judged]:
-    """Every published run with its prediction."""
+def judged(error: Callable[[Run, Fit], float] = Run.error) -> list[Judged]:
+    """Every published run with its prediction.
+
+    error  a run's error with a fit: `Run.error`, by the formula, or `Run.called`, by the public call, which gives the
+    same numbers
+    """
     found = shares(list(runs()))
-    return [_judge(run, *without(run.source, run.machine, found)) for run in runs()]
+    return [_judge(run, error, *without(run.source, run.machine, found)) for run in runs()]
 
 
-def _judge(run: Run, fit, sources) -> Judged:
-    return Judged(run, run.error(fit), fit.multiply, tuple(sources))
+def _judge(run: Run, error, fit, sources) -> Judged:
+    return Judged(run, error(run, fit), fit.multiply, tuple(sources))
 
 
 def spread(some: list[Judged]) -> Spread:

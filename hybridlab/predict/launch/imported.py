@@ -17,7 +17,7 @@ from hybridlab.core.what.shape import Shape
 
 
 class Family(NamedTuple):
-    """The settings of a model type that its config does not tell.
+    """The settings of a model type that its config does not contain.
 
     experts   the field with the width of an expert; "": the blocks have no experts
     tied      the head uses the embedding's weights, unless the config says otherwise
@@ -54,11 +54,11 @@ SIZES += ("interleave_moe_layer_step", "intermediate_size_mlp")
 OR_NONE = ("sliding_window", "num_nextn_predict_layers", "n_shared_experts", "first_k_dense_replace", "q_lora_rank")
 OR_NONE += ("kv_lora_rank", "shared_expert_intermediate_size", "ffn_hidden_size")  # 0 says that there is none
 LISTS = ("mlp_only_layers", "moe_layer_freq")  # which layers have experts
-# About the vocabulary, groups of experts to choose from, the choice of a kernel, another length or window: no weights.
+# These are about the vocabulary, groups of experts to choose from, a kernel, or another length or window: no weights.
 NO_WEIGHTS = ("n_group", "topk_group", "ep_size", "pretraining_tp", "max_window_layers", "layer_types")
 NO_WEIGHTS += ("type_vocab_size", "chunk_size_feed_forward", "qk_head_dim", "num_experts_per_group")
 NO_WEIGHTS += ("no_rope_layers", "no_rope_layer_interval", "experts_per_token")
-OF_WEIGHTS = re.compile(r"size|dim|rank|layer|expert|head|inner|^n_|^num_")  # in names that change their number
+OF_WEIGHTS = re.compile(r"size|dim|rank|layer|expert|head|inner|^n_|^num_")  # parts of such names
 MOST = 1e7  # bytes of a config
 
 
@@ -70,7 +70,7 @@ class Imported(NamedTuple):
 
 
 def imported(config: dict | str | Path, context: int | None = None) -> Imported:
-    """The shape that a config describes, with its maximum sequence length or another one.
+    """The shape that a config describes, with its maximum sequence length or a different one.
 
     context  positions in a sequence; None: the longest that the config allows
     config   a dict as in config.json, its text, or a path to the file or its folder
@@ -96,7 +96,7 @@ def _read(config) -> dict:
     if not isinstance(config, dict | str | Path):
         raise ValueError(f"the config is a {type(config).__name__}: give a dict, a string or the path of a config.json")
     said = config if isinstance(config, dict) else _parsed(str(config))
-    said = said["text_config"] if isinstance(said.get("text_config"), dict) else said  # beside a model of images
+    said = said["text_config"] if isinstance(said.get("text_config"), dict) else said  # next to a model of images
     for name in (*SIZES, *OR_NONE):
         size = said.get(name)
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < (name in SIZES)):
@@ -181,7 +181,9 @@ def _modern(said: dict, family: Family, context: int | None) -> Imported:
 
 
 def _mlp(said: dict, family: Family) -> tuple[dict[str, Any], list[str]]:
-    """The width of the MLP. Two matrices count as three of two thirds of the width: both have equally many weights."""
+    """The width of the MLP. Two matrices count as three of two thirds of the width: both kinds have equally many
+    weights.
+    """
     wide = said.get("ffn_hidden_size") or said.get("intermediate_size") or 4 * _size(said, "hidden_size")
     if family.gated:
         return {"inner": _size(said, "intermediate_size")}, []
@@ -194,7 +196,7 @@ def _latents(said: dict) -> tuple[int, dict[str, int], list[str]]:
     per_head, keys = _size(said, "v_head_dim"), _size(said, "qk_nope_head_dim")
     sizes = {"latent": said["kv_lora_rank"], "rotary": _size(said, "qk_rope_head_dim")}
     sizes["query_latent"] = said.get("q_lora_rank") or 0
-    notes = [f"heads of keys are {keys} wide, those of values {per_head}: counted as {per_head}"] * (keys != per_head)
+    notes = [f"the keys of a head are {keys} wide, its values {per_head}: counted as {per_head}"] * (keys != per_head)
     return per_head, sizes, notes
 
 
@@ -206,7 +208,7 @@ def _experts(said: dict, family: Family) -> tuple[dict[str, Any], list[str]]:
     width = said.get("shared_expert_intermediate_size") or alike * inner
     more["shared"] = width // inner
     if said.get("scoring_func") == "sigmoid":
-        balance = "bias" if said.get("topk_method") == "noaux_tc" else "none"  # its name in DeepSeek's code
+        balance = "bias" if said.get("topk_method") == "noaux_tc" else "none"  # called so in DeepSeek's code
         more["routing"] = Routing(scores="sigmoid", balance=balance)
     notes = [f"the shared expert is {width} wide: counted as {more['shared'] * inner}"] * (width % inner > 0)
     if plain := _plain(said):

@@ -30,7 +30,7 @@ class Rule(NamedTuple):
     """A reason why a program cannot run a legal plan.
 
     broken  a test of a plan and a model
-    why     the sentence for it, after the program's name
+    why     the sentence that gives the reason, without the program's name at its start
     """
 
     broken: Callable[[Plan, Shape], bool]
@@ -39,25 +39,25 @@ class Rule(NamedTuple):
 
 TRANSFORMERS = Rule(lambda plan, shape: not shape.heads, "starts only models with attention: give a shape with heads")
 SPREAD = Rule(
-    lambda plan, shape: bool(plan.spread_head), "has no pieces of the head on all stages: leave spread_head out"
+    lambda plan, shape: bool(plan.spread_head), "has no pieces of the head on all stages: leave out spread_head"
 )
-SECOND = Rule(lambda plan, shape: plan.secondary > 0, "keeps no second copy of the weights near: leave secondary out")
+SECOND = Rule(lambda plan, shape: plan.secondary > 0, "keeps no second copy of the weights near: leave out secondary")
 # thunlp/Seq1F1B, a version of Megatron-LM of its authors, has them (--pipe-sp-splits).
-SLICED = Rule(lambda plan, shape: plan.n > 1, "has no token slices: leave n out, or choose Seq1F1B's own Megatron-LM")
-LOCAL = Rule(lambda plan, shape: plan.sync_every > 0, "has no local steps: leave sums and sync_every out")
+SLICED = Rule(lambda plan, shape: plan.n > 1, "has no token slices: leave out n, or choose Seq1F1B's own Megatron-LM")
+LOCAL = Rule(lambda plan, shape: plan.sync_every > 0, "has no local steps: leave out sums and sync_every")
 # torchtitan's docs/torchft.md: one instance for each copy
 APART = Rule(
     lambda plan, shape: plan.sync_every > 0,
-    "takes local steps through torchft, with a command for each copy: leave sums and sync_every out",
+    "takes local steps through torchft, with a command for each copy: leave out sums and sync_every",
 )
-# Megatron-Core 0.16, megatron/training/arguments.py and core/transformer; up to 0.15 t may not exceed the key heads.
+# Megatron-Core 0.16, megatron/training/arguments.py and core/transformer; up to 0.15 t may not exceed the KV heads.
 OF_MEGATRON = (
     TRANSFORMERS,
     SPREAD,
     Rule(lambda plan, shape: plan.x > 1, "does not support the axis x: plan without grids"),
     Rule(
         lambda plan, shape: plan.z > 0 and plan.ep > 1,
-        "lets all ranks along ep share weights, not so many owners: leave z out",
+        "lets all ranks along ep share weights, not so many owners: leave out z",
     ),
     SECOND,
     SLICED,
@@ -80,7 +80,7 @@ OF_MEGATRON = (
     ),
 )
 # torchtitan, commit 0119de1: distributed/parallel_dims.py (`_validate`, seq_len_divisor, fsdp_enabled), where the ranks
-# along ep are some of those that share weights, and all along cp; pytorch/torchtitan#2577 for key heads.
+# along ep are some of those that share weights, and all along cp; pytorch/torchtitan#2577 for KV heads.
 OF_TORCHTITAN = (
     TRANSFORMERS,
     SPREAD,
@@ -93,7 +93,7 @@ OF_TORCHTITAN = (
     Rule(lambda plan, shape: plan.x > 1, "does not support the axis x: plan without grids"),
     Rule(
         lambda plan, shape: bool(plan.two_levels),
-        "replicates the optimizer's state between groups of owners: leave two_levels out",
+        "replicates the optimizer's state between groups of owners: leave out two_levels",
     ),
     SECOND,
     Rule(lambda plan, shape: plan.zero in (1, 2), "shards everything or nothing: give zero=3 or zero=0"),
@@ -103,7 +103,7 @@ OF_TORCHTITAN = (
     ),
     Rule(
         lambda plan, shape: shape.key_heads % plan.t > 0,
-        "does not copy heads of keys over t: choose a t that divides their number",
+        "does not copy KV heads over t: choose a t that divides their number",
     ),
     Rule(
         lambda plan, shape: shape.context % (2 * plan.t * plan.cp) > 0,
@@ -119,11 +119,11 @@ OF_TORCHTITAN = (
     ),
     Rule(
         lambda plan, shape: plan.z > 0 and (plan.ep > 1 or plan.cp > 1),
-        "lets all ranks along ep and cp share weights, not so many owners: leave z out",
+        "lets all ranks along ep and cp share weights, not so many owners: leave out z",
     ),
     Rule(
         lambda plan, shape: plan.ep > 1 and plan.dispatch == ALL_GATHER,
-        "sends tokens to experts by all-to-alls: leave dispatch out",
+        "sends tokens to experts by all-to-alls: leave out dispatch",
     ),
 )
 
@@ -151,6 +151,7 @@ def megatron(plan: Plan, shape: Shape, batch: int, precision: str = "bf16") -> l
         "global-batch-size": batch,
         **_virtual(plan, shape),
         **({"sequence-parallel": ""} if plan.sequence else {}),
+        **({"tp-comm-overlap": ""} if plan.overlap else {}),
         **({"context-parallel-size": plan.cp, "cp-comm-type": CP[plan.attend]} if plan.cp > 1 else {}),
         **({HIERARCHY: f"{plan.ulysses} {plan.cp // plan.ulysses}"} if plan.ulysses > 1 else {}),
         **({"expert-model-parallel-size": plan.expert_ways} if plan.expert_ways > 1 else {}),
@@ -196,7 +197,7 @@ def _sharing(plan: Plan) -> dict:
 
 
 def _instances(plan: Plan) -> dict:
-    """Groups of owners; the outer strategy says whether they replicate the optimizer's state or shard it."""
+    """The number of groups of owners; the outer strategy says whether they replicate or shard the optimizer's state."""
     outer = "optim" if plan.two_levels else "no_shard"
     return {INSTANCES: plan.copies[1] // plan.z, "outer-dp-sharding-strategy": outer} if plan.z else {}
 
@@ -223,7 +224,7 @@ def _sizes(shape: Shape) -> dict:
     if shape.latent:
         found |= {"multi-latent-attention": "", "kv-lora-rank": shape.latent, "qk-pos-emb-head-dim": shape.rotary}
         found |= dict.fromkeys(("qk-head-dim", "v-head-dim"), shape.head_width)
-        found["qk-layernorm"] = ""  # with latents these are what it puts a norm on
+        found["qk-layernorm"] = ""  # with latents, Megatron-LM puts the norm on these
         found |= {"q-lora-rank": shape.query_latent} if shape.query_latent else {}
     elif shape.per_head:
         found["kv-channels"] = shape.per_head
@@ -277,10 +278,12 @@ def torchtitan(plan: Plan, shape: Shape, batch: int) -> list[str]:
         "training.seq_len": shape.context,
         "activation_checkpoint.mode": ("none", "selective", "full")[plan.recompute],
     }
+    if plan.overlap:
+        found |= {"parallelism.enable_async_tensor_parallel": "", "compile.enable": ""}
     if plan.p > 1:
         found["parallelism.pipeline_parallel_schedule"] = "Interleaved1F1B" if plan.v > 1 else "1F1B"
         found["parallelism.pipeline_parallel_microbatch_size"] = plan.b
-    return [word for name, value in found.items() for word in (f"--{name}", str(value))]
+    return [word for name, value in found.items() for word in (f"--{name}", *str(value).split())]
 
 
 def slurm(plan: Plan, node: int, program: str, arguments: list[str], hours: float = 4) -> str:

@@ -33,7 +33,7 @@ BETWEEN = re.compile(r"send|recv", re.I)  # between two ranks, not in a group
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")  # the last two until PyTorch 1.11
 DAY = 86_400e6  # microseconds: no step is that long or that far away
 STEP = re.compile(r"ProfilerStep#\d+")
-CAUSES = {  # the predicted terms of each; if several run at the same time, the first one counts
+CAUSES = {  # the predicted terms of each cause; if several run at the same time, the first one counts
     "products": ("multiply", "head"),
     "other kernels": ("pointwise", "optimizer"),
     "collectives that show": ("tensor", "context", "experts", "data"),
@@ -137,7 +137,7 @@ def _rank(told) -> int | None:
 
 
 def _cause(event: Event) -> int:
-    """Its index in CAUSES."""
+    """The index of an event's cause in CAUSES."""
     if event.category != "kernel":
         return 1
     if MESSAGE.search(event.name):
@@ -146,7 +146,7 @@ def _cause(event: Event) -> int:
 
 
 def _steps(events: list[Event]) -> list[tuple[float, float]]:
-    """The profiler's steps; on the device's clock, if the trace has them there."""
+    """The profiler's steps, by the device's clock if the trace has them there."""
     marks = [one for one in events if STEP.fullmatch(one.name)]
     on_device = [one for one in marks if one.category == "gpu_user_annotation"]
     return [(one.begin, one.end) for one in _of_one_day(on_device or marks)]
@@ -181,7 +181,7 @@ class Laid(NamedTuple):
 
     @property
     def gap(self) -> dict[str, float]:
-        """By cause, how much longer the slowest rank took than predicted; they add up to the total gap."""
+        """By cause, the seconds by which the slowest rank exceeds the prediction; they add up to the total gap."""
         slowest = int(np.argmax([added(column) for column in zip(*(took for _, took in self.causes.values()))]))
         return {name: took[slowest] - predicted for name, (predicted, took) in self.causes.items()}
 

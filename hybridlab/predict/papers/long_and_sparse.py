@@ -24,7 +24,7 @@ from hybridlab.predict.plans.plan import Plan, check_plan
 H100 = machine("h100")
 DEEPSEEK = model("deepseek-v3").shape
 H800 = replace(H100, name="h800", label="H100 with half of its NVLink", inside=200e9)
-GPU_HOURS = 180e3  # that DeepSeek-V3 took for a trillion tokens, as printed
+GPU_HOURS = 180e3  # GPU hours of DeepSeek-V3 for a trillion tokens, as printed
 
 
 class Run(NamedTuple):
@@ -56,7 +56,7 @@ def rate(shape: Shape, batch: int, plan: Plan, seconds: float) -> float:
 
 
 def runs() -> tuple[Run, ...]:
-    """All of them.
+    """All these runs.
 
     >>> for one in runs()[-2:]: print(one.name, one.plan)
     mixtral-8x7b p=4 t=1 d=2 b=1, ep=8 all_to_all, v=8, ZeRO 1, fused attention
@@ -91,6 +91,6 @@ def deepseek() -> tuple[float, float]:
     one, batch = Plan(p=16, d=2, zero=1, ep=64, uneven=True, fused=True), 15360
     found = step(DEEPSEEK, check_plan(one, DEEPSEEK, batch), batch, H800)
     m = one.microbatches(batch)
-    hidden = found.total - found.experts * (m + one.p - 1) / m  # of the bubble its part too
+    hidden = found.total - found.experts * (m + one.p - 1) / m  # and its part of the bubble
     each = one.devices / 3600 * 1e12 / (batch * DEEPSEEK.context)
     return float(found.total) * each, float(hidden) * each

@@ -20,16 +20,16 @@ SOURCES = {
     "torchgpipe_amoebanet_speed": "torchgpipe's benchmark page, AmoebaNet-D (18, 256) on Tesla P40s; the last column: "
     "Huang et al. 2019, arXiv:1811.06965, table 2",
     "long_and_sparse_h100": "dgxc: NVIDIA/dgxc-benchmarking, llama3.1 READMEs at tag v25.01, 24.09, BF16. llama3: "
-    "Llama Team 2024, arXiv:2407.21783, table 4, from a secondary source; the batches are recalled, not looked up; "
-    "chunks and zigzag are our choice. mcore: NVIDIA/Megatron-LM, megatron/core/transformer/moe/README.md at commit "
-    "022bcb5: mapping of v0.8, rate of v0.9. folding: arXiv:2504.14960, table 2, without folding, with the mapping "
-    "of the README",
+    "Llama Team 2024, arXiv:2407.21783, table 4, from a secondary source; the batch sizes are from memory, not "
+    "checked; chunks and zigzag are our choice. mcore: NVIDIA/Megatron-LM, megatron/core/transformer/moe/README.md at "
+    "commit 022bcb5: mapping of v0.8, rate of v0.9. folding: arXiv:2504.14960, table 2, without folding, with the "
+    "mapping of the README",
     "dgxc_h100": "NVIDIA/dgxc-benchmarking, READMEs of llama3.1 and nemo_megatron at tag v25.01, commit 143b90d",
     "megatron_bridge": "NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md and -archive.md, commit 067f987",
     "llm_foundry": "mosaicml/llm-foundry, scripts/train/benchmarking/README.md, commit 8c8dd48",
     "torchtitan_a100": "pytorch/torchtitan, docs/performance.md, commit 0413364",
-    "llama3_405b": "Llama Team 2024, arXiv:2407.21783, table 4, from a secondary source; the batches are recalled, not "
-    "looked up",
+    "llama3_405b": "Llama Team 2024, arXiv:2407.21783, table 4, from a secondary source; the batch sizes are from "
+    "memory, not checked",
     "moe_folding": "Liu et al. 2025, arXiv:2504.14960, table 2",
     **{
         f"maxtext_tpu_{chip}": f"AI-Hypercomputer/maxtext, MaxText/configs/{chip}: README at commit {commit}, scripts "
@@ -38,13 +38,13 @@ SOURCES = {
     },
     "deepep_v1_h800": "deepseek-ai/DeepEP, docs/legacy.md, commit 0297fc8",
     "deepep_v2": "deepseek-ai/DeepEP, README.md, commit 0297fc8",
-    "selective_recomputation": "Korthikanti et al. 2022, arXiv:2205.05198, tables 3 and 5, recalled, not looked up",
+    "selective_recomputation": "Korthikanti et al. 2022, arXiv:2205.05198, tables 3 and 5, from memory, not checked",
     "googlenet_modules": "Szegedy et al. 2015, arXiv:1409.4842, table 1: channels of every branch; pixels of a side",
     "on_gpus": "measurements on GPUs by topic of the course; each row names its own source",
     "blocks_h200": "this course, bench/blocks.py on one H200 on 2026-11-27, torch 2.11.0, CUDA 13.0; width 1024, t=1 "
     "and t=2: from another call of the same hour",
     "pipedream_vgg16": "Narayanan et al. 2019, github.com/msr-fiddle/pipedream, commit 11c40c0: the profile of VGG-16, "
-    "minibatches of 128, in the order of the layers, without the input and two reshapes that take no time",
+    "mini-batches of 128, in the order of the layers, without the input and two reshapes that take no time",
 }
 
 

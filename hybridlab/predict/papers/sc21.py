@@ -150,14 +150,15 @@ class Errors(NamedTuple):
 
     @property
     def means(self) -> tuple[float, float, float]:
-        """The mean absolute error of each."""
+        """The mean absolute error of each predictor."""
         seen, left_out, constant = (float(np.mean(np.abs(one))) for one in self)
         return seen, left_out, constant
 
 
 @cache
 def errors() -> Errors:
-    """Row by row, the errors of the fit on all rows, of a fit on the others, and of the others' mean throughput.
+    """For each row, the errors of three predictors: the fit on all rows, a fit on the other rows, and the mean
+    throughput of the other rows.
 
     >>> print(*(f"{mean:.1%}" for mean in errors().means))
     1.1% 1.6% 6.8%

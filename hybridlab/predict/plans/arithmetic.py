@@ -43,7 +43,7 @@ def flops(shape: Shape, batch: int = 1, recompute: str = "none", further: int = 
     With recompute="none" these are the *model's* FLOPs, which define MFU: 72 B s l h² (1 + s/6h + V/12lh). HFU counts
     all FLOPs of the hardware: with "full", 96 B s l h² (1 + s/6h + V/16lh).
 
-    raises  ValueError for another value of recompute
+    raises  ValueError for any other value of recompute
 
     >>> from hybridlab.core.what.catalog import model
     >>> gpt3 = model("gpt3-175b").shape

@@ -53,7 +53,7 @@ def by_schedule(
     message occupies each of its two ranks for half its time, since nothing overlaps in the measured programs. The two
     halves of a backward take equal times.
 
-    raises  ValueError if the schedule has other stages than the plan
+    raises  ValueError if the schedule has different stages from the plan
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> one = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)
@@ -84,11 +84,11 @@ def seconds_of_clipping(
     validated  as for a job: ranks learn the norm "before" their optimizer step, or "after" it. Messages take no time
                here
 
-    Plans of `hl.plan` assume the norm before the step, which adds nothing with their schedules: no rank could begin its
-    next step sooner. To ZB-H2 it adds the fill, (p - 1)F, if the slowest rank is idle in the fill only: with F = I = W,
-    the fraction (p - 1)/(3m) of its work. The norm after the step adds nothing to 1F1B and ZB-H2.
+    The plans of `hl.plan` assume that the norm is known before the step. With their schedules, this adds nothing: no
+    rank could begin its next step sooner. To ZB-H2 it adds the fill, (p - 1)F, if the slowest rank is idle in the fill
+    only: with F = I = W, the fraction (p - 1)/(3m) of its work. The norm after the step adds nothing to 1F1B and ZB-H2.
 
-    raises  ValueError if the schedule has other stages than the plan, or optimizer steps
+    raises  ValueError if the schedule has different stages from the plan, or optimizer steps
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> about = model("gpt-18.4b").shape, Plan(p=8, t=8), 24, machine("a100")

@@ -18,6 +18,7 @@ from hybridlab.core.added import added
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts, traffic
 from hybridlab.predict.bytes.activations import FULL, NONE
+from hybridlab.predict.plans import time_of_muon
 from hybridlab.predict.plans.kinds import of_kinds
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan
@@ -33,8 +34,9 @@ BOTH = ("forward", "backward")
 def sent(shape: Shape, plan: Plan, batch: int, place: int = 0) -> dict[str, float]:
     """{purpose: bytes} for the first rank at an index along pp: of its stage, or of its chunks.
 
-    "messages" between stages; "inside" along tp, "across" along x, "context" along cp, "experts" along ep; gradients as
-    "sums", or "shares" with ZeRO; with local steps as "moves", in a step that ends with an exchange.
+    "messages" between stages; "inside" along tp, "across" along x, "context" along cp, "experts" along ep; Muon's
+    momenta as "matrices", on average if ZeRO distributes them; gradients as "sums", or "shares" with ZeRO; with local
+    steps as "moves", in a step that exchanges the rank's largest fragment.
 
     >>> from hybridlab.core.what.catalog import model
     >>> one = sent(model("gpt3-175b").shape, Plan(p=8, t=8, d=16, sequence=True, zero=1), batch=1536, place=3)
@@ -47,6 +49,9 @@ def sent(shape: Shape, plan: Plan, batch: int, place: int = 0) -> dict[str, floa
             found[what] += m * size
     for what, size in _between_stages(shape, plan, place).items():
         found[what] += m * size
+    if plan.optimizer == time_of_muon.MUON:
+        inner = [_kind(shape, plan, layer) for layer in layers if 0 < layer <= shape.layers]
+        found["matrices"] = added(time_of_muon.gathered(*one) for one in inner)
     found["moves" if plan.sync_every else "shares" if plan.zero else "sums"] += _of_gradients(shape, plan, layers)
     return {what: size for what, size in found.items() if size}
 
@@ -88,7 +93,7 @@ def _hops(plan: Plan, place: int) -> int:
 
 
 def _pieces_met(plan: Plan, place: int) -> int:
-    """The number of pieces of the head on other stages whose input, or its gradient, a stage sends."""
+    """The number of pieces of the head on other stages to which a stage sends the input, or its gradient."""
     return plan.spread_head * (plan.p - 1 if place == plan.p - 1 else 1)
 
 
@@ -121,9 +126,12 @@ def _tokens(shape, plan) -> float:
 
 
 def _along_tp(shape: Shape, plan: Plan, layer: int, times: dict) -> float:
-    """Elements of a layer's collectives along tp: all-reduces, or gathers and scatters."""
+    """Elements of a layer's collectives along tp: all-reduces, or gathers and scatters; or those of their hops."""
     part = replace(shape, context=shape.context // plan.cp, documents=())
     terms = traffic.tensor_of_layer(part, layer, plan.b, plan.t, bool(plan.sequence))
+    if plan.overlap:  # t - 1 hops of a part; the embedding's sum and the loss are not in pieces
+        hops = {"blocks": (plan.t - 1) / plan.t, "head": (plan.t - 1) / plan.t}
+        terms = {(what, when): hops.get(what, 1) * size for (what, when), size in terms.items()}
     if not 0 < layer <= shape.layers or shape.experts == 1:
         return added(times[when] * size / (plan.x if what != "loss" else 1) for (what, when), size in terms.items())
     pairs = (shape.heads > 0) + shape.shared
@@ -132,7 +140,9 @@ def _along_tp(shape: Shape, plan: Plan, layer: int, times: dict) -> float:
 
 
 def _experts_along_tp(shape: Shape, plan: Plan, forwards: int) -> float:
-    """The same for a block's experts, see `modes.parts.cut_experts`; a count of eight bytes is four numbers."""
+    """The elements along tp for a block's experts, see `modes.parts.cut_experts`; a count of eight bytes is four
+    numbers.
+    """
     tokens = plan.b * shape.context / plan.cp
     if plan.fold:
         every = lengths(shape, plan.n, "cost") if plan.n > 1 else (shape.context // plan.cp,)
@@ -211,12 +221,32 @@ def _of_gradients(shape: Shape, plan: Plan, layers: list[int]) -> float:
     )
     blocks = added(0 < layer <= shape.layers and layer - 1 not in shape.plain for layer in layers)
     tallies = blocks * shape.experts * TALLY * (shape.experts > 1 and (others > 1 or (tp and plan.sequence)))
-    moves = SUM * added(held) * (plan.sync_every > 0 and plan.d > 1)
+    moves = SUM * max(_fragments(shape, plan, layers)) if plan.sync_every and plan.d > 1 else 0
     return moves + tallies + added(weights * _for_each(plan, copies, more) for weights, copies, more in parts)
 
 
+def _fragments(shape: Shape, plan: Plan, layers: list[int]) -> list[float]:
+    """The weights of each fragment on a rank. A tied matrix is in that of the first layer that uses it, the embedding;
+    of a parallel block, attention and MLP are two layers."""
+    found, pieces = [0.0] * plan.fragments, shape.pieces
+    for layer in layers:
+        held, number = _weights_of(shape, plan, layer), pieces * (layer - 1) + 1 if layer else 0
+        if layer > shape.layers:
+            number = pieces * shape.layers + layer - shape.layers
+        elif layer and pieces > 1:
+            mlp = added(_weights_of(replace(shape, heads=0, kv_heads=None, parallel=False), plan, layer))
+            found[(number + 1) % plan.fragments] += mlp
+            found[number % plan.fragments] -= mlp
+        found[number % plan.fragments] += added(held)
+        if shape.tied and layer > shape.layers:
+            matrix = added(held) - of_norm(shape, plan.x) * (layer == shape.layers + 1)
+            found[number % plan.fragments] -= matrix
+            found[0] += matrix
+    return found
+
+
 def _for_each(plan: Plan, copies: int, more: bool) -> float:
-    """Bytes for each weight."""
+    """The bytes that belong to one weight."""
     sharers = min(plan.z or copies, copies) if plan.zero else 1
     if sharers == 1:
         return SUM * (copies > 1 or more)

@@ -1,4 +1,4 @@
-"""Define the legal ways to divide a model, and the error message for the others.
+"""Define the legal ways to divide a model, and the error messages for all others.
 
 Modes use these rules before anything runs. The planner uses them for all plans at once: then the fields are arrays, and
 so is the result of a rule. So the planner never plans a division that a rank would reject. The planner also requires
@@ -58,12 +58,12 @@ class Division(NamedTuple):
         return np.logical_or(self.sequence, self.scatter) & (self.tp > 1)
 
     def keys(self, sizes: dict) -> Amount:
-        """Heads of keys on a rank of tp; if there are fewer heads than ranks, they are replicated."""
+        """The number of KV heads on each tp rank; if there are fewer KV heads than ranks, they are replicated."""
         return np.maximum(sizes.get("K", 0) // self.tp, 1)
 
     @property
     def sharers(self) -> Amount:
-        """How many copies shard the weights."""
+        """The number of copies that shard the weights."""
         return np.where(self.owners, self.owners, self.copies)
 
 
@@ -115,8 +115,8 @@ def _whole_sequences(axis: str, parts: Callable) -> Rule:
         axis,
         lambda sizes, one: np.logical_not(one.slots & parts(one)),
         lambda sizes, one: (
-            "an expert's capacity counts tokens of full sequences, but here positions are sharded: leave capacity "
-            "out, or cp, sequence and fold"
+            "an expert's capacity counts tokens of full sequences, but here positions are sharded: leave out capacity, "
+            "or cp, sequence and fold"
         ),
     )
 
@@ -132,7 +132,7 @@ RULES = (
         lambda sizes, one: np.logical_not(one.narrow) | (one.cp == 1) | (sizes.get("T", 0) % (one.cp * one.tp) == 0),
         lambda sizes, one: (
             f"cp={one.cp} and tp={one.tp} need {one.cp * one.tp} equal parts of {sizes['T']} positions: give a "
-            f"multiple of {one.cp * one.tp}, or leave sequence and scatter out"
+            f"multiple of {one.cp * one.tp}, or leave out sequence and scatter"
         ),
     ),
     _whole_sequences("tp", lambda one: np.logical_and(one.sequence, one.tp > 1)),
@@ -155,7 +155,7 @@ RULES = (
         lambda sizes, one: np.logical_not(one.tied_pieces) | (one.x == 1),
         lambda sizes, one: (
             f"x={one.x} shards the rows of an embedding, but vocabulary parallelism makes a tied one of pieces: leave "
-            "x or tied out"
+            "out x or tied"
         ),
     ),
     _at_least("cp", "T", "{} positions"),
@@ -164,20 +164,20 @@ RULES = (
         lambda sizes, one: (one.attend != ULYSSES) | ("K" not in sizes) | (one.keys(sizes) % one.cp == 0),
         lambda sizes, one: (
             f"attend='ulysses' exchanges positions for heads, but cp={one.cp} does not divide the {one.keys(sizes)} "
-            "heads of keys on a rank: choose 'ring' or 'gather', or fewer ranks"
+            "KV heads on a rank: choose 'ring' or 'gather', or fewer ranks"
         ),
     ),
     Rule(
         "cp",
         lambda sizes, one: np.logical_not(one.zigzag & np.equal(one.attend, ULYSSES)),
         lambda sizes, one: (
-            "zigzag=True has no effect with attend='ulysses', which is already balanced: leave zigzag out"
+            "zigzag=True has no effect with attend='ulysses', which is already balanced: leave out zigzag"
         ),
     ),
     Rule(
         "cp",
         lambda sizes, one: np.equal(one.attend, USP) | (one.ulysses == 1),
-        lambda sizes, one: f"ulysses={one.ulysses} has no effect without attend='usp': give both, or leave ulysses out",
+        lambda sizes, one: f"ulysses={one.ulysses} has no effect without attend='usp': give both, or leave out ulysses",
     ),
     Rule(
         "cp",
@@ -194,7 +194,7 @@ RULES = (
         lambda sizes, one: np.not_equal(one.attend, USP) | ("K" not in sizes) | (one.keys(sizes) % one.ulysses == 0),
         lambda sizes, one: (
             f"attend='usp' exchanges positions for heads, but ulysses={one.ulysses} does not divide the "
-            f"{one.keys(sizes)} heads of keys on a rank: give a smaller group, or choose 'ring' or 'gather'"
+            f"{one.keys(sizes)} KV heads on a rank: give a smaller group, or choose 'ring' or 'gather'"
         ),
     ),
     Rule(
@@ -243,7 +243,7 @@ RULES = (
     Rule(
         "sums",
         lambda sizes, one: np.equal(one.zero, 0) | np.logical_not(one.local),
-        lambda *about: "sums=local keeps all weights in every copy: leave zero out, or choose other sums",
+        lambda *about: "sums=local keeps all weights in every copy: leave out zero, or choose other sums",
     ),
     Rule(
         "zero",
@@ -267,7 +267,7 @@ RULES = (
         lambda sizes, one: np.logical_not(one.two_levels) | ((one.sharers > 1) & (one.sharers < one.copies)),
         lambda sizes, one: (
             f"two_levels=True needs several groups of several owners, but owners={one.owners} of {one.copies} ranks: "
-            f"give owners between 1 and {one.copies}, or leave two_levels out"
+            f"give owners between 1 and {one.copies}, or leave out two_levels"
         ),
     ),
     Rule(
@@ -275,7 +275,7 @@ RULES = (
         lambda sizes, one: np.equal(one.secondary, 0) | (np.equal(one.zero, 3) & np.logical_not(one.two_levels)),
         lambda sizes, one: (
             f"secondary={one.secondary} is a second copy of sharded weights: give zero=3 without two_levels, or leave "
-            "secondary out"
+            "out secondary"
         ),
     ),
     Rule(
@@ -293,7 +293,7 @@ RULES = (
 
 
 def holds(sizes: dict, division: Division, *asks: str) -> Amount:
-    """Whether every rule is satisfied, or those of these axes and options; an array if the division has arrays.
+    """Whether all rules are satisfied, or all rules of the given axes and options; an array if the division has arrays.
 
     >>> holds({"N": 8, "K": 2}, Division(tp=np.array([1, 3, 4])))
     array([ True, False,  True])

@@ -1,32 +1,33 @@
 """Compute the memory footprint of a plan: the bytes on one device during training, and the largest part.
 
 Source: Rajbhandari et al. 2020, arXiv:1910.02054 (states); Korthikanti et al. 2022, arXiv:2205.05198 (activations).
-Relatives: `predict.bytes.memory` (the same states of a real layout, to the byte), `predict.bytes.activations`,
-notebooks 02 and 41.
+Relatives: `predict.plans.memory_of_plan` (`hl.memory`), `predict.bytes.memory` (the same states of a real layout, to
+the byte), `predict.bytes.activations`, notebooks 02 and 41.
 """
 
 import functools
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from hybridlab.core.added import added
 from hybridlab.core.amount import Amount, where
-from hybridlab.core.what import catalog
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.machines import machine_of
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import FULL, NONE, Kept, came_in, kept, stays
 from hybridlab.predict.bytes.local_steps import BESIDES
 from hybridlab.predict.bytes.memory import MIXED, Widths
-from hybridlab.predict.plans.given import unequal
+from hybridlab.predict.plans.fragments import under_way
 from hybridlab.predict.plans.heaviest import heaviest, in_matrices
 from hybridlab.predict.plans.kinds import of_kinds, ranks_of
-from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named
-from hybridlab.predict.plans.ranges import refuse_numbers, refuse_sizes
+from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.slicing import first_of, rows_in_flight
-from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
-from hybridlab.signatures import spelled
+from hybridlab.predict.plans.software import MEGATRON_2021, Software
 
+ROOM = 0.95  # fraction of the memory; the rest is for CUDA's context, NCCL's buffers and gaps between tensors
 ON_DEVICE = 2  # blocks with activations on the device if they are offloaded: one computes, one is copied
 
 
@@ -47,6 +48,25 @@ class Footprint(NamedTuple):
     def most(self) -> str:
         """The name of the largest part."""
         return self._fields[int(np.argmax(self))]
+
+    def fits(self, machine: str | Path | Machine) -> Amount:
+        """Whether the total is no more than a plan may use on a device of a machine: a name in the catalog, a TOML
+        file, or a `Machine`.
+
+        >>> print(states(4.7e9).fits("a100"), states(4.8e9).fits("a100"))
+        True False
+        """
+        return self.total <= room_of(machine_of(machine))
+
+
+def room_of(machine: Machine) -> float:
+    """Bytes of a device that a plan may use.
+
+    >>> from hybridlab.core.what.catalog import machine
+    >>> f"{room_of(machine('a100')) / 1e9:.0f} GB"
+    '76 GB'
+    """
+    return ROOM * machine.capacity
 
 
 def states(
@@ -122,8 +142,8 @@ def in_flight(blocks: Amount, p: Amount, m: Amount, v: Amount = 1, place: Amount
     blocks  of the rank, in v chunks; if they are unequal, late chunks have one extra block
     place   of the rank in the pipeline;  n  token slices of a row, here of equal length
 
-    Groups of p microbatches pass through the chunks forwards, and backwards through the last chunk first. So most long
-    chunks are in flight when a group has passed all chunks, or when the first backward begins.
+    Groups of p microbatches pass through the chunks forwards, and backwards through the last chunk first. So the most
+    long chunks are in flight when a group has passed all chunks, or when the first backward begins.
 
     >>> print(in_flight(4, 4, 8, v=2), 4 * live(4, 8, v=2), in_flight(3, 4, 8, v=2))
     22.0 22.0 15.0
@@ -147,10 +167,11 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     """Bytes on the device that holds the most.
 
     Gradients have the width that the software uses; the largest gradient of a block is counted twice, since it exists
-    next to its sum while it is added. Local steps keep two more numbers for each weight; the buffer in which the copies
-    all-reduce their moves is not counted, since no activations are saved then.
+    next to its sum while it is added. Local steps keep two more numbers for each weight. The buffer in which the copies
+    all-reduce their updates counts as gradients if later steps hide it; otherwise it is not counted, since no
+    activations are saved then.
 
-    Activations are the maximum over three ranks: the first rank, the first rank with most blocks, and the last rank.
+    The memory of activations is the maximum over three ranks: the first, the first with the most blocks, and the last.
     They include all microbatches in flight and one recomputed block; on the last rank, also the scores of one
     microbatch in single precision. With token slices, scores and the recomputed block are of one slice, the longest;
     and the keys and values of a row have gradients until its first slice's backward ends.
@@ -187,6 +208,8 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     activations = again + np.maximum(np.maximum(first, longest), last)
     states_ = _states(shape, plan, software)
     added_to = software.converted * largest(shape) / (t * plan.x)
+    if np.any(plan.sync_delay):
+        added_to = added_to + software.gradient * under_way(shape, plan)
     return states_._replace(gradients=states_.gradients + added_to, activations=activations)
 
 
@@ -229,7 +252,7 @@ def cached(shape: Shape, plan: Plan) -> Amount:
 
 
 def saved_on(shape: Shape, plan: Plan, software: Software) -> Kept:
-    """The same as `kept_on`, for a precision: matmuls by weights save their inputs in at most 8 bits.
+    """Like `kept_on`, but for a low precision: matmuls with weights save their inputs in at most 8 bits.
 
     Norms, attention, the router and the nonlinearity save their own inputs in 16 bits, so what attention returns is
     saved twice.
@@ -264,37 +287,3 @@ def kept_on(shape: Shape, plan: Plan) -> Kept:
 def entered(shape: Shape, plan: Plan) -> Amount:
     """Bytes of the input of a block for one microbatch, on one rank of a plan."""
     return came_in(shape, plan.b / plan.cp, plan.t, plan.sequence, plan.x)
-
-
-@spelled(arguments)
-def memory(
-    model: str | Shape,
-    batch: int,
-    software: str | Software = "megatron-2021",
-    precision: str = "bf16",
-    **sizes: Any,
-) -> Footprint:
-    """Bytes on the device that needs the most memory while a model trains with one plan.
-
-    model  a name in the catalog, or a Shape;  batch  sequences in the global batch
-    software   the program: a name in SOFTWARE, or its terms; it determines the bytes of gradients
-    precision  of matmuls with weights: "bf16", "fp8", "fp4"; it determines the bytes of their saved inputs
-
-    {arguments}
-
-    This is the largest amount that a program allocates. CUDA's context, NCCL's buffers and gaps between
-    tensors need additional memory.
-
-    raises  ValueError if the catalog lacks the model, or the plan is not valid, or there is no such software
-
-    >>> import hybridlab as hl
-    >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
-    36 GB
-    """
-    shape, sizes = catalog.shape_of(model), {name: size for name, size in sizes.items() if size is not None}
-    refuse_numbers(batch=batch)
-    refuse_sizes(sizes)
-    plan = named({"uneven": unequal(shape, sizes)} | sizes)
-    return Footprint(
-        *map(float, footprint(shape, check_plan(plan, shape, batch), batch, programs(software, precision)))
-    )

@@ -7,6 +7,7 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.local_steps import EVERY
 from hybridlab.predict.plans import divisions
+from hybridlab.predict.plans.equal_parts import refuse_without_effect
 from hybridlab.predict.plans.plan import ASKED, NAMED, Plan, named
 
 
@@ -36,7 +37,7 @@ def saves_scores(given: dict) -> bool:
 
 
 def unequal(shape: Shape, given: dict) -> bool:
-    """Whether the given stages do not divide the layers equally, so that some have one block more.
+    """Whether the given stages divide the layers unequally, so that some have one more block.
 
     >>> unequal(Shape(layers=6), {"p": 2, "v": 2}), unequal(Shape(layers=6), {"p": 2})
     (True, False)
@@ -47,7 +48,7 @@ def unequal(shape: Shape, given: dict) -> bool:
 def summed(sums: str | None, shape: Shape, given: dict) -> dict:
     """The given fields of a plan, with those that `sums` fixes.
 
-    raises  ValueError for another value than None and "local", and for fields that contradict it
+    raises  ValueError for a value other than None and "local", and for fields that contradict it or have no effect
 
     >>> summed("local", Shape(), {"d": 2}), summed("local", Shape(), {"sync_every": 64})
     ({'sync_every': 2, 'd': 2}, {'sync_every': 64})
@@ -55,7 +56,9 @@ def summed(sums: str | None, shape: Shape, given: dict) -> dict:
     if sums not in (None, "local"):
         raise ValueError(f"sums={sums!r} cannot be planned: give 'local', or software, which determines the overlap")
     if sums and given.get("sync_every") == 0:
-        raise ValueError("sync_every=0 sums gradients in every step: give 1 or more, or leave sums='local' out")
+        raise ValueError("sync_every=0 sums gradients in every step: give 1 or more, or leave out sums='local'")
     found = ({"sync_every": EVERY} if sums else {}) | given
-    divisions.refuse(shape.sizes, named(found).division(shape), "sums")
+    one = named({"p": shape.layers} | found)  # with a spread head, the more stages, the more layers
+    divisions.refuse(shape.sizes, one.division(shape), "sums")
+    refuse_without_effect(one, shape)
     return found

@@ -18,19 +18,20 @@ from hybridlab.predict.plans.weights_of_rank import of_embedding, of_norm, of_pi
 
 
 class Load(NamedTuple):
-    """The weights of a rank's experts, which differ between the ranks along ep, and all its other weights."""
+    """The weights of a rank's experts, which differ along ep, and the rank's other weights."""
 
     routed: Amount
     other: Amount
 
     @property
     def total(self) -> Amount:
-        """Both."""
+        """The sum of both."""
         return self.routed + self.other
 
     def kept(self, plan: Plan) -> Amount:
-        """Bytes of their states in mixed precision: 4 for weights and gradients, 12 for Adam, as far as ZeRO shards
-        them."""
+        """The bytes of the states of these weights in mixed precision: 4 for weights and gradients, 12 for Adam, as far
+        as ZeRO shards them.
+        """
         each = [
             where(plan.zero == 3, 16 / sharers, 4 + 12 / where(plan.zero > 0, updaters, 1))
             for sharers, updaters in zip(plan.sharers, plan.updaters)
@@ -54,19 +55,20 @@ def heaviest(shape: Shape, plan: Plan) -> Load:
     >>> print(heaviest(one, Plan(ep=4)).routed / one.block.mlp)  # 2 experts in each of 4 blocks
     8.0
     """
-    every = _loads(shape, plan, _block, _ends(shape, plan))
+    every = _loads(shape, plan, of_block, ends_of(shape, plan))
     return _largest(every, every, plan)
 
 
 def in_matrices(shape: Shape, plan: Plan) -> Load:
-    """Those of them in hidden matrices, which Muon updates: not in embedding, head, router, norms and biases.
+    """The part of these weights that is in hidden matrices, which Muon updates: not in embedding, head, router, norms
+    and biases.
 
     >>> one = Shape(layers=1, width=8, heads=2)
     >>> print(in_matrices(one, Plan()).other == 12 * 8**2)
     True
     """
     joined = plan.further * 2 * shape.width**2 / plan.t
-    every = _loads(shape, plan, _block, _ends(shape, plan))
+    every = _loads(shape, plan, of_block, ends_of(shape, plan))
     return _largest(every, _loads(shape, plan, _matrices, (0, 0, joined)), plan)
 
 
@@ -75,10 +77,12 @@ def further_weights(shape: Shape) -> int:
     return shape.block.every(shape.mlps) + shape.width * (2 * shape.width + 3)
 
 
-def _loads(shape: Shape, plan: Plan, of_block: Callable, ends: tuple[Amount, Amount, Amount]) -> list[Load]:
-    """The weights of the candidates; `ends` are those outside of blocks on ranks between, on the first and last."""
+def _loads(shape: Shape, plan: Plan, block: Callable, ends: tuple[Amount, Amount, Amount]) -> list[Load]:
+    """The weights of the candidates; `ends` are the weights outside of blocks: on middle ranks, on the first and on the
+    last.
+    """
     its, (between, first, last) = ranks_of(shape, plan), ends
-    kinds = [of_block(*one) for one in of_kinds(shape, plan)]
+    kinds = [block(*one) for one in of_kinds(shape, plan)]
     usual, plain = kinds[0], kinds[-1]
     more = Load(*(plan.further * one for one in usual)) if np.any(plan.further) else Load(0, 0)
     every = [*((rank, between, Load(0, 0)) for rank in its.between), (its.first, first, Load(0, 0))]
@@ -101,7 +105,7 @@ def _largest(loads: list[Load], found: list[Load], plan: Plan) -> Load:
     return kept
 
 
-def _block(shape: Shape, plan: Plan) -> Load:
+def of_block(shape: Shape, plan: Plan) -> Load:
     """The weights of a block on a rank; x does not shard those of heads and the norms of latents."""
     (routed, behind), one, (t, x) = experts.held(shape), shape.block, (plan.t, plan.x)
     alone = shape.mlps - shape.experts * (shape.experts > 1)
@@ -110,7 +114,7 @@ def _block(shape: Shape, plan: Plan) -> Load:
 
 
 def _matrices(shape: Shape, plan: Plan) -> Load:
-    """The same for its hidden matrices; ". D" is none."""
+    """The part of a block's weights on a rank that is in hidden matrices; a matrix ". D" does not count."""
     made, from_latents = shape.projected
     mlp = shape.width * shape.inside * (3 if shape.style == "llama" else 2)
     alone = shape.mlps - shape.experts * (shape.experts > 1)
@@ -121,8 +125,10 @@ def _matrices(shape: Shape, plan: Plan) -> Load:
     return Load(routed / plan.expert_shards / (plan.x * plan.expert_ways), other)
 
 
-def _ends(shape: Shape, plan: Plan) -> tuple[Amount, Amount, Amount]:
-    """Weights outside of blocks: on ranks between, on the first and on the last. With one stage, all of them."""
+def ends_of(shape: Shape, plan: Plan, apart: Amount = False) -> tuple[Amount, Amount, Amount]:
+    """Weights outside of blocks: on middle ranks, on the first and on the last. With one stage, each of the three is
+    the sum of all, unless embedding and head are counted `apart`.
+    """
     tokens, (p, t), tied = shape.vocabulary * shape.width, (plan.p, plan.t), shape.tied
     first, last = shape.embedding / t, (shape.head + tokens * tied) / t
     joined = shape.width * (2 * shape.width / t + 3)
@@ -132,4 +138,6 @@ def _ends(shape: Shape, plan: Plan) -> tuple[Amount, Amount, Amount]:
     spread, every = plan.spread_head, where(plan.spread_head, added(of_piece(shape, p)), 0)
     first = where(spread, shape.embedding if tied else added(of_embedding(shape, t)) + every, first)
     last = where(spread, of_norm(shape) + every, last)
-    return tuple(where(p == 1, whole, one) for one in (every, first, last))
+    alone = p == 1
+    last = where(alone, whole - first, last)  # no copy of a tied matrix
+    return tuple(where(np.logical_and(alone, np.logical_not(apart)), whole, one) for one in (every, first, last))

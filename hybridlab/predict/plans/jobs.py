@@ -37,7 +37,7 @@ def job_of_stages(stages: "Sequence[Stage]", rounds: int = 2) -> dict:
     """The arguments of `check`, `train` and `dry_run`, except the model, for replicated stages (PipeDream's partition).
 
     stages  each with its `layers` (a range), its `replicas` and the stages `inside` it
-    rounds  minibatches of a step, in rounds: in a round, all copies of a stage get the same number of minibatches
+    rounds  mini-batches of a step, in rounds: in a round, all copies of a stage get the same number of mini-batches
 
     raises  ValueError for stages with further stages inside
 
@@ -89,11 +89,11 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
     check_plan(plan, shape, batch)
     if plan.offload or plan.redone != 1:
         raise ValueError(
-            "a job recomputes all layers or none, and does not offload activations: leave offload and redone out"
+            "a job recomputes all layers or none, and does not offload activations: leave out offload and redone"
         )
     if plan.further:
         raise ValueError(
-            "a job of a reference model predicts the next token only: leave further out, or train "
+            "a job of a reference model predicts the next token only: leave out further=, or train "
             "`training.models.multi_token`"
         )
     interleaved = {"chunks": plan.v} if plan.v > 1 else {}
@@ -107,6 +107,8 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
         "optimizer": OPTIMIZERS[plan.optimizer],
         "dtype": "bfloat16",
         **({"sums": "local", "sync_every": plan.sync_every} if plan.sync_every else {"sums": "buckets"}),
+        **({"fragments": plan.fragments} if plan.fragments > 1 else {}),
+        **({"sync_delay": plan.sync_delay} if plan.sync_delay else {}),
         "recompute": RECOMPUTE[plan.recompute],
         "zero": plan.zero,
         **interleaved,
@@ -116,6 +118,8 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
         **({"two_levels": True} if plan.two_levels else {}),
         **({"secondary": plan.secondary} if plan.secondary else {}),
         **({"sequence": True} if plan.sequence else {}),
+        **({"overlap": True} if plan.overlap else {}),
+        **({"directions": plan.directions} if plan.directions > 1 else {}),
         **({"scatter": True} if plan.scatter else {}),
         **({"attend": ATTEND[plan.attend], "zigzag": bool(plan.zigzag)} if plan.cp > 1 else {}),
         **({"ulysses": plan.ulysses} if plan.ulysses > 1 else {}),

@@ -25,11 +25,12 @@ class Rank(NamedTuple):
     place: Amount
 
     def sum(self, other: Amount, plain: Amount) -> Amount:
-        """A quantity of all its blocks, from that of a usual block and that of a plain one."""
-        return self.blocks * other + (self.plain * (plain - other) if np.any(self.plain) else 0)
+        """The sum of a quantity over the rank's blocks, from its values for a usual block and for a plain one."""
+        usual = self.blocks * other
+        return usual + self.plain * (plain - other) if np.any(self.plain) else usual
 
     def mean(self, other: Amount, plain: Amount) -> Amount:
-        """The same for an average block of the rank."""
+        """The mean of a quantity over the rank's blocks, from its values for a usual block and for a plain one."""
         return other + self.plain / np.maximum(self.blocks, 1) * (plain - other) if np.any(self.plain) else other
 
 
@@ -73,7 +74,7 @@ def ranks_of(shape: Shape, plan: Plan) -> Ranks:
 
 
 def stages_of(shape: Shape, plan: Plan) -> list[Rank]:
-    """The blocks of each stage of one plan; its number is its place.
+    """The blocks of each stage of one plan; a stage's number is its place.
 
     >>> [tuple(one) for one in stages_of(Shape(layers=4, experts=4, plain=(0,)), Plan(p=2))]
     [(2, 1, 0), (2, 0, 1)]

@@ -34,4 +34,8 @@ MEANINGS = {  # the fields as arguments; for an index in a list, its name in `pl
     "further": "further tokens predicted at each position: multi-token prediction, on the last stage",
     "optimizer": "'adamw' or 'muon', which determines the state of each weight",
     "sync_every": "local steps: steps between two sums over the copies; 0: gradients are summed in every step",
+    "fragments": "local steps: groups of layers that are exchanged at different steps",
+    "sync_delay": "local steps: steps that hide an exchange, before its result is used",
+    "overlap": "tp's messages are sent in pieces, each during the matmul of another piece, with sequence parallelism",
+    "directions": "with overlap: directions in which pieces travel, 1 or 2",
 }

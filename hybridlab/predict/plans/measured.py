@@ -5,7 +5,7 @@
     kind = by_sums("h100", ranks=8, sizes=[1e6, 1e9], seconds=[6e-5, 4.3e-3])
     plan(shape, kind, gpus=64, batch=64, fit=fit)
 
-A row of a log and a list of GEMMs determine the same number, the fraction of the peak that GEMMs reach: it depends on
+A row of a log and a list of GEMMs determine the same number, the fraction of the peak that GEMMs reach. It depends on
 the machine, its power limit and the library. A sweep of all-reduces determines a link. Other numbers keep their fitted
 values.
 
@@ -54,8 +54,8 @@ def by_step(
 
     A fraction above 1 means that the run did less work, or hid more time, than we assume for this software.
 
-    raises  ValueError if no fraction does that; the error reports the time of the step at full peak, or without any
-            matmul
+    raises  ValueError if no fraction does that, since our prediction is longer than the measured time even without any
+    matmul: this happens for real runs too
 
     >>> row = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)  # of SC'21's table 1
     >>> round(by_step("gpt-145.6b", "a100", row, batch=2304, seconds=24.82).multiply, 3)
@@ -67,12 +67,13 @@ def by_step(
     if batch % (rows := plan.b * plan.d * plan.ep):
         raise ValueError(f"a batch of {batch} is not a multiple of b·d = {rows} sequences: correct batch, b or d")
     took = lambda share: float(step(shape, plan, batch, kind, FITTED._replace(multiply=share), runs).total)
-    least, rest = took(MOST), took(math.inf)
-    if not rest < seconds < math.inf:
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"seconds={seconds:g} is not a time: give the seconds of one step of all {batch} sequences")
+    if seconds <= (rest := took(math.inf)):
         raise ValueError(
-            f"a step of {seconds:g} s is not possible: {kind.name} needs at least {least:.3g} s at its full peak, "
-            f"{rest:.3g} s of it outside of matmuls; give the time of one step of all {batch} sequences, and the "
-            "machine and software that it ran on"
+            f"seconds={seconds:g} determines no fraction of the peak of {kind.name}: outside of matmuls we predict "
+            f"{rest:.3g} s for this plan, so our prediction is too slow with any fraction; choose software that hides "
+            "more, or correct the plan, the batch or the machine"
         )
     return FITTED._replace(multiply=at_zero(lambda share: seconds / took(share) - 1))
 
@@ -86,7 +87,7 @@ def by_products(
 
     Measure the matmuls of a block at your sizes, twenty times each after a warm-up.
 
-    raises  ValueError if they were faster than the machine's peak allows
+    raises  ValueError if the matmuls were faster than the machine's peak allows
 
     >>> round(by_products("a100", [(2048, 12288, 36864, 8.3e-3), (2048, 12288, 49152, 11.0e-3)]).multiply, 2)
     0.72

@@ -1,4 +1,4 @@
-"""Alpa's two levels: stages of layers on submeshes, by dynamic programming; inside a stage any planner.
+"""Alpa's two levels: stages of layers on submeshes, by dynamic programming; inside a stage, by any planner.
 
 A cluster has N nodes of M devices. A stage gets a submesh: 1, 2, 4, … devices of one node, or several full nodes. The
 inner level says how long a microbatch takes on it, forward and backward, with the best plan inside the stage. The outer
@@ -7,10 +7,10 @@ level cuts the layers into stages and gives each a submesh, using all devices, s
     T = t_1 + … + t_s + (m - 1) · max t_i
 
 is smallest. If every stage must take less than a limit, the smallest sum is a shortest path, found by dynamic
-programming from the last layer to the first. The first limit is infinite, and each further one is the longest stage of
-the answer to the one before, until no stages are left. (Alpa tries all possible limits, the shortest first.)
+programming from the last layer to the first. The first limit is infinite. Each further limit is the longest stage in
+the previous answer, until no answer exists. (Alpa tries all possible limits, the shortest first.)
 
-T is the length of GPipe without communication, if in all stages the backward takes the same multiple of the forward.
+T is the length of GPipe without communication, if the ratio of backward to forward is the same in all stages.
 For 1F1B, it is an upper bound (`tests/predict/test_two_levels.py`).
 
 Source: Zheng et al. 2022, arXiv:2201.12023, section 5.2, equations 2 to 4. Relatives: `predict.plans.partition`, one
@@ -60,16 +60,16 @@ class Stage(NamedTuple):
 
     @property
     def kind(self) -> tuple[tuple[str, int], ...]:
-        """Its axes longer than one, in their order: stages of one kind can be in one mesh."""
+        """The stage's axes longer than one, in order: stages of one kind can be in one mesh."""
         return tuple((axis, length) for axis, length in self.axes.items() if length > 1)
 
 
 class OnSubmeshes(NamedTuple):
     """The stages of a pipeline on submeshes, and their predicted time.
 
-    stages   in their order
+    stages   in order
     seconds  of a step
-    asked    sums that the dynamic program compared
+    asked    number of sums that the dynamic program compared
     """
 
     stages: tuple[Stage, ...]
@@ -101,12 +101,12 @@ def _told(kind: tuple[tuple[str, int], ...]) -> str:
 
 
 def submeshes(cluster: Submesh) -> list[Submesh]:
-    """The submeshes that a stage may get: powers of two inside a node, and whole nodes. Those that together have as
-    many devices as the cluster always fit into it.
+    """The submeshes that a stage may get: powers of two inside a node, and whole nodes. A selection of them fits if its
+    devices add up to those of the cluster.
 
     cluster  all devices; a power of two in each node
 
-    raises  ValueError for another number of devices in a node
+    raises  ValueError if the number of devices in a node is not a power of two
 
     >>> [tuple(one) for one in submeshes(Submesh(3, 4))]
     [(1, 1), (1, 2), (1, 4), (2, 4), (3, 4)]
@@ -130,7 +130,7 @@ def pipeline_length(seconds: Sequence[float], microbatches: int) -> float:
 
 
 def usual_axes(layers: range, submesh: Submesh) -> dict[str, int]:
-    """The axes of a stage if nothing else is said: its nodes along dp, the devices of a node along tp."""
+    """The axes of a stage, by default: its nodes along dp, the devices of a node along tp."""
     return {"dp": submesh.nodes, "tp": submesh.per_node}
 
 
@@ -141,7 +141,7 @@ def on_submeshes(
     microbatches: int,
     axes: Callable[[range, Submesh], dict[str, int]] = usual_axes,
 ) -> OnSubmeshes:
-    """The stages and submeshes with the smallest time by the formula, exactly.
+    """The stages and submeshes that exactly minimize the time given by the formula.
 
     seconds       seconds(layers, submesh, later): the time of a microbatch in a stage, with its best plan inside; later
                   is the number of stages after it: in 1F1B the first stages hold more microbatches, and math.inf says
@@ -151,7 +151,7 @@ def on_submeshes(
     microbatches  in a step, m
     axes          axes(layers, submesh): the axes of the best plan inside a stage, {"dp": 2, "tp": 4}; for the job
 
-    raises  ValueError if nothing fits, or the axes of a stage have more or fewer ranks than its devices
+    raises  ValueError if nothing fits, or if the number of ranks along a stage's axes is not its number of devices
 
     >>> wide = [1, 1, 6, 6]  # seconds of each layer on one device
     >>> price = lambda layers, submesh, later: sum(wide[layer] for layer in layers) / submesh.devices**0.7
@@ -173,7 +173,7 @@ def on_submeshes(
         times = [one.seconds for one in stages]
         if (total := pipeline_length(times, microbatches)) < best.seconds:
             best = OnSubmeshes(stages, total, 0)
-        limit = max(times)  # between it and the last limit, these stages are the best
+        limit = max(times)  # for limits between this one and the last, these stages are the best
     if not best.stages:
         raise ValueError("no stages fit on these submeshes: give more devices, or fewer layers")
     return best._replace(asked=asked, stages=tuple(_with_axes(stage, axes) for stage in best.stages))
@@ -185,7 +185,7 @@ def _with_axes(stage: Stage, axes) -> Stage:
     if math.prod(its.values()) != stage.submesh.devices:
         raise ValueError(
             f"axes {_told(tuple(its.items()))} do not have the {stage.submesh.devices} devices of their submesh: give "
-            "lengths that multiply to this number"
+            "lengths whose product is this number"
         )
     return stage._replace(axes=dict(its))
 

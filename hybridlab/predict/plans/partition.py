@@ -57,7 +57,7 @@ def dealt(blocks: int, stages: int) -> list[int]:
 
     The last stage never has an extra block, since it has the head, nor has the first one, which has the embedding,
     unless all between them have one. Late stages get the extra blocks, since fewer microbatches are in flight there.
-    With one or two stages more than blocks, the head is alone in its stage, and then the embedding too.
+    With one or two more stages than blocks, the head is alone in its stage, and then the embedding too.
 
     >>> dealt(10, 4), dealt(8, 4), dealt(2, 4)
     ([2, 3, 3, 2], [2, 2, 2, 2], [0, 1, 1, 0])
@@ -67,7 +67,9 @@ def dealt(blocks: int, stages: int) -> list[int]:
 
 
 def partition(weights: Sequence[float], stages: int) -> list[range]:
-    """The layers of each stage: contiguous, none empty, with the smallest possible largest sum of weights.
+    """The layers of each stage, with the largest sum of weights in a stage as small as possible.
+
+    Every stage has at least one layer, and its layers are contiguous.
 
     weights  of the layers, 0 or more: seconds, parameters, or anything else that adds up
 

@@ -22,7 +22,7 @@ class Step(NamedTuple):
     messages   between stages
     bubble     filling and emptying the pipeline
     data       all-reduces along dp
-    optimizer  its update
+    optimizer  the optimizer's update
     """
 
     multiply: float
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
     @property
     def idle(self) -> Amount:
-        """The fraction of the time to fill and empty the pipeline: bubble_fraction."""
+        """The fraction of the time in which the pipeline fills and empties: bubble_fraction."""
         return self.bubble / self.total
 
 
@@ -68,7 +68,7 @@ class Pieces(NamedTuple):
     """The seconds of the parts of a step; numbers, or arrays for many plans.
 
     forward, backward  of one block and microbatch; the backward includes recomputation
-    plain  both of a block in `Shape.plain`; of a usual one if there is none
+    plain  both of a block in `Shape.plain`; of a usual block if there is none
     head  of one microbatch, forward and backward;  hop  of one tensor from a stage to the next
     data, optimizer  once in a step
     """

@@ -14,11 +14,11 @@ The time of one microbatch on one stage is the sum of
 
 The last stage also has the matmul with the vocabulary, or each stage has a piece of it (`spread_head`). A step takes m
 times this time, plus (p - 1)/(v·n) times this time to fill and drain the pipeline, with n slices of a row; plus the
-messages between stages, the all-reduce of gradients over the copies, and the optimizer step. No rank begins a step
-before all have ended the last one, as if the norm of all gradients were clipped (`by_schedule.seconds_of_clipping`). As
-in the measured programs, nothing overlaps except ZeRO 3's all-gathers, one for each forward and each backward of a
-microbatch; they use all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`): the speed is an
-upper bound.
+messages between stages, the all-reduce of gradients over the copies (with local steps the exposed part of their
+exchanges), and the optimizer step. No rank begins a step before all have ended the last one, as if the norm of all
+gradients were clipped (`by_schedule.seconds_of_clipping`). As in the measured programs, nothing overlaps except ZeRO
+3's all-gathers, one for each forward and each backward of a microbatch; they use all links of a node. Table 2 of the
+paper contradicts this (`papers.sc21.table_2`): the speed is an upper bound.
 
 Three numbers are fitted: the two fractions and the launch time. They are fitted only on the ten rows of table 1 of
 Narayanan et al. 2021, arXiv:2104.04473; all other predictions test them.
@@ -36,6 +36,7 @@ from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept
 from hybridlab.predict.bytes.context import multiplied, passes
 from hybridlab.predict.bytes.experts import imbalance, weights_of_one
 from hybridlab.predict.bytes.traffic import LOSS_SUMS, Along, along_block, along_head
+from hybridlab.predict.plans import time_of_muon
 from hybridlab.predict.plans.arithmetic import flops
 from hybridlab.predict.plans.footprint import kept_on, left_behind
 from hybridlab.predict.plans.heaviest import heaviest
@@ -46,7 +47,10 @@ from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit, Rates
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, shown
 from hybridlab.predict.plans.time_of_context_and_experts import along_cp, along_ep
-from hybridlab.predict.plans.time_of_gradients import among_copies, seconds_of_copies, seconds_of_moves
+from hybridlab.predict.plans.time_of_gradients import among_copies, seconds_of_copies
+from hybridlab.predict.plans.time_of_moves import seconds_of_moves
+from hybridlab.predict.plans.time_of_pieces import in_pieces
+from hybridlab.predict.plans.time_of_pieces import pairs as pairs_of
 
 ADAM_BYTES = 30  # for each weight: reads its gradient twice, reads and writes three numbers of 4 bytes and itself
 LOSS_BYTES = 4  # of a number in the loss's sums
@@ -76,10 +80,10 @@ def pieces(
     once = among_copies(plan, rates, held, layers, software)
     ahead, back = (layers * added(one) for one in (forward, backward))
     data = seconds_of_copies(once, plan, plan.passes(batch), ahead / plan.n, back / plan.n, software)
-    data = data + seconds_of_moves(plan, rates, held, software) / np.maximum(plan.sync_every, 1)
     updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.updaters))
     hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
-    return Pieces(forward, backward, head, hop, data, ADAM_BYTES * updated / rates.memory, blocks[-1])
+    optimizer = ADAM_BYTES * updated / rates.memory + time_of_muon.seconds(shape, plan, rates)
+    return Pieces(forward, backward, head, hop, data, optimizer, blocks[-1])
 
 
 def _head(shape: Shape, plan: Plan, rates: Rates, summed, across, software: Software):
@@ -103,7 +107,7 @@ def _with_host(shape: Shape, plan: Plan, machine: Machine, software: Software, *
     """Forward and backward with offload: copies of saved activations overlap with them, and only a longer copy is
     exposed; on the average of all layers."""
     if not machine.host:
-        raise ValueError(f"the host link of {machine.name} is not known: leave offload out, or choose another machine")
+        raise ValueError(f"the host link of {machine.name} is not known: leave out offload, or choose another machine")
     copied = left_behind(shape, plan, software) / machine.host
     shown_of = lambda one: plan.offload * np.maximum(copied - added(one), 0)
     forward, backward = (one._replace(pointwise=one.pointwise + shown_of(one)) for one in passes)
@@ -111,7 +115,9 @@ def _with_host(shape: Shape, plan: Plan, machine: Machine, software: Software, *
 
 
 def _across(plan: Plan, rates: Rates):
-    """A function that gives the seconds of a layer's messages along x, for so many forwards and backwards."""
+    """A function that gives the seconds of a layer's messages along x, for some numbers of forwards and backwards."""
+    if np.all(plan.x == 1):
+        return lambda *_: 0.0
     near = rates.near(plan, "x")
 
     def seconds(one: Along, tokens, forwards, backwards):
@@ -138,7 +144,7 @@ def _block(
     tokens, full = plan.b * shape.context / plan.cp, (plan.recompute == FULL) * plan.redone
     uneven = imbalance(shape.experts, shape.chosen, plan.expert_ways, plan.skew)
     busiest = shape.multiplied + (uneven - 1) * shape.chosen * weights_of_one(shape)
-    read = (plan.n > 1) * plan.n / rates.memory  # of the weights, once for each slice: longer than a short matmul
+    read = (plan.n > 1) * plan.n / rates.memory  # reading the weights, once for each slice: longer than a short matmul
     matrices = 2 * np.maximum(tokens / rates.products, read) * _here(shape, plan, busiest)
     left = kept_on(shape, plan)
     between = 2 * software.traffic * left.apart / rates.memory
@@ -149,11 +155,15 @@ def _block(
     pairs, along = (shape.heads > 0) + _inner_pairs(shape, plan, uneven), along_block(shape, plan.t)
     launch = launch * (software.launch + software.asked * (shape.experts > 1) * shape.experts / plan.expert_ways) / 4
     sums = lambda seconds, beside: shown(seconds, beside, software.tensor)
+    ahead = back = 0.0
+    if np.any(plan.overlap):
+        ahead, back = (np.where(plan.overlap, one, 0) for one in in_pieces(shape, plan, rates, summed))
+        pairs = pairs - np.where(plan.overlap, len(pairs_of(shape, plan)), 0)
     products = matrices + core[0], (2 + full * (1 - software.early * _last(shape))) * matrices + core[1]
     forward = Work(
         products[0],
         between + scores[0],
-        sums(pairs * summed + across(along, tokens, 1, 0), products[0]),
+        ahead + sums(pairs * summed + across(along, tokens, 1, 0), products[0]),
         launch,
         context[0],
         shown(experts[0], products[0], software.experts),
@@ -161,7 +171,8 @@ def _block(
     backward = Work(
         products[1],
         (2 + full) * between + scores[1],
-        sums(  # with sequence parallelism, one more gather
+        back
+        + sums(  # with sequence parallelism, one more gather
             pairs * (1 + full + plan.sequence / 2) * summed + across(along, tokens, full, 1), products[1]
         ),
         (2 + full) * launch,
@@ -174,16 +185,18 @@ def _block(
 def _inner_pairs(shape: Shape, plan: Plan, uneven):
     """The all-reduces along tp of an MLP, or of experts and the shared ones, in a forward.
 
-    With sequence parallelism, the tokens of sharded experts are gathered along tp, and scattered: k tokens for one. To
-    folded experts each rank sends its own tokens; only of a full stream, the outputs are gathered, half an all-reduce.
+    With sequence parallelism, the tokens of sharded experts are gathered along tp, and scattered: k for each token.
+    Each rank sends its own tokens to folded experts; only if the stream is full, the outputs are gathered, which is
+    half an all-reduce.
     """
     sharded, folded = np.where(plan.sequence, shape.chosen * uneven, 1), np.where(plan.sequence, 0.0, 0.5)
     return np.where(plan.fold, folded, sharded) + shape.shared
 
 
 def _ends(plan: Plan, rates: Rates, summed, tokens):
-    """The seconds of all-reduces along tp outside of blocks: of the embedding's output, if the last stage has it too;
-    of the gradient of the head's input, with one more gather if the sequence is sharded; and of the loss."""
+    """The seconds of all-reduces along tp outside of blocks: for the embedding's output, if the last stage has it too;
+    for the gradient of the head's input, with one more gather if the sequence is sharded; and for the loss.
+    """
     near, part = rates.near(plan, "t"), LOSS_BYTES * tokens / plan.n
     loss = plan.n * added(rates.sum(plan.t, near, each * part) for each in LOSS_SUMS)
     return (1 + (plan.p == 1) + plan.sequence / 2) * summed + loss
@@ -197,14 +210,15 @@ def _here(shape: Shape, plan: Plan, multiplied):
 
 
 def _last(shape: Shape) -> float:
-    """The fraction of a block's matmuls in the last matrix; no backward needs its output."""
+    """The fraction of a block's matmuls that the last matrix has; no backward needs its output."""
     return shape.width * shape.inside * (shape.chosen + shape.shared) / shape.multiplied
 
 
 def _attention(shape: Shape, plan: Plan, rates: Rates, software: Software = MEGATRON_2021):
     """((seconds of the matmuls of queries, keys and values, forward, backward), the same for the traffic of scores).
 
-    If scores are not saved, on a ring or in a fused kernel, the backward recomputes them: half a forward more.
+    If scores are not saved, on a ring or in a fused kernel, the backward recomputes them: an additional half of a
+    forward.
     """
     again, tiles = (plan.recompute != NONE) * plan.redone, plan.fused | (passes(plan.attend) & (plan.cp > 1))
     part = plan.cp * multiplied(plan.cp, plan.attend, plan.zigzag, plan.fused, plan.ulysses)
@@ -242,9 +256,20 @@ def step(
     >>> print(f"{one.total:.1f} s, of which {one.idle:.0%} to fill and empty the pipeline")
     24.8 s, of which 7% to fill and empty the pipeline
     """
+    alone = without_moves(shape, plan, batch, machine, fit, software)
+    moves = seconds_of_moves(shape, plan, Rates.of(machine, fit, software), software, alone.total)
+    return alone._replace(data=alone.data + moves)
+
+
+def without_moves(
+    shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
+) -> Step:
+    """The predicted time of a step, without the exchanges between copies that train alone."""
     forward, backward, head, hop, data, optimizer, plain = pieces(shape, plan, batch, machine, fit, software)
     m, its = plan.microbatches(batch), ranks_of(shape, plan)
-    block, other = (Work(*map(added, zip(*both))) for both in ((forward, backward), plain))
+    block = other = Work(*map(added, zip(forward, backward)))
+    if shape.plain:
+        other = Work(*map(added, zip(*plain)))
     every, of_plain = added(block), added(other)
     length = lambda rank: rank.sum(every, of_plain)
     slowest = its.between[0]
@@ -268,7 +293,7 @@ def step(
 def throughput(
     shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
 ) -> Amount:
-    """FLOP/s of one device, including recomputation (as for HFU), as in the paper.
+    """FLOP/s of one device, including recomputation (as for HFU, and in the paper).
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> one = Plan(p=64, t=8, d=6, b=1, recompute=FULL, scatter=True)

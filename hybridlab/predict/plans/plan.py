@@ -4,7 +4,6 @@ Relatives: `predict.plans.performance` (time), `predict.plans.footprint` (memory
 notebook 41.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,16 +13,25 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import NONE, RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_GATHER, ALL_TO_ALL, DISPATCH
+from hybridlab.predict.bytes.local_steps import Rounds
 from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
-from hybridlab.predict.plans.equal_parts import refuse_experts, refuse_further, refuse_slices, ways
+from hybridlab.predict.plans.equal_parts import (
+    choice,
+    refuse_experts,
+    refuse_further,
+    refuse_overlap,
+    refuse_rounds,
+    refuse_slices,
+    refuse_stages,
+    ways,
+)
 from hybridlab.predict.plans.meanings import MEANINGS
-from hybridlab.predict.plans.partition import most_stages
 from hybridlab.signatures import Argument
 
 
 class Plan(NamedTuple):
-    """One plan, or many when its fields are arrays of one length.
+    """One plan, or many if its fields are arrays of equal length.
 
     p stages, t ways of tensor parallelism, d copies;  b sequences in a microbatch;  v chunks of layers on each rank
     recompute  index in RECOMPUTE, the activations to recompute;  zero  ZeRO's stage, the states that the copies shard
@@ -34,16 +42,19 @@ class Plan(NamedTuple):
         ranks that exchange heads with usp;  zigzag  balanced causal attention
     ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
     fold  whole experts are distributed over t and cp too
-    uneven  some stages have one block more (`partition.dealt`);  n  token slices of a row (`scheduling.token_slices`)
+    uneven  some stages have one more block (`partition.dealt`);  n  token slices of a row (`scheduling.token_slices`)
 
-    Ten more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
+    Fourteen more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
     attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
     offload, the fraction of the layers whose saved activations are offloaded to the host; spread_head, whether each
     stage has a piece of the head (vocabulary parallelism over the stages); two_levels, whether all copies shard the
     optimizer's state although only z of them shard the weights; secondary, how many neighbours have a second copy of
     weights that all copies shard; further, how many more tokens are predicted at each position (multi-token
     prediction: each has a block on the last rank, and uses the head once more); optimizer, an index in OPTIMIZERS;
-    sync_every, the steps between two sums over the d copies, which step alone; 0: gradients are summed in every step.
+    sync_every, the steps between two exchanges of the d copies, which train alone; 0: gradients are summed in every
+    step; fragments, the groups of layers that these copies exchange at different steps; sync_delay, the steps that hide
+    an exchange; overlap, whether tp's messages are sent in pieces during their matmuls, with sequence parallelism;
+    directions, in which these pieces travel, 1 or 2.
 
     Ranks are numbered as in Megatron: the order is tp (neighbours), x, cp, ep, copies, stages.
 
@@ -81,6 +92,10 @@ class Plan(NamedTuple):
     further: int = 0
     optimizer: int = 0
     sync_every: int = 0
+    fragments: int = 1
+    sync_delay: int = 0
+    overlap: bool = False
+    directions: int = 1
 
     @property
     def devices(self) -> Amount:
@@ -110,14 +125,14 @@ class Plan(NamedTuple):
 
     @property
     def sharers(self) -> tuple[Amount, Amount]:
-        """For both kinds of copies, the number among which ZeRO shards weights: z, or all."""
+        """For both kinds of copies, the number of ranks among which ZeRO shards weights: z, or all."""
         its, others = (where(self.z, self.z, copies) for copies in self.copies)
         return its, others
 
     @property
     def updaters(self) -> tuple[Amount, Amount]:
-        """For both kinds of copies, the number among which ZeRO shards the optimizer state: the same, or all with two
-        levels.
+        """For both kinds of copies, the number of ranks among which ZeRO shards the optimizer state: the same, or all
+        with two levels.
 
         >>> print(*Plan(d=8, zero=3, z=2).updaters, *Plan(d=8, zero=3, z=2, two_levels=True).updaters)
         2 2 8 8
@@ -125,8 +140,13 @@ class Plan(NamedTuple):
         its, others = (where(self.two_levels, copies, few) for copies, few in zip(self.copies, self.sharers))
         return its, others
 
+    @property
+    def rounds(self) -> Rounds:
+        """The steps after which copies that train alone exchange their updates."""
+        return Rounds(where(self.sync_every, self.sync_every, 1), self.fragments, self.sync_delay)
+
     def division(self, shape: Shape) -> Division:
-        """The division of a model by a plan, or by many plans, as in the rules of `predict.plans.divisions`."""
+        """How a plan, or each of many plans, divides a model, in the form of the rules in `predict.plans.divisions`."""
         return Division(
             self.t,
             self.x,
@@ -193,13 +213,14 @@ class Plan(NamedTuple):
         )
         more += [f"offload={self.offload:g}"] * (self.offload > 0)
         more += [OPTIMIZERS[self.optimizer]] * (self.optimizer > 0)
-        more += [f"local steps, sums every {self.sync_every}"] * (self.sync_every > 0)
+        more += [f"local steps, sums every {self.rounds}"] * (self.sync_every > 0)
         more += [f"ZeRO {self.zero}"] * (self.zero > 0) + ["sequence parallel"] * bool(self.sequence)
+        more += ["overlapped" + " in two directions" * (self.directions > 1)] * bool(self.overlap)
         return ", ".join(more + ["scatter/gather"] * bool(self.scatter) + ["fused attention"] * bool(self.fused))
 
 
 def arguments() -> dict[str, Argument]:
-    """The fields of a plan, as arguments; a given field is fixed."""
+    """The fields of a plan, as arguments; all of them given, so fixed."""
     kind = lambda name: "str" if name in NAMED else type(Plan._field_defaults[name]).__name__
     return {name: Argument(f"{kind(name)} | None", None, told) for name, told in MEANINGS.items()}
 
@@ -207,7 +228,7 @@ def arguments() -> dict[str, Argument]:
 INSIDE_OUT = ("t", "x", "cp", "ep", "d", "p")  # ranks that differ along the first of them are neighbours
 # given, not searched
 CONDITIONS = ("skew", "fused", "redone", "offload", "spread_head", "two_levels", "secondary", "further", "optimizer",
-              "sync_every")  # fmt: skip
+              "sync_every", "fragments", "sync_delay", "overlap", "directions")  # fmt: skip
 ASKED = {  # by a switch
     "grids": ("x", "z", "two_levels"),
     "contexts": ("cp", "attend", "ulysses", "zigzag"),
@@ -224,7 +245,7 @@ _KINDS = tuple(type(default) for default in Plan._field_defaults.values())
 def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
     """The plan itself, if it can divide the model and the batch.
 
-    raises  ValueError with the number that must divide
+    raises  ValueError that says which number must divide which
 
     >>> check_plan(Plan(p=3), Shape(layers=4), batch=8)
     Traceback (most recent call last):
@@ -234,23 +255,11 @@ stages with uneven=True
     for name in ("p", "t", "d", "b", "v", "x", "cp", "ep", "n"):
         if getattr(plan, name) < 1:
             raise ValueError(f"{name}={getattr(plan, name)} is not a valid size: give a whole number, 1 or more")
-    if plan.p * plan.v > most_stages(shape.layers):
-        raise ValueError(
-            f"p·v = {plan.p * plan.v} stages are too many for a model of {shape.layers} layers, an embedding and a "
-            f"head: choose p·v up to {most_stages(shape.layers)}"
-        )
-    if shape.layers % (plan.p * plan.v) and not plan.uneven:
-        raise ValueError(
-            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: "
-            f"choose {_choice(shape.layers, p=plan.p, v=plan.v)}, or allow unequal stages with uneven=True"
-        )
-    if plan.spread_head and (plan.p == 1 or plan.v > 1 or plan.sequence):
-        raise ValueError(
-            "spread_head needs several stages, one on each rank, and all positions there: choose p=2 or more, v=1 and "
-            "sequence=False, or leave it out"
-        )
+    refuse_stages(plan, shape)
     refuse_slices(plan, shape)
     refuse_further(plan, shape)
+    refuse_rounds(plan, shape)
+    refuse_overlap(plan)
     if max(shape.heads, 1) % plan.t:
         raise ValueError(
             f"t = {plan.t} must divide the {shape.heads} heads: choose it from {ways(max(shape.heads, 1))}"
@@ -270,7 +279,7 @@ stages with uneven=True
     if batch % rows:
         raise ValueError(
             f"b·d{'·ep' * (plan.ep > 1)} = {rows} must divide the batch of {batch}: "
-            f"choose {_choice(batch, d=plan.d, b=plan.b, ep=plan.ep)}"
+            f"choose {choice(batch, d=plan.d, b=plan.b, ep=plan.ep)}"
         )
     if plan.v > 1 and (plan.p == 1 or plan.passes(batch) % plan.p):
         raise ValueError(
@@ -282,19 +291,6 @@ stages with uneven=True
             raise ValueError(f"{name}={getattr(plan, name)} is not an index in {names}: choose one")
     divisions.refuse(shape.sizes, plan.division(shape))
     return plan
-
-
-def _choice(whole: int, **factors: int) -> str:
-    """The first of several factors of a divisor for which some numbers fit the others as they are, and these numbers.
-
-    >>> _choice(96, d=3, b=4), _choice(96, d=1, b=7)
-    ('d from 1, 2, 3, 4, 6, 8, 12, 24', 'b from 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96')
-    """
-    for name in factors:
-        others = math.prod(size for other, size in factors.items() if other != name)
-        if whole % others == 0:
-            return f"{name} from {ways(whole // others)}"
-    return f"each of {', '.join(factors)} smaller"
 
 
 def named(sizes: dict) -> Plan:

@@ -8,6 +8,7 @@ Rules of thumb ("tensor parallelism inside a node") are results, not assumptions
 Relatives: `predict.plans.space`, `predict.plans.performance`, `predict.plans.footprint`, notebook 41.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,31 +20,31 @@ from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.machines import machine_of
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import RECOMPUTE
-from hybridlab.predict.plans.arithmetic import DAY, flops
+from hybridlab.predict.plans.arithmetic import flops
 from hybridlab.predict.plans.choice import Choice
-from hybridlab.predict.plans.footprint import Footprint, footprint
-from hybridlab.predict.plans.given import saves_scores, summed, wider
+from hybridlab.predict.plans.footprint import ROOM, Footprint, footprint, room_of
+from hybridlab.predict.plans.given import summed, wider
 from hybridlab.predict.plans.link_needed import told
 from hybridlab.predict.plans.performance import Step, step
 from hybridlab.predict.plans.plan import CONDITIONS, Plan, arguments, named
-from hybridlab.predict.plans.ranges import refuse_numbers, refuse_question, refuse_sizes, refuse_tokens
+from hybridlab.predict.plans.ranges import refuse_numbers, refuse_question, refuse_sizes
 from hybridlab.predict.plans.rates import Fit
 from hybridlab.predict.plans.reasons import reason, waterfall
 from hybridlab.predict.plans.refusals import illegal, too_few, too_little
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
-from hybridlab.predict.plans.space import Slab, at, grid, having, legal_of
+from hybridlab.predict.plans.space import Slab, at, grid, having, in_order, legal_of
 from hybridlab.predict.plans.trust import Error, error_of, kind_of
 from hybridlab.predict.plans.usual import assumptions, fit_of, usual
 from hybridlab.predict.plans.what_if import WhatIf, what_if
-from hybridlab.predict.plans.with_schedule import fixed_by, runs_with
+from hybridlab.predict.plans.with_schedule import fixed_by, found_none, runs_with
 from hybridlab.signatures import spelled
 
-ROOM = 0.95  # fraction of the memory; the rest is for CUDA's context, NCCL's buffers and gaps between tensors
+PARTS = (1.01, 1.1)  # plans that take at most this many times the shortest step are sorted first
 
 
 @dataclass(frozen=True)
 class Planned:
-    """All plans for a model on n devices of a machine, and their predictions.
+    """All plans for a model on n devices of a machine, with their predictions.
 
     every, places  a grid of plans, and the indices of these plans in it (`space.at`);  seconds, bytes  of each
     calibrated  whether the caller gave the fit, as measured on this machine
@@ -68,7 +69,9 @@ class Planned:
         if not fit:
             return f"{legal}, none of them fits: {self.nothing}"
         lines = [f"{legal}, {fit} of them fit; the quickest:", *(f"  {one}" for one in self.top(5))]
-        equal = f"Predictions err by {self.error}: the first {len(self.ties)} are as good as equal"
+        many = len(self.ties)
+        equal = f"the first {many} are as good as equal" if many > 1 else "none is as good as the first"
+        equal = f"Predictions err by {self.error}: {equal}"
         return "\n".join([*lines, *([told(self)] if self.best.plan.sync_every else []), equal, self.assumed])
 
     @property
@@ -79,11 +82,11 @@ class Planned:
     @property
     def room(self) -> float:
         """Bytes of a device that a plan may use."""
-        return ROOM * self.machine.capacity
+        return room_of(self.machine)
 
     @cached_property
     def space(self) -> Plan:
-        """The plans, as one plan of arrays."""
+        """All plans as a single `Plan`, whose fields are arrays with one entry for each plan."""
         return at(self.every, self.places)
 
     def one(self, place: int) -> Plan:
@@ -97,8 +100,9 @@ class Planned:
 
     @cached_property
     def order(self) -> np.ndarray:
-        """Indices of the plans that fit, the fastest first; of equally fast plans, first the one that needs less
-        memory."""
+        """Indices of the plans that fit, the fastest first; of equally fast plans, the one with less memory comes
+        first.
+        """
         there = np.flatnonzero(self.fits)
         return there[np.lexsort((self.bytes[there], self.seconds[there]))]
 
@@ -108,21 +112,29 @@ class Planned:
 
         raises  ValueError if none is left after `only`, with the sentence of `why`
         """
-        there = np.flatnonzero(self.fits)
-        if not len(there):
+        if not self.fits.any():
             raise ValueError(self.nothing)
-        quickest = there[self.seconds[there] == self.seconds[there].min()]
+        least = self.seconds.min(where=self.fits, initial=np.inf)  # without a copy: there may be millions
+        quickest = np.flatnonzero(self.fits & (self.seconds == least))
         return self.choice(self.one(quickest[self.bytes[quickest].argmin()]))
 
     def top(self, count: int = 20) -> list[Choice]:
         """The fastest plans that fit, one for each (p, t, x, cp, ep, d, b, v, n)."""
         found = {}
-        for place in self.order:
+        for place in self._from_the_fastest():
             one = self.one(place)
             found.setdefault((*one[:5], one.x, one.cp, one.ep, one.n), place)
             if len(found) == count:
                 break
         return [self.choice(self.one(place)) for place in found.values()]
+
+    def _from_the_fastest(self) -> Iterator[int]:
+        """The same indices as `order`, sorted part by part: most of millions of plans are never needed."""
+        least, was = self.seconds.min(where=self.fits, initial=np.inf), 0.0
+        for most in (*(least * factor for factor in PARTS), np.inf):
+            there = np.flatnonzero(self.fits & (self.seconds > was) & (self.seconds <= most))
+            yield from there[np.lexsort((self.bytes[there], self.seconds[there]))]
+            was = most
 
     @property
     def error(self) -> Error:
@@ -209,8 +221,7 @@ class Planned:
         """The same request with the legal plans of another grid."""
         places = legal_of(slabs)
         seconds, bytes_ = np.empty((2, len(places)))
-        for one in slabs:
-            here = np.searchsorted(places, one.places)
+        for one, here in in_order(slabs):
             seconds[here], bytes_[here] = self._totals(one)
         return replace(self, every=every, places=places, seconds=seconds, bytes=bytes_)
 
@@ -252,12 +263,14 @@ def plan(
     grids      also search AxoNN's grids: x shards of the width, z copies that shard; implied by x=2 or more, or z
     contexts   also search context parallelism: cp and its method of attention; implied by cp=2 or more
     experts    also search expert parallelism: ep and its dispatch; implied by ep=2 or more
-    stages     also search p·v that does not divide the layers; implied by such a p, v or uneven=True
+    stages     also search values of p·v that do not divide the number of layers; implied by such p and v, or by
+               uneven=True
     slices     also search token slices of rows: n of equal cost, none shorter than 2,048 tokens on average; implied by
                n=2 or more
     schedule   only plans that run with it: 1f1b, interleaved, seq1f1b or vocabulary_1f1b; None: the one that the other
                fields imply
-    sums       "local", as for a job: copies step alone; without sync_every, they sum their moves every 2 steps
+    sums       "local", as for a job: copies train alone; without sync_every, they sum their updates every 2 steps. With
+               fragments and sync_delay, it is streaming DiLoCo
 
     Fields of a plan that you give are fixed; the others are searched:
 
@@ -283,35 +296,17 @@ def plan(
     wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages}
     wanted["slices"] = slices or schedule == "seq1f1b"
     wanted = {switch: on or wanted[switch] for switch, on in wider(shape, given).items()}
-    found = {"fused": assumed.fused and not saves_scores(given)}
+    found = {"fused": assumed.fuses(given)}
     found |= {name: getattr(named(given), name) for name in CONDITIONS if name in given}
     every, slabs = grid(shape, gpus, batch, **wanted, given=given, **found)
-    if not any(len(one.places) for one in slabs):
+    if not any(one.legal.any() for one in slabs):
         raise ValueError(illegal(shape, gpus, batch, wanted, found, given))
     runs = programs(software or assumed.software, precision)
     rates = fit or fit_of(kind, runs)
     none = np.zeros(0)
     found = Planned(shape, kind, gpus, batch, rates, every, none, none, none, runs, fit is not None).again(every, slabs)
     if schedule and not len((found := found.kept(runs_with(schedule, found.space))).places):
-        raise ValueError(f"no legal plan runs with schedule={schedule!r}: leave it out, or give other sizes or batch")
+        raise ValueError(found_none(schedule, shape, given))
     if not found.fits.any():
         raise ValueError(too_little(found, ROOM))
     return found
-
-
-def days(choice: Choice, shape: Shape, batch: int, tokens: float) -> float:
-    """The number of days to train on `tokens` tokens, with one step for every batch.
-
-    choice  one of the plans found by `hl.plan`
-    shape   of the model
-    batch   sequences in a step
-    tokens  to train on
-
-    raises  ValueError if tokens is not positive
-
-    >>> best = plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full").best
-    >>> round(days(best, catalog.model("gpt3-175b").shape, 1536, 300e9))
-    29
-    """
-    refuse_tokens(tokens)
-    return tokens / (batch * shape.context) * choice.step.total / DAY

@@ -30,18 +30,18 @@ class Near(NamedTuple):
     pod: int
 
     def first(self, count: Amount) -> "Near":
-        """The same for the first `count` ranks of the group."""
+        """The numbers for the first `count` ranks of the group."""
         return Near(*(np.minimum(one, count) for one in self))
 
     def every(self, stride: Amount, count: Amount) -> "Near":
-        """The same for a group of every n-th rank, n = `stride`."""
+        """The numbers for a group of every n-th rank, n = `stride`."""
         return Near(*(np.clip(one // stride, 1, count) for one in self))
 
 
 class Rates(NamedTuple):
     """The speed of a machine: FLOP/s, memory bandwidth, and its two kinds of links.
 
-    products  FLOP/s of matmuls by weights, which may use less than 16 bits;  flat  whether rings ignore nodes
+    products  FLOP/s of matmuls with weights, which may use fewer than 16 bits;  flat  whether rings ignore nodes
     node, pod, oversubscription  as in `Machine`
     """
 
@@ -57,7 +57,7 @@ class Rates(NamedTuple):
 
     @classmethod
     def of(cls, machine: Machine, fit: Fit, software: Software = MEGATRON_2021) -> "Rates":
-        """The rates of a machine that programs reach, by the fitted fractions."""
+        """The rates that programs reach on a machine, from the fitted fractions."""
         return cls(*_reached(machine, fit, software))
 
     def near(self, plan: Plan, axes: str) -> Near:
@@ -65,20 +65,24 @@ class Rates(NamedTuple):
         return Near(*(plan.near(axes, size) for size in (self.node, self.pod)))
 
     def of_experts(self, plan: Plan, folded: str, usual: str) -> Near:
-        """The spread of a group for experts: along other axes of a plan if they are folded."""
+        """The spread of a group of ranks for experts: along other axes of a plan if experts are folded."""
         return Near(*(where(plan.fold, *both) for both in zip(self.near(plan, folded), self.near(plan, usual))))
 
     def ring(self, ways: Amount, near: Near, rings: Amount = 1) -> Link:
         """The link to other nodes, for this number of rings through all nodes of a group.
 
-        Each ring leaves a pod once, with any number of nodes in it. So do all groups, and they share the pod's uplinks.
+        Each ring leaves a pod once, for any number of nodes in the pod. All groups send at the same time, and share the
+        pod's uplinks.
 
         >>> from hybridlab.core.what.catalog import machine
         >>> one = Rates.of(machine("h100"), FITTED)._replace(pod=3072, oversubscription=7.0)
         >>> [round(float(one.ring(64, Near(1, pod)).beta / one.across.beta), 2) for pod in (64, 24, 2, 1)]
         [1.0, 1.0, 3.5, 7.0]
         """
-        longer = np.where(ways > near.pod, np.maximum(self.oversubscription * rings / near.pod, 1.0), 1.0)
+        leaves = ways > near.pod
+        if not np.any(leaves):
+            return self.across
+        longer = np.where(leaves, np.maximum(self.oversubscription * rings / near.pod, 1.0), 1.0)
         return self.across._replace(beta=self.across.beta * longer)
 
     def sum(self, ways: Amount, near: Near, size: Amount) -> Amount:
@@ -110,8 +114,9 @@ class Rates(NamedTuple):
         return np.maximum(np.maximum(here, there), beyond)
 
     def hop(self, ways: Amount, near: Near, size: Amount) -> Amount:
-        """The seconds of one message of each rank to the next in a ring: some messages leave the node, and all ranks
-        wait."""
+        """The seconds that one message from each rank to the next in a ring takes: all ranks wait for those that leave
+        the node.
+        """
         here, away = (link.seconds("send", 2, size) for link in (self.inside, self.ring(ways, near)))
         return np.where(ways > near.node, away, here)
 

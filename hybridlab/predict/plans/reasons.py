@@ -53,7 +53,7 @@ def _slower(one, best) -> str:
 
 
 def _changes(one, best) -> dict[str, float]:
-    """The extra seconds of each term, compared with the best plan; the largest change first."""
+    """The extra seconds of each term compared with the best plan, with the largest change first."""
     more = {name: mine - its for name, mine, its in zip(one.step._fields, one.step, best.step)}
     return dict(sorted(more.items(), key=lambda item: -abs(item[1])))
 
@@ -65,8 +65,9 @@ def waterfall(one: "Choice", best: "Choice") -> dict[str, float]:
 
 
 def _leaving(one, best, node: int, sizes: dict) -> str:
-    """The clause that tensor groups leave their node, if their all-reduces are the reason; with t, if it was not
-    given."""
+    """The clause which says that tensor groups leave their node, if their all-reduces are the reason; it names t,
+    unless t was given.
+    """
     more = _changes(one, best)
     if max(more, key=more.__getitem__) != "tensor" or one.plan.t <= node:
         return ": "
@@ -95,7 +96,7 @@ def factors(sizes: Collection[str]) -> list[str]:
 
 
 def _unlawful(planned, sizes: dict, asked: str) -> str:
-    """The reason why no plan has these sizes: the number that must divide."""
+    """The reason why no plan has these sizes: which number must divide which."""
     for name in CONDITIONS:
         if name in sizes:
             return f"{asked} is not a field of the search: hl.plan(..., {name}={sizes[name]}) plans with it"

@@ -1,6 +1,7 @@
-"""Explain in one sentence why no plan exists: the number that must divide, or the missing memory."""
+"""Explain in one sentence why no plan exists: which number must divide which, or the missing memory."""
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hybridlab.core.what.catalog import Machine
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from hybridlab.predict.plans.planner import Planned
 
 
-SIZES = {"p", "t", "d", "b", "v", "x", "z", "cp", "ep"}  # what a number of devices must be the product of, and b and v
-NEAR = 16  # devices more or fewer, among which a legal number is looked for
+SIZES = {"p", "t", "d", "b", "v", "x", "z", "cp", "ep"}  # the factors of a number of devices, and b and v
+NEAR = 16  # numbers of devices, or of batches, among which a legal one is looked for, below and above
 
 
 def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, given: dict) -> str:
@@ -26,7 +27,7 @@ def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, give
     if blamed := _blamed(shape, gpus, batch, wanted, found, given):
         others = ", ".join(f"{name}={value}" for name, value in given.items() if name != blamed)
         with_them = f" with {others}" if others else ""
-        return f"{blamed}={given[blamed]} excludes every plan of {gpus} devices{with_them}: leave {blamed} out"
+        return f"{blamed}={given[blamed]} excludes every plan of {gpus} devices{with_them}: leave out {blamed}"
     asked = {name for switch, on in wanted.items() if on for name in ASKED[switch]}
     width, context, experts = f"a width of {shape.width}", f"{shape.context} positions", f"{shape.experts} experts"
     others = {"x": (width, shape.width), "cp": (context, shape.context), "ep": (experts, shape.experts)}
@@ -48,7 +49,7 @@ def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, give
 
 
 def _blamed(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, given: dict) -> str:
-    """The given field, no number of ranks, without which there are plans; "" if there is none."""
+    """The given field, other than a number of ranks, without which plans exist; "" if there is none."""
     for name in given.keys() - SIZES:
         rest, other = ({one: its for one, its in of.items() if one != name} for of in (given, found))
         if any(len(one.places) for one in grid(shape, gpus, batch, given=rest, **wanted, **other)[1]):
@@ -57,20 +58,36 @@ def _blamed(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, give
 
 
 def _nearest(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, given: dict) -> str:
-    """The nearest legal numbers of devices below and above, in words; empty if they are far, or take long to find."""
+    """The nearest legal numbers of devices and the nearest legal batches, below and above, in words; empty if they are
+    far, or take long to find."""
     if any(wanted.values()):
         return ""
 
-    def possible(devices: int) -> bool:
-        return any(len(one.places) for one in grid(shape, devices, batch, given=given, **found)[1])
+    def possible(devices: int, rows: int) -> bool:
+        return any(len(one.places) for one in grid(shape, devices, rows, given=given, **found)[1])
 
-    ways = range(gpus - 1, max(gpus - NEAR, 0), -1), range(gpus + 1, min(gpus + NEAR, MOST) + 1)
-    near = [str(one) for way in ways if (one := next(filter(possible, way), None))]
-    return f", such as {' or '.join(near)}" if near else ""
+    devices = _around(gpus, 1, lambda one: possible(one, batch))
+    batches = _around(batch, _rows(gpus, given), lambda one: possible(gpus, one))
+    return (f", such as {devices}" if devices else "") + (f", or a batch of {batches}" if batches else "")
+
+
+def _around(size: int, step: int, possible: Callable[[int], bool]) -> str:
+    """The nearest possible multiples of a step below and above a size, joined by "or"; empty if there are none near."""
+    first, far = size // step * step, NEAR * step
+    ways = range(first, max(first - far, 0), -step), range(first + step, first + step + far, step)
+    near = (next((one for one in way if one != size and one <= MOST and possible(one)), None) for way in ways)
+    return " or ".join(str(one) for one in near if one)
+
+
+def _rows(gpus: int, given: dict) -> int:
+    """The number of sequences that must divide a batch, as far as given sizes determine it: d·ep·b."""
+    apart = math.prod(given.get(name, 1) for name in ("p", "t", "x", "cp", "ep"))
+    copies = given.get("d", gpus // apart if {"p", "t"} <= given.keys() else 1)
+    return max(1, copies * given.get("ep", 1) * given.get("b", 1))
 
 
 def too_few(shape: Shape, machine: Machine, gpus: int, plan: Plan) -> str:
-    """The sentence that says how many devices the model states alone need; empty if there are enough devices."""
+    """A sentence with the number of devices that weights, gradients and optimizer alone need; empty if it suffices."""
     few = in_matrices(shape, Plan(optimizer=plan.optimizer)).total if plan.optimizer else 0
     alone = float(states(shape.parameters, matrices=few).total)
     if alone <= gpus * machine.memory:

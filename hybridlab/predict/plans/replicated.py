@@ -22,7 +22,7 @@ from hybridlab.predict.plans.jobs import job_of_stages
 
 
 class Layer(NamedTuple):
-    """The profile of a layer: seconds of a minibatch, forward and backward together; bytes of its output and
+    """The profile of a layer: seconds of a mini-batch, forward and backward together; bytes of its output and
     weights."""
 
     seconds: float
@@ -40,7 +40,7 @@ class Stage(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Stages, and the seconds between two minibatches that they finish: those of the slowest stage or boundary."""
+    """Stages, and the seconds between two mini-batches that they finish: those of the slowest stage or boundary."""
 
     seconds: float
     stages: tuple[Stage, ...]
@@ -65,8 +65,8 @@ def replicated(layers: Sequence[Layer], *levels: tuple[int, float]) -> Plan:
         max(A(i, m - r), 2·output of layer i - 1 / bandwidth, T(i, j, r))
         where T(i, j, r) = max(seconds of the layers i to j - 1, 2·sent / bandwidth) / r
 
-    and sent are the bytes that a rank sends when r ranks all-reduce these layers' gradients. With levels, the seconds
-    of layers are those of their best plan one level below. Ties prefer fewer stages, then early cuts.
+    and sent are the bytes that a rank sends when r ranks all-reduce these layers' gradients. With levels, the time of
+    layers is that of their best plan one level below. Ties prefer fewer stages, then early cuts.
 
     raises  ValueError if there are no layers, or a level without machines or bandwidth
 

@@ -26,17 +26,18 @@ class Scaled(NamedTuple):
     batch: int
 
     def job(self) -> dict:
-        """The arguments of `check`, `train`, `run` and `dry_run` for it."""
+        """The arguments of `check`, `train`, `run` and `dry_run` for the small plan."""
         return job_of_plan(self.plan, self.shape, self.batch)
 
 
 def scaled(plan: Plan, shape: Shape) -> Scaled:
     """A plan with two ranks along every axis that it uses.
 
-    It has two chunks or slices for several, one plain block, two experts on a rank for many, and two microbatches for
-    each stage. If stages may be unequal, one stage has an extra block. With z, there are four copies, and groups of two
-    shard the weights; with secondary, four copies shard them, and groups of two have the second copy. Local steps
-    exchange their moves after every second step, or after each.
+    It has two chunks or slices if the plan has several, two experts on a rank if the plan has more, one plain block,
+    and two microbatches for each stage. If stages may be unequal, one stage has an extra block. With z, there are four
+    copies, and groups of two shard the weights; with secondary, four copies shard them, and groups of two have the
+    second copy. Local steps exchange their updates after every second step, or after each, in two fragments if the plan
+    has several; one step hides an exchange.
 
     >>> from hybridlab.core.what.catalog import model
     >>> one = scaled(Plan(p=16, t=8, d=8, zero=2, sequence=True, uneven=True), model("llama3-405b").shape)
@@ -48,7 +49,8 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
         axes["d"] = 4
     if plan.ulysses > 1:
         axes["cp"] = 4
-    fewer = {field: min(getattr(plan, field), 2) for field in ("v", "z", "n", "ulysses", "secondary", "sync_every")}
+    fields = ("v", "z", "n", "ulysses", "secondary", "sync_every", "fragments")
+    fewer = {field: min(getattr(plan, field), 2) for field in fields} | {"sync_delay": min(plan.sync_delay, 1)}
     small = plan._replace(**axes, b=1, **fewer)
     keys = small.t * (small.cp if plan.attend == ULYSSES else small.ulysses)
     grouped = shape.heads and shape.key_heads < shape.heads

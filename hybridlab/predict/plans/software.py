@@ -24,7 +24,7 @@ import numpy as np
 
 from hybridlab.core.amount import Amount
 
-PRECISIONS = ("bf16", "fp8", "fp4")  # of matmuls by weights; attention and the head stay in 16 bits
+PRECISIONS = ("bf16", "fp8", "fp4")  # of matmuls with weights; attention and the head stay in 16 bits
 
 
 class Software(NamedTuple):
@@ -49,7 +49,7 @@ class Software(NamedTuple):
     network    the fraction of the links' bandwidth that collectives reach between nodes
     inside     the same inside a node
     tensor, gradients, gathers, messages, context, experts  the hidden fraction of each
-    precision  of matmuls by weights: its index in PRECISIONS;  narrow  the fractions of the peaks' speed-up that
+    precision  of matmuls with weights: its index in PRECISIONS;  narrow  the fractions of the peaks' speed-up that
                matmuls in 8 and in 4 bits reach, casts and scales included
     """
 
@@ -84,7 +84,7 @@ def shown(carried: Amount, beside: Amount, share: Amount) -> Amount:
     >>> print(shown(4.0, beside=10.0, share=0.75), shown(4.0, beside=1.0, share=0.75), shown(4.0, 10.0, 0.0))
     1.0 3.0 4.0
     """
-    if not share:
+    if not share or not np.any(carried):
         return carried
     return carried - np.minimum(share * carried, beside)
 

@@ -12,17 +12,19 @@ import numpy as np
 from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
-from hybridlab.core.what.valid_sizes import divisors
+from hybridlab.core.what.valid_sizes import divisors as all_divisors
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES, USP, passes
 from hybridlab.predict.bytes.experts import ALL_GATHER, ALL_TO_ALL
 from hybridlab.predict.plans.divisions import holds
+from hybridlab.predict.plans.equal_parts import layers_of
 from hybridlab.predict.plans.partition import most_stages
 from hybridlab.predict.plans.plan import Plan, named
 
+divisors = functools.cache(all_divisors)  # of few numbers, and each of them many times
 STAGES = range(4)  # of ZeRO
-SHORTEST = 2048  # tokens of a slice that is searched: the fit has seen no GEMM of fewer rows
-SLAB = 1 << 18  # plans whose formulas are computed at once: fewer are slower, more need memory
+SHORTEST = 2048  # tokens of a slice that is searched: the fit has no GEMM of fewer rows
+SLAB = 1 << 18  # plans whose formulas are computed at once: with fewer it is slower, with more it needs more memory
 CUTS = ((0, 0), (1, 0), (0, 1))  # sequence parallelism, scatter/gather: none, or one of them
 
 # the method of attention, the ranks that exchange heads with usp, and whether in zigzag order
@@ -32,14 +34,23 @@ SENDINGS = ((ALL_TO_ALL, False), (ALL_GATHER, False), (ALL_TO_ALL, True))
 
 
 class Slab(NamedTuple):
-    """A part of a grid, of sizes that have the same effective options: a grid without the options that have no effect.
+    """A part of a grid: sizes that have the same effective options, without the options that have no effect.
 
-    plans   its plans;  legal  whether each is legal;  places  the flat indices of its legal plans in the full grid
+    plans   its plans;  legal  whether each is legal
+    index   for each axis of the full grid, where the slab is;  sizes  the lengths of these axes
     """
 
     plans: Plan
     legal: np.ndarray
-    places: np.ndarray
+    index: list[np.ndarray]
+    sizes: tuple[int, ...]
+
+    @property
+    def places(self) -> np.ndarray:
+        """The flat indices of its legal plans in the full grid."""
+        strides = [math.prod(self.sizes[axis + 1 :]) for axis in range(len(self.sizes))]
+        flat = added(stride * index for stride, index in zip(strides, np.ix_(*self.index)))
+        return np.asarray(flat)[self.legal]
 
 
 def grid(
@@ -71,7 +82,7 @@ def grid(
     found  fields that are not searched: `plan.CONDITIONS`
     """
     sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages, slices, given or {})
-    columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 10).T.reshape(10, -1, 1, 1, 1, 1, 1))
+    columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 10).T.copy().reshape(10, -1, 1, 1, 1, 1, 1))
     (p, t, d, b, v, x, z), switches = columns[:7], (contexts, experts, slices)
     cp, ep, n = (_if(asked, column) for asked, column in zip(switches, columns[7:]))
     ways = [how for how in range(len(RECOMPUTE)) if how != SELECTIVE or not found.get("fused")]
@@ -82,23 +93,24 @@ def grid(
     dispatch, fold = (_along(5, np.array(way)) for way in zip(*SENDINGS[: None if experts else 1]))
     inside, uneven = (x, z, cp, attend, ulysses, zigzag, ep, dispatch, fold), shape.layers % (p * v) > 0
     every = Plan(p, t, d, b, v, how, zero, sequence, scatter, *inside, uneven, n, **found)
-    return every, [_slab(part, flat, shape, given or {}) for part, flat in _parts(every, shape)]
+    lengths = np.broadcast_shapes(*map(np.shape, every))
+    return every, [_slab(_taken(every, part), part, lengths, shape, given or {}) for part in _parts(every, shape)]
 
 
-def _slab(part: Plan, flat: np.ndarray, shape: Shape, given: dict) -> Slab:
-    effective = functools.reduce(operator.and_, _effective(part, shape)) & _matters(part)
-    legal = np.broadcast_to(effective & holds(shape.sizes, part.division(shape)) & having(part, given), flat.shape)
-    return Slab(part, legal, flat[legal])
+def _slab(plans: Plan, index: list[np.ndarray], lengths: tuple[int, ...], shape: Shape, given: dict) -> Slab:
+    effective = functools.reduce(operator.and_, _effective(plans, shape)) & _matters(plans, shape)
+    legal = effective & holds(shape.sizes, plans.division(shape)) & having(plans, given)
+    return Slab(plans, np.broadcast_to(legal, [len(one) for one in index]), index, lengths)
 
 
-def _parts(every: Plan, shape: Shape) -> Iterator[tuple[Plan, np.ndarray]]:
-    """(plans, their flat indices) for sizes with the same effective options, at most SLAB plans or one size.
+def _parts(every: Plan, shape: Shape) -> Iterator[list[np.ndarray]]:
+    """Indices along each axis for sizes with the same effective options, at most SLAB plans or one size.
 
     Formulas then skip most plans that are not legal: with all switches, more than nine of ten plans of a grid.
     """
     sizes = np.broadcast_shapes(*map(np.shape, every))
     if math.prod(sizes) <= SLAB:  # a call for each kind of sizes would take longer
-        yield every, np.arange(math.prod(sizes)).reshape(sizes)
+        yield [np.arange(length) for length in sizes]
         return
     effective = (
         np.broadcast_to(one, (sizes[0], *_only(axis, sizes))) for axis, one in enumerate(_effective(every, shape), 1)
@@ -110,22 +122,18 @@ def _parts(every: Plan, shape: Shape) -> Iterator[tuple[Plan, np.ndarray]]:
         options = [np.flatnonzero(bits[rows[0], low:high]) for low, high in pairwise(bounds)]
         many = max(1, SLAB // max(1, math.prod(map(len, options))))
         for some in np.array_split(rows, range(many, len(rows), many)):
-            yield _taken(every, [some, *options]), _flat([some, *options], sizes)
+            yield [some, *options]
 
 
-def _taken(every: Plan, chosen: list[np.ndarray]) -> Plan:
+def _taken(every: Plan, index: list[np.ndarray]) -> Plan:
     """The plans of a grid at these indices along each axis."""
-    return Plan(*(field if np.ndim(field) == 0 else _of(np.asarray(field), chosen) for field in every))  # type: ignore
+    return Plan._make(field if np.ndim(field) == 0 else _of(np.asarray(field), index) for field in every)
 
 
-def _of(field: np.ndarray, chosen: list[np.ndarray]) -> np.ndarray:
-    return field[np.ix_(*(index if length > 1 else [0] for index, length in zip(chosen, field.shape)))]
-
-
-def _flat(chosen: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    """Their flat indices in the full grid."""
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    return np.asarray(added(stride * index for stride, index in zip(strides, np.ix_(*chosen))))
+def _of(field: np.ndarray, index: list[np.ndarray]) -> np.ndarray:
+    for axis, length in enumerate(field.shape):
+        field = field.take(index[axis], axis) if length > 1 else field
+    return field
 
 
 def _only(axis: int, shape: tuple[int, ...]) -> list[int]:
@@ -170,10 +178,10 @@ def _chunks(shape: Shape, p: int, stages: bool) -> list[int]:
 
 
 def _meetings(shape: Shape, devices: int, given: dict) -> list[tuple[int, int, bool]]:
-    """All methods of attention: with usp, u ranks exchange heads of keys, and a ring needs 2·u ranks or more.
+    """All methods of attention: with usp, u ranks exchange KV heads, and a ring needs 2·u ranks or more.
 
-    Its ring is in zigzag order unless the other order is given: in order it is never quicker, and each further method
-    makes the grid larger.
+    The ring is in zigzag order unless the other order is given: without the zigzag it is never quicker, and each
+    further method makes the grid larger.
     """
     zigzag = given.get("zigzag", True)
     inner = [u for u in divisors(shape.key_heads) if 1 < u <= devices // 2]
@@ -187,7 +195,7 @@ def _effective(every: Plan, shape: Shape) -> list[np.ndarray]:
     plain = every._replace(**{name: Plan._field_defaults[name] for name in options})
 
     def legal(asks: str, *names: str):
-        """By the rules of an axis, which ask for these options only."""
+        """Whether options are legal by the rules of an axis."""
         one = plain._replace(**{name: getattr(every, name) for name in names})
         return holds(shape.sizes, one.division(shape), asks)
 
@@ -201,13 +209,15 @@ def _effective(every: Plan, shape: Shape) -> list[np.ndarray]:
     ]
 
 
-def _matters(every: Plan):
-    """For each plan, whether its options have an effect together."""
+def _matters(every: Plan, shape: Shape):
+    """For each plan, whether its options have an effect together, and every fragment has a layer."""
     p, how, cp = every.p, every.recompute, every.cp
     free = ((p > 1) & (every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head)
     free = free & ((every.n == 1) | ((p > 1) & np.logical_not(every.spread_head)))
     free = free & (np.equal(every.further, 0) | ((every.n == 1) & np.logical_not(every.spread_head)))
-    free = free & (np.equal(every.sync_every, 0) | (every.d > 1))
+    free = free & ((every.sequence & (every.x == 1)) | np.logical_not(every.overlap))
+    free = free & (np.equal(every.directions, 1) | (np.equal(every.directions, 2) & every.overlap))
+    free = free & (np.equal(every.sync_every, 0) | (every.d > 1)) & (every.fragments <= layers_of(shape, every))
     return free & ((how != SELECTIVE) | ~(passes(every.attend) & (cp > 1)))
 
 
@@ -239,7 +249,25 @@ def chosen(every: Plan, slabs: list[Slab]) -> Plan:
 
 def legal_of(slabs: list[Slab]) -> np.ndarray:
     """The flat indices of all legal plans of a grid, in order."""
-    return np.sort(np.concatenate([np.zeros(0, int), *(one.places for one in slabs)]))
+    places = np.empty(added(np.count_nonzero(one.legal) for one in slabs), int)
+    for one, here in in_order(slabs):
+        places[here] = one.places
+    return places
+
+
+def in_order(slabs: list[Slab]) -> Iterator[tuple[Slab, np.ndarray]]:
+    """Each slab, and the numbers of its legal plans among those of all slabs, in the order of the grid.
+
+    All plans of a size are in one slab, so to count them is enough: to sort millions of indices takes longer.
+    """
+    counts = [np.count_nonzero(one.legal, axis=(1, 2, 3, 4, 5)) for one in slabs]
+    before = np.zeros(slabs[0].sizes[0] + 1, int)  # for each size, the plans of all sizes before it
+    for one, many in zip(slabs, counts):
+        before[one.index[0] + 1] = many
+    before = before.cumsum()
+    for one, many in zip(slabs, counts):
+        earlier = before[one.index[0]] - (many.cumsum() - many)  # of these, those in other slabs
+        yield one, np.repeat(earlier, many) + np.arange(many.sum())
 
 
 def at(every: Plan, places: np.ndarray) -> Plan:
@@ -253,7 +281,7 @@ def at(every: Plan, places: np.ndarray) -> Plan:
 
 
 def _picked(field: np.ndarray, where: tuple[np.ndarray, ...], length: int) -> Amount:
-    """The values of a field there; axes of length 1 are broadcast."""
+    """The values of a field at these indices; axes of length 1 are broadcast."""
     index = tuple(there if many != 1 else 0 for there, many in zip(where[-field.ndim :], field.shape))
     return np.broadcast_to(field[index], length)
 

@@ -16,7 +16,8 @@ See also `predict.bytes.context` and `predict.bytes.experts` (the same in elemen
 positions that hide a hop) and `predict.plans.performance`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -50,16 +51,16 @@ def along_cp(shape: Shape, plan: Plan, rates: Rates, attention: Sequence[Amount]
     hop = rates.hop(groups, near.every(plan.ulysses, groups), part)
     shown = lambda carried, hidden: (groups - 1) * np.maximum(carried - hidden / groups, 0)
     around = shown(hop, attention[0]), shown(2 * hop, attention[1]) + hop * (groups > 1)
-    of_way = [
-        (
-            collective("gather", when, plan.cp, near),
-            ring,
-            collective("ulysses", when, plan.cp, near),
-            ring + collective("ulysses", when, plan.ulysses, near.first(plan.ulysses)),
-        )
+
+    def seconds(way, when, ring):
+        if way == "usp":
+            return ring + collective("ulysses", when, plan.ulysses, near.first(plan.ulysses))
+        return ring if way == "ring" else collective(way, when, plan.cp, near)
+
+    forward, backward = (
+        _of_method(plan.attend, context.ATTEND, partial(seconds, when=when, ring=ring))
         for when, ring in zip(WHEN, around)
-    ]
-    forward, backward = (np.choose(plan.attend, ways) for ways in of_way)
+    )
     return forward, backward + full * forward
 
 
@@ -68,9 +69,10 @@ def along_ep(shape: Shape, plan: Plan, rates: Rates, once: bool = False) -> tupl
 
     once  a token is sent to a node once, even if several of its experts are there
     """
-    if shape.experts == 1:
+    ways = plan.expert_ways
+    if shape.experts == 1 or np.all(ways == 1):
         return 0.0, 0.0
-    near, ways = rates.of_experts(plan, "t+cp+ep", "ep"), plan.expert_ways
+    near = rates.of_experts(plan, "t+cp+ep", "ep")
     tokens = plan.b * shape.context / (plan.cp * plan.n) / where(plan.sequence | plan.fold, plan.t, 1)
     uneven = experts.imbalance(shape.experts, shape.chosen, ways, plan.skew)
     away = experts.crossing(shape.chosen, ways / near.node) if once else 1.0
@@ -81,5 +83,11 @@ def along_ep(shape: Shape, plan: Plan, rates: Rates, once: bool = False) -> tupl
         sizes = ((op, WIDTHS[what] * busy(op) * size) for op, what, size in every)
         return plan.n * added(rates.seconds(op, ways, near, size, away) for op, size in sizes)
 
-    forward, backward = (np.choose(plan.dispatch, [seconds(one, when) for one in experts.DISPATCH]) for when in WHEN)
+    forward, backward = (_of_method(plan.dispatch, experts.DISPATCH, partial(seconds, when=when)) for when in WHEN)
     return forward, backward + (plan.recompute == FULL) * forward
+
+
+def _of_method(chosen: Amount, names: Sequence[str], seconds: Callable[[str], Amount]) -> Amount:
+    """The seconds of each plan with its method, an index in `names`; a method that no plan has is not computed."""
+    found = [seconds(name) if np.any(np.equal(chosen, place)) else 0.0 for place, name in enumerate(names)]
+    return np.choose(chosen, found)

@@ -8,8 +8,8 @@ the hidden fraction: the reduce-scatter overlaps with a backward, a gather with 
   2, of `each`      one for every microbatch           one for every microbatch
   3                 two for every microbatch           one in a step; of `each`: one for every microbatch
 
-With local steps, ranks with the same weights are those of one copy. The copies all-reduce their moves, in numbers as
-wide as gradients, once in `sync_every` steps. This follows the last backward of a step, so nothing hides it.
+With local steps, ranks with the same weights are those of one copy; `predict.plans.time_of_moves` has the seconds to
+exchange the moves of all copies.
 
 Relatives: `predict.plans.performance`, `predict.plans.software`, notebook 22.
 """
@@ -30,7 +30,7 @@ VALUE = 2  # bytes of a weight that is sent
 class Copies(NamedTuple):
     """Seconds of one gather of the weights among the ranks that shard them, of one reduce-scatter of their gradients,
     and of the all-reduce over all other copies if only z copies shard; with two levels, of a reduce-scatter and a
-    gather there. `again`: of one gather from second copies, or a usual one."""
+    gather there. `again`: of one gather from second copies, or else of a usual gather."""
 
     gather: float
     reduce: float
@@ -39,19 +39,19 @@ class Copies(NamedTuple):
 
 
 def among_copies(plan: Plan, rates: Rates, held: tuple[Amount, Amount], layers: Amount, software: Software) -> Copies:
-    """The bytes sent once.
+    """The seconds to send each kind of message once.
 
     held  weights of experts, which ranks along ep do not share, and all other weights;  layers  the layers of a stage
     """
     found = [
         _among(plan, copies, near, sharers, rates, weights, layers, software)
-        for near, copies, sharers, weights in zip(_spread(plan, rates), plan.copies, plan.sharers, held)
+        for near, copies, sharers, weights in zip(spread(plan, rates), plan.copies, plan.sharers, held)
         if np.any(weights)
     ]
     return Copies(*(added(seconds) for seconds in zip(*found)))
 
 
-def _spread(plan: Plan, rates: Rates) -> tuple[Near, Near]:
+def spread(plan: Plan, rates: Rates) -> tuple[Near, Near]:
     """The spread of all ranks along cp, ep and d that have the same experts, and of those with the same other weights,
     if the copies are equal."""
     return rates.of_experts(plan, "d", "cp+d"), rates.near(plan, "cp+ep+d")
@@ -73,36 +73,25 @@ def _among(plan: Plan, copies, near, sharers, rates: Rates, weights, layers, sof
     return gather, reduce, np.where(plan.z, others, 0.0), again
 
 
-def seconds_of_moves(plan: Plan, rates: Rates, held: tuple[Amount, Amount], software: Software) -> Amount:
-    """The seconds of one all-reduce of the copies' moves; 0 without local steps."""
-    if not np.any(plan.sync_every):
-        return 0.0
-    found = [
-        rates.sum(plan.d, near.every(inside, plan.d), software.gradient * weights)
-        for near, inside, weights in zip(_spread(plan, rates), plan.copies, held)
-        if np.any(weights)
-    ]
-    return np.where(plan.sync_every, added(found), 0.0)
-
-
 def seconds_of_copies(
     once: Copies, plan: Plan, microbatches: Amount, forward: Amount, backward: Amount, software: Software
 ) -> Amount:
-    """The exposed part of it in a step.
+    """The exposed seconds of these messages in a step.
 
     forward, backward  seconds of one microbatch in all layers of a stage, which can overlap with messages
     """
     gather, reduce, others, repeated = once
     hidden = lambda carried, beside: shown(carried, beside, software.gradients)
-    once_each = np.where(
-        plan.zero == 0, hidden(2 * reduce, backward), hidden(gather, forward) + hidden(reduce, backward)
-    )
-    collected, later = (shown(one, forward, software.gathers) for one in (gather, repeated))
-    first = np.where(plan.zero == 3, collected - later, 0.0)  # the first one of a step, where others are shorter
+    reduced = hidden(reduce, backward)
+    once_each = np.where(plan.zero == 0, hidden(2 * reduce, backward), hidden(gather, forward) + reduced)
+    collected = later = shown(gather, forward, software.gathers)
+    first = 0.0
+    if np.any(plan.secondary):
+        later = shown(repeated, forward, software.gathers)
+        first = np.where(plan.zero == 3, collected - later, 0.0)  # the first of a step, if the others are shorter
     if not software.each:
         again = later + shown(repeated, backward, software.gathers)
         return np.where(plan.zero == 3, first + microbatches * again + hidden(reduce + others, backward), once_each)
-    summed = collected + hidden(reduce, backward)
     again = later + shown(repeated + reduce, backward, software.gathers)
-    each = microbatches * np.where(plan.zero == 3, again, summed)
+    each = microbatches * np.where(plan.zero == 3, again, collected + reduced)
     return np.where(plan.zero >= 2, first + each + hidden(others, backward), once_each)

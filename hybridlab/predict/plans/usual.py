@@ -8,11 +8,13 @@ are measured on a machine.
 """
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.machines import machine_of
+from hybridlab.predict.plans.given import saves_scores
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit
 from hybridlab.predict.plans.software import Software, told
@@ -25,14 +27,18 @@ class Usual(NamedTuple):
     fused: bool
     fit: Fit
 
+    def fuses(self, given: dict) -> bool:
+        """Whether attention is fused in plans with these fields, if `fused` is not one of them."""
+        return self.fused and not saves_scores(given)
+
 
 TPU = "tpu-v5p"
-_HOPPER = Usual("megatron-2024", True, FITTED._replace(multiply=0.556))  # held against results/predictor.json
+_HOPPER = Usual("megatron-2024", True, FITTED._replace(multiply=0.556))  # compared with predictor.json
 USUAL = {
     "a100": Usual("megatron-2021", False, FITTED),  # SC'21's own machine, on whose table 1 the numbers were fitted
     "h100": _HOPPER,
-    "b200": _HOPPER,  # published in 8 and 4 bits only, which say nothing of a share in 16
-    TPU: Usual("xla-2024", True, FITTED._replace(multiply=0.773)),  # of three generations, held against the same file
+    "b200": _HOPPER,  # published only in 8 and 4 bits, which give no share for 16
+    TPU: Usual("xla-2024", True, FITTED._replace(multiply=0.773)),  # of three generations, compared with the same file
 }
 
 
@@ -47,7 +53,7 @@ def family(machine: Machine) -> str:
     return min(USUAL.keys() - {TPU}, key=lambda name: abs(math.log(catalog.machine(name).peak / machine.peak)))
 
 
-def usual(machine: str | Machine) -> Usual:
+def usual(machine: str | Path | Machine) -> Usual:
     """The assumptions about a machine: a name in the catalog, a file, or a `Machine`.
 
     >>> usual("h200").software

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridlab.predict.plans.choice import Choice
+from hybridlab.predict.plans.equal_parts import refuse_without_effect
 from hybridlab.predict.plans.given import saves_scores, wider
 from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan, named
 from hybridlab.predict.plans.reasons import bill, reason
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from hybridlab.predict.plans.planner import Planned
 
 FOLLOWS = ("d", "uneven")  # fields that are free to follow: the other sizes determine them
-SILENT = ("uneven",)  # of these, which p and v say already
+OF_LOCAL_STEPS = ("fragments", "sync_delay")  # fields that follow if there are no local steps
+SILENT = ("uneven",)  # fields that p and v already imply
 
 
 @dataclass(frozen=True)
@@ -98,15 +100,20 @@ def what_if(planned: "Planned", sizes: dict) -> WhatIf:
 
 
 def _with(planned: "Planned", sizes: dict) -> "Planned":
-    """All plans with these sizes, also where the given plans were fixed to others."""
+    """All plans with these sizes, even if the given plans were fixed to other sizes."""
     now = {name: getattr(planned.best.plan, name) for name in Plan._fields if name not in FOLLOWS}
     then = now | {name: getattr(named(sizes), name) for name in sizes}
+    if not then["sync_every"]:
+        then |= {name: Plan._field_defaults[name] for name in OF_LOCAL_STEPS if name not in sizes}
+    if not then["overlap"] and "directions" not in sizes:
+        then["directions"] = 1
+    refuse_without_effect(named(then), planned.shape)
     either = wider(planned.shape, now), wider(planned.shape, then)
     wanted = {switch: any(one[switch] for one in either) for switch in ASKED}
     found = {name: then[name] for name in CONDITIONS}
     found["fused"] = found["fused"] and ("fused" in sizes or not saves_scores(sizes))
     every, slabs = grid(planned.shape, planned.devices, planned.batch, **wanted, given=sizes, **found)
-    if not any(len(one.places) for one in slabs):
+    if not any(one.legal.any() for one in slabs):
         raise ValueError(illegal(planned.shape, planned.devices, planned.batch, wanted, found, sizes))
     return planned.again(every, slabs)
 

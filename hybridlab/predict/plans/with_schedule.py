@@ -5,7 +5,9 @@ Relatives: `predict.plans.jobs.schedule_name`, the same relation in the other di
 
 import numpy as np
 
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.space import SHORTEST
 from hybridlab.scheduling.registry import options_of
 
 FIXED = {
@@ -34,15 +36,29 @@ def fixed_by(schedule: str | None, given: dict) -> dict:
         )
     for name, value in FIXED[schedule].items():
         if given.get(name, value) != value:
-            raise ValueError(f"schedule={schedule!r} has {name}={value}, not {given[name]}: leave {name} out")
+            raise ValueError(f"schedule={schedule!r} has {name}={value}, not {given[name]}: leave out {name}")
     return given | FIXED[schedule]
 
 
 def runs_with(schedule: str, plans: Plan) -> np.ndarray:
-    """Whether plans with its fixed fields have the chunks or the slices that make it this schedule.
+    """Whether plans with the fields that a schedule fixes have the chunks or slices which it needs.
 
     >>> print(runs_with("interleaved", Plan(v=np.array([1, 2]))))
     [False  True]
     """
     every = np.ones(np.shape(plans.p), bool)
     return every & {"interleaved": np.greater(plans.v, 1), "seq1f1b": np.greater(plans.n, 1)}.get(schedule, True)
+
+
+def found_none(schedule: str, shape: Shape, given: dict) -> str:
+    """The error message if no legal plan with these fields runs with a schedule.
+
+    >>> found_none("interleaved", Shape(), {})
+    "no legal plan runs with schedule='interleaved': leave it out, or give other sizes or batch"
+    """
+    if schedule == "seq1f1b" and "n" not in given and shape.context < 2 * SHORTEST:
+        return (
+            f"schedule={schedule!r} is searched with slices of {SHORTEST:,} tokens or more, but a row has only "
+            f"{shape.context:,}: give the number of slices, such as 4"
+        )
+    return f"no legal plan runs with schedule={schedule!r}: leave it out, or give other sizes or batch"

@@ -1,4 +1,4 @@
-"""Find the fastest strategy of a chain by dynamic programming; it is exact, also with a memory limit.
+"""Find the fastest strategy of a chain by dynamic programming; it is exact, even with a memory limit.
 
 If each operator takes only the output of the one before it, the rest of the cost depends only on the choice of the last
 operator. So for each of its choices only the fastest prefix is kept. n operators with c choices each have cⁿ

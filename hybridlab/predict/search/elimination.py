@@ -84,8 +84,8 @@ def _best(problem, tables, most) -> tuple[dict[str, int], int]:
         names, size = _joint(name, tables, lengths)
         if size > most:
             raise ValueError(
-                f"elimination: {', '.join(names)} must be kept at once, {size:,} combinations: use a smaller mesh, or "
-                "choose the mcmc search"
+                f"elimination: the choices of {', '.join(names)} must be kept at once, and these are {size:,} "
+                "combinations: use a smaller mesh, or choose the mcmc search"
             )
         joined = added(placed(table, its, names) for its, table in tables if name in its)
         joined = np.broadcast_to(joined, [lengths[one] for one in names])

@@ -99,10 +99,10 @@ def charged(problem: Problem, strategy: Strategy) -> tuple[float, bool]:
 
 
 def relative(seconds: float, times: float = 20) -> float:
-    """The α with which a choice that costs 1/`times` of a step is accepted with probability 1/e.
+    """The value of α for which a change that makes a step longer by 1/`times` is accepted with probability 1/e.
 
     seconds  of a step
-    times    the length of a step over the cost of the choice
+    times    the length of a step divided by the time that the change adds to it
 
     >>> relative(0.5)
     40.0

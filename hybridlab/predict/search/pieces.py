@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
     @property
     def operator(self) -> Operator:
-        """An operator that does this, without names."""
+        """An operator that does the work of this piece, without names."""
         return Operator("", self.signature, ("",) * len(self.learns), self.does, looks=self.looks)
 
     @property
@@ -54,7 +54,7 @@ class Piece(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Numbers of all operands and of the result.
+        """The number of elements of all operands and of the result.
 
         >>> Piece("einsum", "BD,FD->BF", (("B", 2), ("D", 3), ("F", 4)), (False, True)).words
         26

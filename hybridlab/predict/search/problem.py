@@ -99,7 +99,7 @@ class Problem:
         """Whether a rank has enough memory for the strategy."""
         return self.room == math.inf or self.bytes(strategy) <= self.room
 
-    # --- of which these are the sums ------------------------------------------------------------------------------
+    # --- the parts of these sums ------------------------------------------------------------------------------
 
     def work(self, operator: Operator, choice: Choice) -> Seconds:
         """The time of a rank's part of an operator."""

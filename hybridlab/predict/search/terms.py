@@ -1,10 +1,10 @@
 """Terms: the cost of a bulk-synchronous step as a sum in which each term depends on the choices of a few neighbours.
 
 The time of an operator's work depends on its own choice; the price of an arrow depends on the choice where the value is
-made and on the choices of its users, because users that need it alike share one arrow. A given value has the layout
-that its first user needs.
+made and on the choices of its users, because users that need it in the same layout share one arrow. A given value has
+the layout that its first user needs.
 
-The searches by parts, `chain` and `elimination`, need this; `Problem` adds up the same terms by itself.
+`chain` and `elimination` need these terms; `Problem` adds up the same terms without this module.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from hybridlab.predict.search.problem import Problem
 
 
 class Term(NamedTuple):
-    """Seconds and bytes for all combinations of choices of some operators: one axis for each, in their order."""
+    """Seconds and bytes for every combination of some operators' choices: one array axis per operator, in order."""
 
     operators: tuple[str, ...]
     seconds: np.ndarray
@@ -50,7 +50,7 @@ def terms(problem: Problem) -> list[Term]:
 
 
 def _of_operator(problem, operator) -> Term:
-    """Its work and its result; of the last one also the way to where the result must be."""
+    """An operator's work and its result; for the last operator, also the move of the result to its required layout."""
     seconds, held = [], []
     for choice in problem.choices[operator.name]:
         took, left = added(problem.work(operator, choice)), problem.result(operator, choice)
@@ -65,8 +65,9 @@ def _of_operator(problem, operator) -> Term:
 
 
 def _of_value(problem, value, users) -> Iterator[Term]:
-    """The ways of a value to its users, each from where it is made or rests; a way that an earlier user has paid for
-    costs nothing."""
+    """The moves of a value to its users, each from the layout in which it is made or stored; a move that an earlier
+    user has paid for costs nothing.
+    """
     graph = problem.graph
     by_name = {one.name: one for one in graph.operators}
     if value in graph.given:
@@ -92,7 +93,7 @@ def _of_value(problem, value, users) -> Iterator[Term]:
 
 
 def _unpaid(source, mine, others, seconds, copies) -> Term:
-    """A way's price where no other user needs the value alike."""
+    """The price of a move, if no earlier user needs the value in the same layout."""
     user, needs = mine
     names = tuple(dict.fromkeys((source.name, user.name, *(other.name for other, _ in others))))
     place = lambda table, *whose: placed(table, whose, names)
@@ -110,7 +111,7 @@ def _unpaid(source, mine, others, seconds, copies) -> Term:
 
 
 def placed(table: np.ndarray, whose: Sequence[str], names: Sequence[str]) -> np.ndarray:
-    """A table with its axes where `names` has them, and axes of length 1 for the others.
+    """A table with its axes in the order of `names`, and axes of length 1 for the others.
 
     >>> placed(np.zeros((2, 3)), ("b", "a"), ("a", "c", "b")).shape
     (3, 1, 2)
@@ -133,7 +134,7 @@ def _whole(problem):
 
 
 def at(term: Term, places: dict[str, int]) -> tuple[float, float]:
-    """Seconds and bytes of a term where each operator's choice has the number `places[operator]`."""
+    """Seconds and bytes of a term, if each operator's choice has the number `places[operator]`."""
     where = tuple(places[name] if length > 1 else 0 for name, length in zip(term.operators, term.seconds.shape))
     return float(term.seconds[where]), float(term.bytes[where])
 

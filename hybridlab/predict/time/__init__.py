@@ -2,7 +2,7 @@
 
 `costs` are the durations. `simulate` executes the schedule (`compiled` and `events` do so in machine code); `case` is
 its input in integer ticks. `bound` is a lower bound on the length of any order, `automatic` searches for an order, and
-`out_of_core` decides which activations to keep on the device. `buckets` times gradient reductions during a backward,
+`out_of_core` determines which activations to keep on the device. `buckets` times gradient reductions during a backward,
 `overlap` times messages during matmuls, and `with_experts` times all-to-alls during the other microbatch of a pair.
 `ring` gives the number of tokens that hides the messages of ring attention, `pieces` gives the width of a matrix that
 hides those of tensor parallelism, and `strips` gives the gain of one more strip of a convolution. `overlay` predicts a

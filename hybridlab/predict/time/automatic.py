@@ -42,9 +42,9 @@ HABITS = [
     for patience, pause in ((0, 0), (0, 0.05), (1, 0))
     for warm_up in (lambda behind, away: behind, lambda behind, away: 2 * behind, lambda behind, away: away)
 ]
-STUCK = math.inf, math.inf  # the spans if ranks wait for each other forever
-POLISH = 400_000  # number of actions replayed during the search: about a third of a second
-FEWEST = 100  # swaps; for a schedule so large that only fewer are possible, the search finds nothing
+STUCK = math.inf, math.inf  # stands for the spans if ranks wait for each other forever
+POLISH = 400_000  # number of actions replayed during the search: this takes about a third of a second
+FEWEST = 100  # swaps; the search finds nothing in a schedule so large that it allows fewer
 
 
 @typed
@@ -87,7 +87,7 @@ def _fits(program: list[str], limit: float, until_w: float) -> bool:
 
 
 def _polished(schedule: Schedule, costs: Costs, fits) -> Schedule:
-    """The schedule after swapping neighbouring actions of a rank while this shortens the longest span."""
+    """The schedule after swapping adjacent actions of a rank while this shortens the longest span."""
     replay = Replay(schedule, costs)
     programs = [list(range(a, b)) for a, b in replay.bounds]
     kinds = [schedule.action(row).kind for row in range(len(schedule.rows))]
@@ -182,7 +182,7 @@ def _decide(ranks, microbatches, costs, limit, until_w, habits) -> list[list[Act
 
 
 class _Rank:
-    """The state of one rank: the values that have arrived or will arrive, its finished actions, its memory."""
+    """The state of one rank: the values that have arrived or will arrive, the finished actions, the memory."""
 
     def __init__(self, rank, ranks, microbatches, costs, limit, until_w, habits):
         self.rank, self.habits, self.limit, self.until_w = rank, habits, limit, until_w
@@ -237,7 +237,7 @@ class _Rank:
         return f - i + (i - w) * self.until_w + 1 <= self.limit + 1e-9
 
     def _soon(self, now):
-        """Does an action become ready before a weight half would end?"""
+        """Does an action become ready before a weight half that starts now would end?"""
         ahead = self.gradients[self.done["I"] : self.done["I"] + 1]
         if self._room():
             ahead = ahead + self.inputs[self.done["F"] : self.done["F"] + 1]

@@ -1,6 +1,6 @@
 """The input of both simulators: a schedule with its times in integer ticks.
 
-Relatives: `simulate`, which plays it event by event in Python; `compiled`, which does the same by machine code.
+Relatives: `simulate`, which executes it event by event in Python; `compiled`, which does the same in machine code.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.predict.time.costs import Costs
 
-LINKS = {  # what a message from rank a to rank b occupies
+LINKS = {  # the links that a message from rank a to rank b occupies
     "directed": lambda a, b: [(a, b)],
     "pair": lambda a, b: [(min(a, b), max(a, b))],
     "rank": lambda a, b: [a, b],
@@ -44,13 +44,17 @@ class Case:
         longest = max(longest, *self.carried, *self.asked, 0)
         if 2.0 * len(self.flow.kind) * longest > LAST_TICK:
             told = f"costs up to {longest * float(self.tick):g}, counted in steps of {float(self.tick):g},"
-            raise ValueError(f"{told} are too many steps for the simulator's clock: give them in another unit")
+            raise ValueError(
+                f"{told} are too many steps for the simulator's clock: give all durations in a larger unit"
+            )
 
     def _ticks(self, cost):
         return round(cost / self.tick) if isinstance(cost, int) else round(float(cost) / float(self.tick))
 
     def unheard(self) -> np.ndarray:
-        """For every action, the ticks until the other side learns that it has been posted: a handshake for receives."""
+        """For every action, the ticks until the other side learns that it has been posted: a handshake for receives, 0
+        for sends.
+        """
         flow, unheard = self.flow, np.zeros(self.flow.actions, np.int64)
         if self.rendezvous and not self.early and any(self.asked):
             receives = np.flatnonzero(self.lane == RECEIVE)
@@ -73,13 +77,15 @@ class Case:
         return duration
 
     def _refuse_what_comes_later(self):
-        """An action on an engine does not stop its rank, but it must not take a value that the rank makes later."""
+        """Raise ValueError if an action on an engine takes a value that its rank makes later: an engine does not stop
+        its rank.
+        """
         takers = np.flatnonzero(self.lane >= REDUCE)
         if len(takers):
             maker, takers = self.flow.maker[self.flow.takes.values], self.flow.takes.owners
             later = (self.lane[takers] >= REDUCE) & (maker > takers) & (self.flow.rank[maker] == self.flow.rank[takers])
             if later.any():
-                play(self.flow)  # says who waits for whom
+                play(self.flow)  # the error names the ranks that wait for each other
 
     def late(self) -> np.ndarray:
         """For every entry of `takes`, the delay of a value: the time of its message, unless the schedule has

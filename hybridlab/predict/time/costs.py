@@ -13,9 +13,9 @@ from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.signatures import refuse_types
 
-UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # as long as these kinds of action together
+UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # by default as long as these kinds of action together
 OTHER_HALF = {"I": "W", "W": "I"}
-FINEST = 9  # decimal places of a cost that count, so a nanosecond if units are seconds …
+FINEST = 9  # decimal places of a cost that count: nanoseconds if units are seconds …
 EXACT = 4  # … but of each cost at least so many digits
 LARGEST = 1e301  # of a cost: the sum over all actions that fit into memory is still a float
 LONGEST = 15  # digits of a cost in ticks: simulated times stay 64-bit integers
@@ -39,7 +39,8 @@ class Costs:
     For messages, each a number, or one number per edge (edge i leads from stage i to i + 1, the last one out):
 
     latency      of a message between ranks, to which bytes / bandwidth is added
-    handshake    time from posting a receive until its sender knows of it; counts where a message waits for its receive
+    handshake    time from posting a receive until its sender knows of it; counts only if a message waits for its
+                 receive
     bandwidth    of a link, in bytes per unit; None: bytes take no time
     bytes        of a boundary tensor
 
@@ -124,7 +125,7 @@ class Costs:
         return _at(given, stage)
 
     def _half(self, half: str, stage: int) -> float:
-        """A missing half of the backward: the rest of B."""
+        """A half of the backward that is not given: the rest of B."""
         other = getattr(self, OTHER_HALF[half])
         if self.B is None:
             return 1
@@ -218,8 +219,7 @@ def _at(cost, stage):
 
 
 def _carried(flow, seconds, latency) -> tuple[float, ...]:
-    """The time of each edge's messages in addition to the latency: for exchanges the measured median, for others
-    none."""
+    """The time of each edge's messages in addition to the latency: the measured median for exchanges, 0 for others."""
     found, rows = np.zeros(len(flow.edges)), flow.parts_of_kind["SEND_F"]
     edge = flow.edge_of(flow.takes.values[flow.takes.starts[flow.action_of[rows]]])
     for number in np.flatnonzero(flow.exchanged):

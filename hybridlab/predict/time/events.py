@@ -14,18 +14,19 @@ from hybridlab.core.when.play import machine_code
 NEVER = 2**62
 ADVANCE, WORK, FINISH, POSTED, ARRIVED = range(5)  # kinds of events
 NOBODY = -1
-MANY = 2**40  # more than there are actions or events: two numbers share one, as high · MANY + low
+MANY = 2**40  # more than the number of actions or events: two numbers are stored in one, as high · MANY + low
 
 
 def _record(short: str, long: str) -> np.dtype:
     return np.dtype([(name, np.int64) for name in long.split()] + [(name, np.int32) for name in short.split()])
 
 
-# One record per action, rank and meeting; -1 is NOBODY. `partner` leads from a SEND to its RECV and back, and hears
-# that it is posted after `unheard` ticks; its message is `carried` so long and occupies `link` and `other_link` (0 is
-# nothing). Those who wait for one value, and those who have come to one meeting, are chains: `next` is the one who came
-# before. What runs beside its rank is done by an `engine`, and then the one that is `following` there. Engines have
-# records behind those of the ranks: at `position` they stand, and up to `stop` their rank has come.
+# One record per action, rank and meeting; -1 is NOBODY. `partner` leads from a SEND to its RECV and back, which learns
+# of the post after `unheard` ticks; the message takes `carried` ticks and occupies `link` and `other_link` (0: none).
+# Ranks that wait for one value, and actions that have come to one meeting, form chains: `next` is the one that came
+# before. Actions that overlap with their rank run on an `engine`, which then continues with the action `following`. The
+# records of engines come after those of the ranks: `position` is the engine's next action, `stop` the point that its
+# rank has reached.
 ACTION = _record("rank lane meeting partner link other_link posted next engine following", "duration carried unheard")
 RANK = _record("position stop next", "free waits_for")
 MEETING = _record("attendance come last", "")
@@ -124,7 +125,7 @@ def play(
             NOBODY,
         )  # awake: a rank that continues unless another event comes first
         while awake != NOBODY or (events[0, 0] and events[1, 0] == now):
-            # What comes next? An event of this moment, or the rank that is awake.
+            # Which comes next: an event at this time, or the rank that is awake?
             if events[0, 0] + most > len(events):
                 events = np.concatenate((events, np.zeros_like(events)))
             if awake != NOBODY and not _is_next(events, now, awake):
@@ -140,18 +141,18 @@ def play(
                 _post(queue, now, what, actions, awaited)
                 awake, may_start = actions[what].rank, True
 
-            elif happens == ADVANCE:  # let a rank go on until it is busy or must wait
+            elif happens == ADVANCE:  # continue a rank until it is busy or must wait
                 rank = ranks[what]
                 while rank.position < rank.stop and rank.free <= now:
                     number = rank.position
                     action = actions[number]
-                    if action.lane >= REDUCE:  # its engine does it, and the rank goes on
+                    if action.lane >= REDUCE:  # its engine runs the action, and the rank continues
                         rank.position += 1
                         ranks[action.engine].stop = number + 1
                         _work(events, now, action.engine, takes_at, takes, late, born, actions, times, ranks, meetings)
                         continue
 
-                    # When does the last of what it takes arrive? Posting a receive takes nothing.
+                    # When does its last input arrive? Posting a receive takes nothing.
                     arrival = 0
                     for at in range(takes_at[number], takes_at[number + 1] if action.lane != RECEIVE else 0):
                         value = takes[at]

@@ -29,13 +29,14 @@ class Troubles:
     """The interruptions of a run: failures, checkpoints, varying steps.
 
     device_hours  mean hours until one device or its link fails;  restart  seconds until all ranks train again
-    copies  of each stage, d: with 2 or more, the f lost ranks of a stage leave its work to the others, and a step takes
-            d/(d - f) times as long until they are repaired; if no copy is left, the run restarts from a checkpoint
-    repair  seconds until a lost rank is replaced, with copies;  reroute  seconds until the others train again
+    copies  of each stage, d: with 2 or more, the others do the work of the f lost ranks of a stage, and a step takes
+            d/(d - f) times as long until these ranks are repaired; if no copy is left, the run restarts from a
+            checkpoint
+    repair  seconds until a lost rank is replaced, with copies;  reroute  seconds until the other ranks train again
     save          seconds in which all ranks save the state
     jitter        the standard deviation of a rank's step, as a fraction of it;  slow  {rank: relative slowdown}
 
-    raises  ValueError when a number is negative, or copies is not a whole number, 1 or more
+    raises  ValueError if a number is negative, or `copies` is not a positive integer
 
     >>> Troubles(device_hours=50_000).between_failures(16_384) / 3600  # hours, on as many GPUs as trained Llama 3
     3.0517578125
@@ -83,7 +84,7 @@ class Spent(NamedTuple):
 
 
 def young(save: float, between: float) -> float:
-    """Seconds of work between two saves, Young's: √(2·save·between failures).
+    """Young's interval: seconds of work between two saves, √(2·save·between failures).
 
     >>> round(young(save=60, between=3 * 3600) / 60)
     19
@@ -113,7 +114,7 @@ def slowest(ranks: int, jitter: float) -> float:
 
     Steps are independent and normal.
 
-    It integrates the distribution of the maximum; about 1 + jitter·√(2 ln ranks).
+    It integrates the distribution of the maximum; the result is about 1 + jitter·√(2 ln ranks).
 
     >>> round(slowest(10_000, jitter=0.02), 4)
     1.077
@@ -128,8 +129,9 @@ def expected(seconds: float, steps: int, ranks: int, troubles: Troubles, every: 
     """Mean seconds of a run by formula: M·e^(R/M)·(e^((τ+δ)/M) - 1) for each τ of work between saves (Daly).
 
     With copies, a failure costs half a step and the rerouting, and while any rank awaits its repair, a step takes
-    d/(d-1) times as long: a first order in the number of failures, for repairs before another copy of a stage is lost.
-    It is infinite where failures cost as much time as passes between them, so that no step ends.
+    d/(d-1) times as long: this is the first order in the number of failures, and assumes that a copy is repaired before
+    another one of its stage is lost. It is infinite if failures cost as much time as passes between them, so that no
+    step ends.
 
     seconds  the seconds of a step of one undisturbed rank;  every  the number of steps from one save to the next
     """
@@ -164,7 +166,10 @@ def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: in
     if min(steps, ranks, every) < 1:
         raise ValueError(f"steps={steps}, ranks={ranks}, every={every} are not all positive: give 1 or more of each")
     if ranks % troubles.copies:
-        raise ValueError(f"ranks={ranks} cannot be copies={troubles.copies} of the same stages: give a multiple")
+        raise ValueError(
+            f"ranks={ranks} is not a multiple of copies={troubles.copies}, and every copy has the same stages: give a "
+            "multiple"
+        )
     draw = np.random.default_rng(seed)
     times = _steps(draw, seconds, ranks, troubles)
     between = troubles.between_failures(ranks)
@@ -209,8 +214,8 @@ def _rerouted(
 ) -> Spent:
     """The replay of a run in which the copies of a lost rank do its work until it is repaired.
 
-    No rank fails during a pause. Of the work since the last save that a restart loses, its waiting stays waiting.
-    Failures come at the rate of all ranks, also while some are lost; after a restart, all ranks are back.
+    No rank fails during a pause. If a restart loses the work since the last save, the waiting in it still counts as
+    waiting. Failures come at the rate of all ranks, also while some are lost; after a restart, all ranks are back.
 
     draw   of failures and their stages;  times  of consecutive steps with all ranks;  others  as for `replay`
     """
@@ -232,7 +237,7 @@ def _rerouted(
         gone = [one for one in gone if one[0] > fails]  # some were repaired during this step
         gone.append((fails + troubles.repair, int(draw.integers(stages))))
         pause = troubles.reroute
-        if [stage for _, stage in gone].count(gone[-1][1]) == troubles.copies:  # nobody has the state of this stage
+        if [stage for _, stage in gone].count(gone[-1][1]) == troubles.copies:  # no rank has the state of this stage
             spent["training"] -= seconds * (done - saved)
             spent["lost"] += seconds * (done - saved)
             pause, done, gone = troubles.restart, saved, []

@@ -1,8 +1,8 @@
 """Count the FLOPs of operators on a rank under a strategy, and find repeated work.
 
-If an axis shards no dim of an operator, it is *unused* there: all its ranks do the same work. The result is right and
-nothing is sent, but time is lost. With one table of rules for a program this is easy to miss, since each rule fits some
-operators and not others.
+If an axis shards no dim of an operator, it is *unused* there: all ranks along it do the same work. The result is right
+and nothing is sent, but time is lost. With one table of rules for a program this is easy to miss, since each rule fits
+some operators and not others.
 
 Only the forward is counted: the backward of a matmul is two more matmuls, which are repeated equally often. A matmul or
 convolution takes two FLOPs for each combination of its dims, attention the FLOPs of two matmuls, and all other
@@ -33,7 +33,7 @@ class Work(NamedTuple):
 
 
 def work(graph: Graph, strategy: Strategy, mesh: Mesh) -> list[Work]:
-    """The work of every operator, in their order.
+    """The work of every operator, in order.
 
     >>> from hybridlab.core.what.operators import shared
     >>> from hybridlab.core.what.programs import mlp

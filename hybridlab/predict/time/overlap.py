@@ -52,7 +52,7 @@ class Tracks:
 
     def __init__(self):
         self.pieces: list[Piece] = []
-        self.now = self.free = 0.0  # the end of the last piece on the rank, and on the link
+        self.now = self.free = 0.0  # the ends of the last pieces on the rank and on the link
 
     def work(self, name: str, seconds: float) -> None:
         """Add a computation, which occupies the rank."""
@@ -142,7 +142,8 @@ def _backward_under(does, layers):
 
 
 def panels(number: int, product: float, move: float, ahead: bool) -> list[Piece]:
-    """SUMMA's panels: a matmul takes `product` seconds, a broadcast takes `move`; a backward: two matmuls, a reduction.
+    """SUMMA's panels: a matmul takes `product` seconds, a broadcast takes `move` seconds; in the backward, there are
+    two matmuls and a reduction.
 
     >>> length(panels(4, product=2, move=1, ahead=False)), length(panels(4, product=2, move=1, ahead=True))
     (32.0, 26.0)

@@ -54,7 +54,7 @@ def simulate(
     rendezvous  a message of a lowered schedule starts only when its sender knows that its receive has been posted too
                 (as in gloo)
     post        when receives are posted: "program", at their place in the program; "early", at the start
-    engine      "plain": event by event, in Python; "compiled": the same ticks by machine code (needs numba, the extra
+    engine      "plain": event by event, in Python; "compiled": the same ticks in machine code (needs numba, the extra
                 `fast`); "auto": compiled for large schedules if numba is installed
     room        memory capacity of each device: an action that would not fit waits for the swaps before it
 
@@ -81,11 +81,11 @@ def simulate(
 
 
 def _compiled(case, engine):
-    """(ready, begin, end) by machine code; None without numba, or if the plain engine must report an error."""
+    """(ready, begin, end) from the machine code; None without numba, or if the plain engine must report an error."""
     from hybridlab.predict.time import compiled
 
     if engine == "compiled" and not compiled.AVAILABLE:
-        raise ValueError('engine="compiled" needs numba: pip install "hybridlab[fast]", or leave engine out')
+        raise ValueError('engine="compiled" needs numba: pip install "hybridlab[fast]", or leave out engine')
     return compiled.columns(case) if compiled.AVAILABLE else None
 
 
@@ -129,7 +129,7 @@ class _Simulation:
                 happen(now, what)
             self._start_messages(now)
         if self.position != self.program[1:] or any(self.todo.values()):
-            play(self.flow, blocking=self.blocking)  # says who waits for whom
+            play(self.flow, blocking=self.blocking)  # the error names the ranks that wait for each other
         return self.ready, self.begin, self.end
 
     def _later(self, time, rank, happen, what):

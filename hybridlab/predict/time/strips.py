@@ -8,7 +8,7 @@ and no padding, are its *interior*, the others its *border*:
               max(interior, halo) + border                        the interior: the same formula
 
 A strip of fewer rows has less work, but its halo is as large as before. So more strips shorten one term and not the
-other, until the interior is too small to hide the halo.
+other, until the interior is too small to hide the halo exchange.
 
 An output row takes the time of its FLOPs or of its memory traffic, the longer of the two. The slowest strip counts.
 
@@ -52,7 +52,7 @@ class Strip(NamedTuple):
 
 
 def speed(machine: Machine, strips: int, share: float = 1.0, begin: float = 0.0) -> Speed:
-    """The speed of a machine of the catalog. If the strips do not fit into one node, the link is the network.
+    """The speed of a machine from the catalog. If the strips do not fit into one node, the link is the network.
 
     share  the fraction of the peak that a convolution reaches
     """
@@ -175,8 +175,8 @@ def gains(every: list[Step]) -> list[float]:
 
 
 def least_rows(conv: Conv, its: Speed) -> float:
-    """The smallest number of rows with which the interior hides the halo, for stride 1 and a strip between two
-    neighbours.
+    """The smallest number of rows for which the interior's computation hides the halo exchange, for stride 1 and a
+    strip between two neighbours.
 
     With fewer rows, more strips save almost nothing. Without latency neither samples nor columns matter, and if the
     FLOPs determine the time, channels do not matter either: K - 1 + w·(K-1)·rate / (2·F·K²·bytes per second), for

@@ -10,40 +10,53 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
+from hybridlab.show.charts.labels import SIDES, sides
 from hybridlab.show.paper.figure import Figure
-from hybridlab.show.paper.sheet import captioned, heading, ticks, words
-from hybridlab.show.paper.style import DASHES, MARKS, STYLE
+from hybridlab.show.paper.sheet import captioned, heading, prose_width, ticks, words, wrap
+from hybridlab.show.paper.style import DASHES, MARKS, MIDDLE, STYLE
 
 WIDTH, LEFT, RIGHT, TOP, TALL, ROW = 960, 84, 30, 24, 340, 26
 PX = STYLE["pixels"]
 LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
 FONT = {"family": STYLE["font"], "size": PX["axis"], "color": STYLE["ink"]}
 HALO = {"stroke": STYLE["paper"], "stroke-width": "3", "paint-order": "stroke"}  # around a label on a line
+LINE, BOLD = 24, 1.15  # pixels of a line of the title; how much wider than others its letters are
+LABEL = PX["smallest"] + 1  # pixels: the letters of a point's label
 USUAL = 2.5  # pixels: the width of a line
-SMALLEST = 11  # pixels: the size of a mark; on a wide line the mark is larger
+SMALLEST = 11  # pixels: the size of a mark
+HOLLOW = 1.5  # how much larger than a filled mark a hollow one is
 
 
 class Curve(NamedTuple):
     """Points of one kind: joined by a line, marked, or both.
 
     name    in the legend, or "" to stay out of it;  x, y  of equal length
-    colour  a number into STYLE["curves"];  dash  one of plotly's names in DASHES, or "" for no line
+    colour  a number into STYLE["curves"], or None: grey, for those of other panels
+    dash    one of plotly's names in DASHES, or "" for no line
     marker  one of MARKS, with the suffix "-open" for an outline, or "" for none
-    labels  one text per point, or none;  left, below  the labels to the left of their points, or under them
+    labels  one text per point, "" for none; `labels` finds the side of each
     wide    width of the line, in pixels;  hover  plotly's template for the text at the pointer; None: plotly's default
     """
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
-    colour: int = 0
+    colour: int | None = 0
     dash: str = ""
     marker: str = ""
     labels: Sequence[str] = ()
-    left: Sequence[str] = ()
-    below: Sequence[str] = ()
     wide: float = USUAL
     hover: str | None = None
+
+    @property
+    def pen(self) -> str:
+        """The colour of its line and of its marks."""
+        return MIDDLE if self.colour is None else STYLE["curves"][self.colour]
+
+    @property
+    def size(self) -> float:
+        """Pixels of a mark: larger on a wide line; an outline surrounds a filled mark at the same place."""
+        return max(SMALLEST, self.wide + 5) * (HOLLOW if self.marker.endswith("-open") else 1)
 
 
 class Axis(NamedTuple):
@@ -104,7 +117,7 @@ class Frame(NamedTuple):
 
     @property
     def bottom(self) -> float:
-        """Its lower edge."""
+        """The lower edge of the plot."""
         return self.top + self.tall
 
     def at(self, x: float, y: float) -> tuple[float, float]:
@@ -136,19 +149,37 @@ def chart(curves: Sequence[Curve], x: Axis, y: Axis, title: str, told: str) -> F
     """A chart of curves; `told` is the picture in words."""
     names = sum(bool(curve.name) for curve in curves)
     whole = layout(title, 520, 100 + 12 * names, legend=LEGEND, xaxis=_axis(x), yaxis=_axis(y))
-    return Figure.of([_trace(curve) for curve in curves], whole, _svg(curves, x, y, title, told), told)
+    places = _labelled(curves, Frame(x, y, 0))
+    traces = [trace(curve, where) for curve, where in zip(curves, places)]
+    return Figure.of(traces, whole, _svg(curves, places, x, y, title, told), told)
+
+
+def _labelled(curves, frame) -> list[list[str]]:
+    """The side of each label of each curve."""
+    drawn = [(_at(curve, frame), curve.labels, bool(curve.dash), bool(curve.marker)) for curve in curves]
+    return sides(drawn, (frame.left, WIDTH), LABEL)
+
+
+def _at(curve, frame):
+    return [frame.at(*point) for point in zip(curve.x, curve.y)]
 
 
 def layout(title: str | None, height: float, top: float, left: float = LEFT, right: float = RIGHT, **more) -> dict:
     """plotly's layout of any chart; `more` holds its axes, and its legend if it has one."""
+    lines = _lines(title or "")
+    more_lines = LINE * (len(lines) - 1)
     return {
         "template": "none",
         "font": FONT,
-        "height": height,
-        "margin": {"l": left, "r": right, "t": top, "b": 56},
-        "title": {"text": title, "x": 0.02, "font": {"size": PX["heading"]}} if title else None,
+        "height": height + more_lines,
+        "margin": {"l": left, "r": right, "t": top + more_lines, "b": 56},
+        "title": {"text": "<br>".join(lines), "x": 0.02, "font": {"size": PX["heading"]}} if title else None,
         **more,
     }
+
+
+def _lines(title):
+    return wrap(title, WIDTH - LEFT - RIGHT, BOLD * PX["heading"])
 
 
 def plain_axis(name: str, low: float, high: float, **more) -> dict:
@@ -164,9 +195,10 @@ def _axis(axis):
     return plain_axis(axis.name, *axis.ends, title=title, automargin=True, **shown, **log)
 
 
-def _trace(curve):
-    parts = {"lines": curve.dash, "markers": curve.marker, "text": curve.labels}
-    colour, size = STYLE["curves"][curve.colour], max(SMALLEST, curve.wide + 5)
+def trace(curve: Curve, where: Sequence[str] = ()) -> go.Scatter:
+    """A curve for plotly; `where`: the sides of its labels."""
+    parts = {"lines": curve.dash, "markers": curve.marker or curve.labels, "text": curve.labels}
+    colour = curve.pen
     return go.Scatter(
         x=list(curve.x),
         y=list(curve.y),
@@ -175,29 +207,30 @@ def _trace(curve):
         mode="+".join(part for part, there in parts.items() if there),
         line={"color": colour, "width": curve.wide, "dash": curve.dash or "solid"},
         marker={
-            "symbol": curve.marker or "circle", "size": size, "color": colour, "line": {"color": colour, "width": 2},
+            "symbol": curve.marker or "circle", "size": curve.size, "color": colour,
+            "opacity": 1.0 if curve.marker else 0.0,  # plotly puts a label beside its mark
+            "line": {"color": colour, "width": 2},
         },
         hovertemplate=curve.hover,
+        hoverinfo="skip" if curve.colour is None else None,
         text=list(curve.labels) or None,
-        textposition=[
-            f"{'bottom' if label in curve.below else 'top'} {'left' if label in curve.left else 'right'}"
-            for label in curve.labels
-        ]
-        or None,
+        textposition=list(where) or None,
     )  # fmt: skip
 
 
 # --- the static twin --------------------------------------------------------------------------------------------
 
 
-def _svg(curves, x, y, title, told):
-    names, top = legend(curves, TOP + 38)
+def _svg(curves, places, x, y, title, told):
+    lines = _lines(title)
+    names, top = legend(curves, TOP + 38 + LINE * (len(lines) - 1))
     frame = Frame(x, y, top + 56)
-    out = [heading(LEFT, TOP + 8, title), *names, *frame.levels(), *frame.feet(frame.bottom + 24)]
+    out = [heading(LEFT, TOP + 8 + LINE * i, line) for i, line in enumerate(lines)]
+    out += [*names, *frame.levels(), *frame.feet(frame.bottom + 24)]
     out.append(frame.under(frame.bottom + 48))
     out.append(words(LEFT - 10, frame.top - 12, y.name, PX["axis"], fill=STYLE["muted"]))
-    for curve in curves:
-        out += drawn(curve, [frame.at(*point) for point in zip(curve.x, curve.y)])
+    for curve, where in zip(curves, places):
+        out += drawn(curve, _at(curve, frame), where)
     return captioned(WIDTH, frame.bottom + 78, title, told, out, foot=-6).svg
 
 
@@ -207,7 +240,7 @@ def legend(curves: Iterable[Curve], y: float) -> tuple[list[str], float]:
     for curve in curves:
         if not curve.name:
             continue
-        wide = 62 + 0.5 * PX["caption"] * len(curve.name)
+        wide = 58 + prose_width(curve.name, PX["caption"])
         if x + wide > WIDTH - RIGHT:
             x, y = LEFT, y + ROW
         out += drawn(curve._replace(labels=(), marker=""), [(x, y), (x + 36, y)])
@@ -217,19 +250,20 @@ def legend(curves: Iterable[Curve], y: float) -> tuple[list[str], float]:
     return out, y
 
 
-def drawn(curve: Curve, points: Sequence[tuple[float, float]]) -> Iterator[str]:
-    """A curve's line, marks and labels at places in pixels."""
-    colour = STYLE["curves"][curve.colour]
+def drawn(curve: Curve, points: Sequence[tuple[float, float]], where: Sequence[str] = ()) -> Iterator[str]:
+    """A curve's line, marks and labels at places in pixels; `where`: the sides of its labels."""
+    colour = curve.pen
     if curve.dash:
         at = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         dashes = f'stroke-width="{curve.wide:g}" stroke-dasharray="{DASHES[curve.dash]}"'
         yield f'<polyline fill="none" stroke="{colour}" {dashes} points="{at}"/>'
     shape, _, hollow = curve.marker.partition("-")
-    pen = f'fill="{"none" if hollow else colour}" stroke="{colour}" stroke-width="{2 if hollow else 0}"'
-    larger = max(SMALLEST, curve.wide + 5) / SMALLEST
+    pen = f'fill="{"none" if hollow else colour}" stroke="{colour}" stroke-width="{2 / HOLLOW if hollow else 0:.3g}"'
+    larger = curve.size / SMALLEST
     scale = f" scale({larger:.3g})" if larger > 1 else ""
     for x, y in points if curve.marker else ():
         yield f'<path d="{MARKS[shape]}" {pen} transform="translate({x:.1f} {y:.1f}){scale}"/>'
-    for (x, y), label in zip(points, curve.labels):
-        side, anchor = (-9, "end") if label in curve.left else (9, "start")
-        yield words(x + side, y + (20 if label in curve.below else -8), label, PX["smallest"] + 1, anchor, **HALO)
+    for (x, y), label, side in zip(points, curve.labels, where):
+        across, down, anchor = SIDES[side]
+        if label:
+            yield words(x + across, y + down + 5, label, LABEL, anchor, **HALO)

@@ -2,7 +2,7 @@
 
 The width of an action is its predicted duration, and its height is the largest memory in use during it. Between actions
 the height is the memory that the last action left in use. After the schedule come the reductions and the update, not to
-scale.
+scale. The stripes are those of `show.layouts.anatomy`.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ import plotly.graph_objects as go
 
 from hybridlab.core.dry import GB, KINDS, DryRun
 from hybridlab.core.when.action import Action
-from hybridlab.show.charts.chart import FONT, LEFT, LEGEND, PX, RIGHT, TOP, WIDTH, Axis, Frame, layout, plain_axis
+from hybridlab.show.charts.chart import FONT, HALO, LEFT, LEGEND, PX, RIGHT, TOP, WIDTH, Axis, Frame, layout, plain_axis
+from hybridlab.show.layouts.anatomy import LOOKS, stripes
 from hybridlab.show.paper.figure import Figure
-from hybridlab.show.paper.sheet import captioned, heading, ticks, words
-from hybridlab.show.paper.style import STYLE, Look, dashed, look, mix
+from hybridlab.show.paper.sheet import captioned, heading, prose_width, ticks, words
+from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, Look, dashed, look, mix
 
 TALL, LANE, GAP = 320, STYLE["pixels"]["lane"], 22
-BEHIND = 0.025  # of the schedule's length: the width of each reduction and of the update after it
+BEHIND = 0.07  # of the schedule's length: the width of each reduction and of the update after it
 ROOM = "memory of the device"
-WIDE = 20  # pixels: a box of this width has space for the number of its microbatch
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": GB, "TB": 1e12}
 FILLS = STYLE["kinds"]
 COLOURS = {
@@ -33,15 +33,18 @@ COLOURS = {
     "data": FILLS["bubble"]["fill"],
     "working": mix(FILLS["W"]["fill"], STYLE["paper"], 0.35),
 }
+SHAPES = "", "/", "-", "."  # plotly's names of patterns that look like those of `stripes`
+STRIPED = {name.split()[0]: (f"part-{i}", SHAPES[i]) for i, name in enumerate(LOOKS) if SHAPES[i]}
+LITTLE = 0.01  # of the peak: a kind that never takes more is too thin to be seen, and not in the legend
 
 
 class Box(NamedTuple):
-    """One action in the lane: its time, its look, and the number in it."""
+    """One action in the lane: its time, its look, the text in it, and its name."""
 
     begin: float
     end: float
     look: Look
-    number: str
+    text: str
     name: str
 
 
@@ -98,17 +101,27 @@ def _gradients(dry):
 def _boxes(dry) -> Iterator[Box]:
     for name, begin, end in zip(dry.actions, *_times(dry)):
         if name in ("sums", "update"):
-            yield Box(begin, end, look("message" if name == "sums" else "OPT"), "", name)
+            yield Box(begin, end, look("message" if name == "sums" else "OPT"), name, name)
             continue
         parts = Action.parse(name).each
         wide = (end - begin) / len(parts)
         for place, part in enumerate(parts):
             kind = look(part.kind)
-            yield Box(begin + place * wide, begin + (place + 1) * wide, kind, str(part.microbatch), str(part))
+            yield Box(
+                begin + place * wide, begin + (place + 1) * wide, kind, f"{kind.letter}{part.microbatch}", str(part)
+            )
+
+
+def _seen(steps) -> list[str]:
+    """The kinds that can be seen."""
+    least = LITTLE * steps.y.sum(axis=1).max()
+    return [kind for kind, most in zip(COLOURS, steps.y.max(axis=0)) if most >= least]
 
 
 def _areas(steps, unit):
     for number, (kind, colour) in enumerate(COLOURS.items()):
+        _, shape = STRIPED.get(kind, ("", ""))
+        ink = STYLE["ink"] if shape == "." else mix(colour, STYLE["paper"], HATCH_ON_LIGHT)
         yield go.Scatter(
             x=steps.x,
             y=steps.y[:, number] / UNITS[unit],
@@ -116,6 +129,8 @@ def _areas(steps, unit):
             stackgroup="memory",
             mode="none",
             fillcolor=colour,
+            fillpattern={"shape": shape, "bgcolor": colour, "fgcolor": ink, "size": 9, "solidity": 0.2},
+            showlegend=kind in _seen(steps),
             hovertemplate=f"{kind} %{{y:.3g}} {unit}<extra></extra>",
         )
 
@@ -133,7 +148,7 @@ def _lane(boxes):
             y=["rank"] * len(mine),
             yaxis="y2",
             marker=marker,
-            text=[box.number for box in mine],
+            text=[box.text for box in mine],
             insidetextfont={"color": one.text, "size": PX["box"]},
             textposition="inside",
             insidetextanchor="middle",
@@ -178,32 +193,43 @@ def _svg(dry, steps, boxes, unit, title, told):
     time, scale = Axis(f"time, {dry.unit} (predicted)", 0, steps.x[-1]), UNITS[unit]
     frame = Frame(time, Axis(unit, 0, _highest(dry) / scale, most=8), head + 64, TALL)
     out = [heading(LEFT, TOP + 8, title)] if title else []
-    out += [*_legend(head + 12), *frame.levels()]
+    out += [stripes(), *_legend(_seen(steps), head + 12), *frame.levels()]
     out.append(words(LEFT - 10, frame.top - 12, unit, PX["axis"], "end", fill=STYLE["muted"]))
     out += _stacked(_Steps(steps.x, steps.y / scale), frame)
     if _room(dry):
         out.append(frame.level(_room(dry) / scale, f'stroke="{STYLE["error"]}" stroke-width="2" {dashed("dash")}'))
-        halo = {"stroke": STYLE["paper"], "stroke-width": 4, "paint-order": "stroke"}  # readable on the curve too
         y = frame.at(0, _room(dry) / scale)[1]
-        out.append(words(WIDTH - RIGHT - 8, y - 8, ROOM, PX["axis"], "end", **halo))
+        out.append(words(WIDTH - RIGHT - 8, y - 8, ROOM, PX["axis"], "end", **HALO))
+    peak = int(steps.y.sum(axis=1).argmax())
+    x, y = frame.at(steps.x[peak], dry.peak_bytes / scale)
+    most = f"{dry.peak_bytes / scale:.3g} {unit}"
+    out.append(words(max(x, LEFT + 40), y - 6, most, PX["axis"], "middle", **HALO, **{"font-weight": "600"}))
     low = frame.bottom + GAP
+    out.append(words(LEFT - 10, low + 22, f"rank {dry.rank}", PX["axis"], "end"))
     for box in boxes:
         (x0, _), (x1, _) = (frame.at(x, 0) for x in (box.begin, box.end))
         out.append(f'<rect x="{x0:.1f}" y="{low}" width="{x1 - x0:.1f}" height="{LANE}" fill="{box.look.fill}" '
                    f'stroke="{box.look.edge}"/>')  # fmt: skip
-        if x1 - x0 >= WIDE:
-            out.append(words((x0 + x1) / 2, low + 22, box.number, PX["box"], "middle", fill=box.look.text))
+        fits = [text for text in (box.text, box.text[:1]) if x1 - x0 >= prose_width(text, PX["box"]) + 6]
+        out += [words((x0 + x1) / 2, low + 22, text, PX["box"], "middle", fill=box.look.text) for text in fits[:1]]
     for value in ticks(0, float(dry.end[-1]), 9):
         out.append(words(frame.at(value, 0)[0], low + LANE + 22, f"{value:g}", PX["axis"], "middle"))
     below = low + LANE + 46
     return captioned(WIDTH, below + 32, title or "memory over time", told, [*out, frame.under(below)], foot=-4).svg
 
 
-def _legend(y):
+def _filled(kind, shape):
+    """A shape, the beginning of its element, in the colour of a kind and its stripes."""
+    yield f'{shape} fill="{COLOURS[kind]}"/>'
+    if kind in STRIPED:
+        yield f'{shape} fill="url(#{STRIPED[kind][0]})"/>'
+
+
+def _legend(kinds, y):
     x = float(LEFT)
-    for kind, colour in COLOURS.items():
-        yield f'<rect x="{x:.1f}" y="{y - 12}" width="16" height="14" fill="{colour}"/>'
-        yield words(x + 22, y, kind, PX["caption"])
+    for kind in kinds:
+        yield from _filled(kind, f'<rect x="{x:.1f}" y="{y - 12}" width="18" height="15"')
+        yield words(x + 24, y, kind, PX["caption"])
         x += 52 + 0.52 * PX["caption"] * len(kind)
 
 
@@ -211,8 +237,8 @@ def _stacked(steps, frame):
     """Stacked areas, the last kind on top."""
     edges = np.cumsum(steps.y, axis=1)
     bottom = np.zeros(len(steps.x))
-    for colour, edge in zip(COLOURS.values(), edges.T):
+    for kind, edge in zip(COLOURS, edges.T):
         there, back = zip(steps.x, edge), zip(steps.x[::-1], bottom[::-1])
         points = " ".join("{:.1f},{:.1f}".format(*frame.at(*point)) for point in (*there, *back))
-        yield f'<polygon fill="{colour}" points="{points}"/>'
+        yield from _filled(kind, f'<polygon points="{points}"')
         bottom = edge

@@ -19,8 +19,8 @@ ABOVE = 1.15  # of the highest value: space for the label on the line of the cap
 FILL = COLOURS["activations"]
 
 
-def room_over_time(timeline: Timeline, title: str | None = None) -> Figure:
-    """The memory in use on each rank over time, in the unit of its `Room`.
+def room_over_time(timeline: Timeline, title: str = "saved activations on the device") -> Figure:
+    """The memory in use on each rank over time, in the unit of its `Room`: without a title, in activations.
 
     >>> from hybridlab.core.when.room import Room
     >>> from hybridlab.predict.time.simulate import simulate
@@ -73,19 +73,19 @@ def _layout(line, highest, timeline, title):
             shapes.append({"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y" + name, "y0": line,
                            "y1": line, "line": pen})  # fmt: skip
     time = plain_axis(f"time, {timeline.unit}", 0, timeline.length, anchor=f"y{ranks}" if ranks > 1 else "y")
-    return layout(title, 110 + 104 * ranks, 64 if title else 24, LEFT, RIGHT, **axes, xaxis=time, shapes=shapes)
+    return layout(title, 110 + 104 * ranks, 64, LEFT, RIGHT, **axes, xaxis=time, shapes=shapes)
 
 
 # --- the static twin --------------------------------------------------------------------------------------------
 
 
 def _svg(steps, line, highest, timeline, title, told):
-    top, time = TOP + (32 if title else 0), Axis(timeline.unit, 0, timeline.length or 1.0)
+    top, time = TOP + 32, Axis(timeline.unit, 0, timeline.length or 1.0)
     frames = [
         Frame(time, Axis(f"rank {rank}", 0, highest), top + rank * (TALL + GAP), TALL, LEFT, WIDTH - RIGHT)
         for rank in range(len(steps))
     ]
-    out, low = [heading(LEFT, TOP + 8, title)] if title else [], frames[-1].bottom
+    out, low = [heading(LEFT, TOP + 8, title)], frames[-1].bottom
     for value, name in time.ticks.items():
         x, _ = frames[0].at(value, 0)
         out.append(f'<path d="M{x:.1f} {top}V{low}" stroke="{STYLE["grid"]}"/>')
@@ -95,7 +95,7 @@ def _svg(steps, line, highest, timeline, title, told):
         out += _panel(frame, x, y, line)
         if line is not None and frame is frames[0]:
             out.append(words(WIDTH - RIGHT, frames[0].at(0, line)[1] - 7, "capacity of the device", PX["axis"], "end"))
-    return captioned(WIDTH, low + 54, title or "memory over time", told, out, foot=-4).svg
+    return captioned(WIDTH, low + 54, title, told, out, foot=-4).svg
 
 
 def _panel(frame, x, y, line):

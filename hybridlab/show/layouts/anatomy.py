@@ -35,7 +35,7 @@ def anatomy(
     """Bars of bytes, one below the other, on one scale.
 
     card     memory of one card in bytes: a line, and an outline around every bar that is longer
-    longest  bytes at which a bar is cut off, with a mark; None: all are drawn to their ends
+    longest  bytes from which a bar is shortened, with a mark: its shares stay; None: all are drawn to their ends
     told     the picture in words
 
     >>> anatomy([Bar("rank 0", "", (1, 1, 2, 3))], "One rank", "7 bytes", card=8)
@@ -43,7 +43,7 @@ def anatomy(
     """
     most = 1.04 * min(max(card or 0, *(sum(bar.bytes) for bar in bars)), longest or math.inf)
     scale, ground = (WIDTH - LABELS - RIGHT) / most, TOP + ROW * len(bars)
-    out = [_dots(), heading(LEFT, 34, title), *_legend(bars)]
+    out = [stripes(), heading(LEFT, 34, title), *_legend(bars)]
     if card:
         out += _card(card, LABELS + card * scale, ground)
     for number, bar in enumerate(bars):
@@ -51,8 +51,8 @@ def anatomy(
     return captioned(WIDTH, ground + (34 if card else 14), title, told, out, LEFT, fill=0.9)
 
 
-def _dots():
-    """The stripes on the colours."""
+def stripes() -> str:
+    """The stripes on the colours: patterns `part-0` and so on, in the order of LOOKS."""
     patterns = []
     for number, (colour, path) in enumerate(LOOKS.values()):
         if path:
@@ -84,16 +84,19 @@ def _bar(bar, y, scale, card):
     if bar.below:
         out.append(words(LABELS - 14, y + 33, bar.below, PX["smallest"] + 1, "end", fill=STYLE["muted"]))
     ends = [LABELS + scale * sum(bar.bytes[:number]) for number in range(len(bar.bytes) + 1)]
-    cut = [min(end, WIDTH - RIGHT) for end in ends]
+    longer = ends[-1] > WIDTH - RIGHT + 0.01
+    shrunk = (WIDTH - RIGHT - LABELS) / (ends[-1] - LABELS) if longer else 1
+    cut = [LABELS + shrunk * (end - LABELS) for end in ends]
     for number, (x, after) in enumerate(zip(cut, cut[1:])):
         out += _part(number, x, y, after - x, BAR) if after > x else []
     total, end = sum(bar.bytes), cut[-1]
     if card and total > card:
         place = f'x="{LABELS - 2}" y="{y - 2:g}" width="{end - LABELS + 4:.2f}" height="{BAR + 4}"'
         out.append(f'<rect {place} fill="none" stroke="{STYLE["error"]}" stroke-width="3"/>')
-    if ends[-1] > end:
+    if longer:
         torn = f"M{end - 14:g} {y - 6:g}l8 {BAR / 2 + 6:g}l-8 {BAR / 2 + 6:g}"
         out.append(f'<path d="{torn}" fill="none" stroke="{PAPER}" stroke-width="6"/>')
+        out.append(words(end + 10, y + 39, "shortened", PX["smallest"] + 1, fill=STYLE["muted"]))
     halo = {"font-weight": "600", "stroke": PAPER, "stroke-width": "6", "paint-order": "stroke"}
     return [*out, words(end + 10, y + 22, size(total), PX["axis"], **halo)]
 

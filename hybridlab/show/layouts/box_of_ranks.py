@@ -10,13 +10,18 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.show.layouts.grid_of_ranks import AXES
 from hybridlab.show.paper.sheet import captioned, sheet, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE
+from hybridlab.show.paper.style import STYLE, ink_on
+from hybridlab.show.paper.theme import CLASS
 
 WIDTH, MARGIN, TOP, RADIUS = 760, 60, 52, 17  # pixels
 MOST, LONGEST = 64, 170  # the most ranks; the most pixels from a stage to the next
 STEPS = {"pp": (1.0, 0.16), "dp": (0.5, -0.34), "tp": (0.0, 0.62)}  # right, down; 1: from stage to stage
 PLACE = {"pp": "stage", "dp": "copy", "tp": "part"}
 PX, INK, ERROR, CHOSEN = STYLE["pixels"], STYLE["ink"], STYLE["error"], STYLE["curves"][0]
+
+
+# The number of the chosen rank, whose disc looks the same on every page.
+NUMBER = f'<style>.{CLASS} [data-of]:not([style*="none"]) + text[fill] {{ fill: {ink_on(CHOSEN)} }}</style>'
 
 
 def box_still(mesh: Mesh, rank: int, per_node: int) -> Still:
@@ -33,9 +38,10 @@ def box_svg(mesh: Mesh, rank: int, per_node: int) -> str:
     """The same box without words below, as SVG text; each group, ring and rank is marked for the page.
 
     data-of     ranks; the part is visible while the chosen rank is one of them
+    data-hop    two ranks; the part is visible while a message is on its way from one to the other
     data-rank   the rank that this part represents
     """
-    body, bottom = _body(mesh, rank, per_node)
+    body, bottom = _body(mesh, rank, per_node, hops=True)
     return sheet(WIDTH, bottom, _title(mesh), told(mesh, rank, per_node), body)
 
 
@@ -51,7 +57,7 @@ def told(mesh: Mesh, rank: int, per_node: int) -> str:
 
 
 def refuse(mesh: Mesh, rank: int, per_node: int) -> None:
-    """Raise a ValueError of one sentence for a mesh, a rank or a node that cannot be drawn."""
+    """Raise a ValueError with a one-sentence message for a mesh, a rank or a node that cannot be drawn."""
     if other := [axis for axis, length in mesh.axes.items() if axis not in PLACE and length > 1]:
         raise ValueError(f"a box has the axes pp, dp and tp, and this mesh has {other[0]}: give a mesh without it")
     if mesh.size > MOST:
@@ -66,8 +72,8 @@ def _title(mesh):
     return "a box of ranks: " + " × ".join(f"{axis}={length}" for axis, length in mesh.axes.items())
 
 
-def _body(mesh, rank, per_node):
-    """(elements, bottom), from the back of the box to its front."""
+def _body(mesh, rank, per_node, hops=False):
+    """(elements, bottom), from the back of the box to its front; `hops`: also each piece of a pipeline on its own."""
     spot, unit, bottom = _spots(mesh)
     lines = [pair for axis in PLACE for group in mesh.groups(axis) for pair in pairwise(group)]
     out = [*_legend(mesh), *(_line(spot[a], spot[b], STYLE["control"], 1) for a, b in lines)]
@@ -77,9 +83,11 @@ def _body(mesh, rank, per_node):
     for axis in PLACE:
         for group in mesh.groups(axis):
             out += _group(axis, group, spot, walls, rank)
+    for a, b in (pair for group in mesh.groups("pp") for pair in pairwise(group) if hops):
+        out += [f'<g data-hop="{a} {b}" style="display:none">', *_pieces("pp", [(a, b)], spot, walls), "</g>"]
     for one in sorted(spot, key=lambda one: -mesh.coordinates(one).get("dp", 0)):
         out += _rank(one, *spot[one], rank)
-    return out, bottom
+    return [NUMBER, *out], bottom
 
 
 def _spots(mesh):
@@ -135,11 +143,15 @@ def _wall(mesh, spot, unit, a, b):
 
 def _group(axis, group, spot, walls, rank):
     """A group's line, and the walls that it crosses; hidden unless the chosen rank is in it."""
+    return [_shown_for(group, rank), *_pieces(axis, list(pairwise(group)), spot, walls), "</g>"]
+
+
+def _pieces(axis, pairs, spot, walls):
+    """Pieces of a group's line, in front of the walls that they cross."""
     _, colour, dash = AXES[axis]
     red = f'fill="{ERROR}" fill-opacity="0.35" stroke="{ERROR}" stroke-width="2"'
-    crossed = [f'<path d="{walls[pair]}" {red}/>' for pair in pairwise(group) if pair in walls]
-    lines = [line for a, b in pairwise(group) for line in _cased(spot[a], spot[b], colour, dash)]
-    return [_shown_for(group, rank), *crossed, *lines, "</g>"]
+    crossed = [f'<path d="{walls[pair]}" {red}/>' for pair in pairs if pair in walls]
+    return [*crossed, *(line for a, b in pairs for line in _cased(spot[a], spot[b], colour, dash))]
 
 
 def _rank(one, x, y, rank):

@@ -87,11 +87,11 @@ def in_words(ranks: Sequence[int]) -> str:
     """Ranks by their numbers, neighbours as one range.
 
     >>> in_words((3,)), in_words((0, 1, 2, 3)), in_words((0, 2))
-    ('3', '0–3', '0 2')
+    ('3', '0–3', '0, 2')
     """
     if len(ranks) > 1 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
         return f"{ranks[0]}–{ranks[-1]}"
-    return " ".join(map(str, ranks))
+    return ", ".join(map(str, ranks))
 
 
 def shade(kind: str, rank: int, ranks: int) -> str:
@@ -139,7 +139,8 @@ def _way(backward):
     colour, name = FILLS["backward" if backward else "forward"], "backward: gradients" if backward else "forward"
     left, right = SIDE, WIDTH - SIDE
     yield f'<path d="M{left} 64H{right}m-9 -6l9 6l-9 6" fill="none" stroke="{colour}" stroke-width="3"/>'
-    yield words(right, 56, name, PX["axis"], "end")
+    yield words(left, 54, "numbers in blocks: ranks", PX["smallest"], fill=MUTED)
+    yield words(right, 52, name, PX["axis"], "end")
 
 
 def _sign(sign, x, middle):
@@ -181,7 +182,7 @@ def _slices(matrix, x, y, scale, ranks):
         if fit:
             yield _number(x + (left + right) / 2, y + (top + bottom) / 2 + 4, _held_by(one, ranks), fill)
     for column in matrix.lines:
-        ticks = f"M{x + scale * column:.1f} {y:.1f}v{tall / 4:.1f}m0 {tall / 2:.1f}v{tall / 4:.1f}"
+        ticks = f"M{x + scale * column:.1f} {y:.1f}v{tall / 4:.1f}"
         yield f'<path d="{ticks}" stroke="{PAPER}" stroke-width="1"/>'
 
 
@@ -199,7 +200,7 @@ def _fit(matrix, scale, ranks):
 def _in_short(slices):
     """The ranks of the slices in order, for slices too small to show them."""
     held = [in_words(one.ranks) for one in slices]
-    return " ".join(held) if len(held) < 4 else f"{held[0]} … {held[-1]}"
+    return ", ".join(held) if len(held) < 4 else f"{held[0]} … {held[-1]}"
 
 
 def _pile(matrix, x, y, scale, ranks):

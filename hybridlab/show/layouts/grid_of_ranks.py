@@ -11,7 +11,7 @@ from itertools import count, product
 
 from hybridlab.core.where.layout import Layout
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.show.paper.sheet import captioned, sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, first_to_last, sheet, words, wrap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import DASHES, STYLE
 
@@ -48,7 +48,7 @@ def grid_of_ranks(
     >>> from hybridlab.core.where.layout import Cut, Param, even
     >>> one = Param("w", (4, 6), shard={"tp": Cut(0, even(4, 2))}, partial=("dp",), owners=2, rest=1)
     >>> grid_of_ranks(Layout(Mesh(dp=2, tp=2), (one,)), rank=1)
-    <picture dp=2 × tp=2, rank 1 at dp 0, tp 1; its groups: dp 1, 3; tp 0, 1. w 4×6: the rank computes with 2–4 × ...
+    <picture dp=2 × tp=2, rank 1 at dp 0, tp 1; its groups: dp 1, 3; tp 0, 1. w 4×6: the rank computes with rows 2...
     """
     parameter = parameter or telling(layout)
     if parameter not in layout.named:
@@ -60,7 +60,7 @@ def grid_of_ranks(
     nodes, lower = _nodes(layout, parameter, look, per_node)
     rows, bottom = _table(table, max(low, lower) + 18)
     title = " × ".join(f"{axis}={n}" for axis, n in mesh.axes.items())
-    body = [*_legend(parameter, layout, per_node < mesh.size), *sheets, *nodes, *rows]
+    body = [*_legend(parameter, layout, per_node < mesh.size, look.out), *sheets, *nodes, *rows]
     fill = (WIDTH - 160) / (WIDTH - 2 * MARGIN)
     return captioned(WIDTH, bottom + PX["line"], title, told, body, MARGIN, fill, foot=3)
 
@@ -98,13 +98,19 @@ def in_words(layout: Layout, parameter: str, rank: int, per_node: int) -> str:
     text += f"{parameter} {'×'.join(map(str, shape))}: "
     if box is None:
         return text + "this rank holds no part of it." + _of_nodes(mesh, per_node)
-    spans = " × ".join(f"{span.start}–{span.stop}" for span in box)
+    spans = [first_to_last(span.start, span.stop) for span in box]
+    spans = "rows {} and columns {}".format(*spans) if len(spans) == 2 else " × ".join(spans)
     share, size = layout.share(parameter, rank), layout.size(parameter, rank)
-    at_rest = f"elements {share.start}–{share.stop} of these {size}" if share.stop > share.start else "no part of it"
+    at_rest = (
+        f"elements {first_to_last(share.start, share.stop)} of these {size}"
+        if share.stop > share.start
+        else "no part of it"
+    )
     at_rest = "all of it" if share == slice(0, size) else at_rest
     adds = layout.summed(parameter, rank)
     sums = f"reduces its gradient with ranks {_list(adds)}" if len(adds) > 1 else "does not reduce its gradient"
     text += f"the rank computes with {spans}, owns {at_rest} between steps, and {sums}."
+    text += " The letter after “adds” is the same on ranks that reduce a gradient together." * (len(adds) > 1)
     return text + _of_nodes(mesh, per_node)
 
 
@@ -120,7 +126,7 @@ def _list(ranks):
 
 
 class _Look:
-    """How each rank's brick is outlined, seen from the chosen one."""
+    """The outline of each rank's brick, seen from the chosen rank."""
 
     def __init__(self, mesh, rank, per_node):
         self.mesh, self.rank = mesh, rank
@@ -143,11 +149,11 @@ class _Look:
         return [*out, *text, "</g>"]
 
 
-def _legend(parameter, layout, nodes):
+def _legend(parameter, layout, nodes, leaving):
     """The legend of outlines and fills; above the nodes, the parameter that is shown."""
     out, x = [], MARGIN
     axes = [(name, colour, dash, 3.5) for axis, (name, colour, dash) in AXES.items() if layout.mesh[axis] > 1]
-    out_of_node = [("tensor group crosses nodes ✕", ERROR, "", 3)] if nodes and layout.mesh["tp"] > 1 else []
+    out_of_node = [("tensor group crosses nodes ✕", ERROR, "", 3)] if leaving else []
     for name, colour, dash, wide in [("chosen rank", INK, "", 3.5), *axes, *out_of_node]:
         fill = STYLE["light"]["bubble"] if name == "chosen rank" else "none"
         out.append(f'<rect x="{x}" y="14" width="26" height="18" fill="{fill}" stroke="{colour}" stroke-width="{wide}" '
@@ -229,7 +235,7 @@ def _nodes(layout, parameter, look, per_node):
 
 
 def _letters(layout, parameter):
-    """{rank: the letter of the ranks with which it adds its gradient}, where there are any."""
+    """{rank: the letter of the ranks with which it adds its gradient}, for ranks with such partners."""
     letters, number = {}, count()
     for rank in range(layout.mesh.size):
         group = layout.summed(parameter, rank)
@@ -243,7 +249,8 @@ def _inside(layout, parameter, rank, x, y, letters, look):
     place = layout.mesh.coordinates(rank)
     out = [words(x + 10, y + 24, str(rank), PX["heading"], **{"font-weight": "700"})]
     if rank in look.out:
-        out.append(words(x + 42, y + 23, "✕", PX["axis"], fill=ERROR, **{"font-weight": "700"}))
+        rim = {"stroke": PAPER, "stroke-width": "3", "paint-order": "stroke"}  # on the grey of a chosen rank too
+        out.append(words(x + 42, y + 23, "✕", PX["axis"], fill=ERROR, **{"font-weight": "700"}, **rim))
     out.append(words(x + 10, y + 44, " ".join(f"{axis[0]}{at}" for axis, at in place.items()), LABEL))
     out.append(words(x + 10, y + 62, f"adds: {letters[rank]}" if rank in letters else "", LABEL))
     return out + _slices(layout, parameter, rank, x + 74, y + 10, 46, BRICK[1] - 20)

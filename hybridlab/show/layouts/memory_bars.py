@@ -8,7 +8,7 @@ distinguish them as well.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybridlab.show.paper.sheet import captioned, heading, words
+from hybridlab.show.paper.sheet import bold_width, captioned, heading, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import DASHES, HATCH_ON_LIGHT, STYLE, mix
 
@@ -134,7 +134,7 @@ def _bars(columns, full, room):
             continue
         out += _bar(column, middle - wide / 2, wide, full, ground)
         label, above, letters = _label(column, wide, full, ground)
-        crowded = crowded or BOLD_DIGIT * letters * len(label) > step - 8
+        crowded = crowded or BOLD_DIGIT * letters * max(map(len, label.split("\n"))) > step - 8
         labels.append((middle, above, label, letters))
         small = PX["axis"] if step > 7.5 * len(column.name) else PX["smallest"]
         out.append(words(middle, ground + 22, column.name, small, "middle"))
@@ -145,19 +145,24 @@ def _bars(columns, full, room):
 
 
 def _sizes(labels, crowded):
-    """The size over each bar. Sizes that would touch: one for all if they are equal, else every second one higher."""
+    """The size over each bar. If sizes would touch, there is one for all if they are equal; else every second one is
+    higher.
+    """
     halo = {"font-weight": "600", "stroke": STYLE["paper"], "stroke-width": "4", "paint-order": "stroke"}
     if crowded and len({(above, label) for _, above, label, _ in labels}) == 1:
         middle = (labels[0][0] + labels[-1][0]) / 2
         labels = [(middle, labels[0][1], f"{labels[0][2]} on each", PX["caption"])]
     for i, (x, above, label, letters) in enumerate(labels):
-        yield words(x, above - 17 * (crowded and len(labels) > 1 and i % 2), label, letters, "middle", **halo)
+        higher = 17 * (crowded and len(labels) > 1 and i % 2)
+        for line, text in enumerate(reversed(label.split("\n"))):
+            yield words(x, above - higher - 17 * line, text, letters, "middle", **halo)
 
 
 def _label(column, wide, full, ground):
-    """(the total of a column, its position, the height of its letters)."""
+    """(the total of a column, in a second line what is gathered, their position, the height of their letters)."""
     told, small = size(sum(column.kept.values())), PX["smallest" if wide < 58 or column.whole else "caption"]
-    told += f" + {size(column.whole)}" if column.whole and wide >= 110 else ""
+    more = f"+ {size(column.whole)}"
+    told += f"\n{more}" if column.whole and bold_width(more, small) <= wide else ""
     y = ground - (sum(column.kept.get(what, 0) for what in PARTS) + column.whole) * TALL / full
     return told, y - 8 if y > ground - TALL + 4 else ground - TALL - 8, small
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Part(NamedTuple):
     """A part of a picture in steps: it is there from the end of step `at` until the end of step `until`.
 
-    by  a part that moves: how far to the right and down, from its place in `svg`, at a constant speed all its time
+    by  for a part that moves: the distance to the right and down from its place in `svg`, at a constant speed
 
     >>> one = Part('<circle r="3"/>', at=1, until=2, by=(10, 0))
     >>> at_moment([one], 1.5)

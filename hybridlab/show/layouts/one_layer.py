@@ -6,15 +6,17 @@ Messages that carry weights or gradients are below everything, in the order of a
 from hybridlab.core.layer import ONCE, PHASES, Layer, Travel
 from hybridlab.show.layouts.grid_of_ranks import AXES
 from hybridlab.show.layouts.memory_bars import size
-from hybridlab.show.paper.sheet import heading, prose_width, sheet, words
+from hybridlab.show.paper.sheet import bold_width, heading, prose_width, sheet, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import DASHES, STYLE, WEIGHT, dashed, ink_on, look, mix
 
 WIDTH, SIDE, TOP, LINE = 1100, 20, 92, 22  # pixels
 BOX, GAP = 1.0, 0.55  # widths of a part and of a place between two, before they are scaled
-TALL, PILL, LEVEL, BETWEEN = 46, 36, 46, 8  # pixels: a part, a message, from one level of messages to the next
+TALL, PILL, LEVEL, BETWEEN = 46, 42, 52, 8  # pixels: a part, a message, from one level of messages to the next
 WIDEST = 16 + prose_width(max((PHASES[phase] for phase in ONCE), key=len), STYLE["pixels"]["caption"])
-PX, PAPER, MUTED = STYLE["pixels"], STYLE["paper"], STYLE["muted"]
+PX, PAPER, INK, MUTED = STYLE["pixels"], STYLE["paper"], STYLE["ink"], STYLE["muted"]
+CHIP = PX["smallest"] + 3  # letters of a message; a page makes the picture smaller
+PALE = mix(look("F").fill, PAPER, 0.85)  # of the parts of a layer
 GROUPS = AXES | {"ep": ("along ep", STYLE["curves"][0], DASHES["along ep"])}
 CAPTION = "Bytes as in the ledger: the full tensor of an operation, before it is scattered or after it is gathered."
 NAMES = {"isend": "send", "send": "send"}  # others as they are, with a hyphen
@@ -82,11 +84,13 @@ def _messages(layer, phase, spot):
 
 
 def _wide(one):
-    return 18 + max(7.4 * len(f"{_name(one)} {one.axis}"), prose_width(size(one.bytes), PX["smallest"]))
+    return 20 + max(bold_width(f"{_name(one)} {one.axis}", CHIP), prose_width(size(one.bytes), CHIP))
 
 
 def _drawn(messages, first, step, edge, spot):
-    """Messages and the lines to their places; `first` is the top of those nearest to the parts, `edge` of the parts."""
+    """Messages and the lines to their places; `first` is the top of the messages nearest to the parts, `edge` the edge
+    of the parts.
+    """
     for level, _, one in messages:
         pen = f'stroke="{_colour(one)}" stroke-width="2" {dashed("gathered")}'
         yield f'<path d="M{spot(one.place):.1f} {edge:.1f}V{first + step * level + PILL / 2:.1f}" fill="none" {pen}/>'
@@ -99,12 +103,13 @@ def _colour(one):
 
 
 def _pill(x, y, one):
-    wide, fill = _wide(one), _colour(one)
+    wide, colour = _wide(one), _colour(one)
     place = f'x="{x - wide / 2:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{PILL}" rx="9"'
-    yield f'<rect {place} fill="{fill}" stroke="{PAPER}" stroke-width="2"/>'
+    fill, edge = (PAPER, colour) if colour in (INK, MUTED) else (colour, PAPER)
+    yield f'<rect {place} fill="{fill}" stroke="{edge}" stroke-width="2"/>'
     ink = ink_on(fill)
-    yield words(x, y + 15, f"{_name(one)} {one.axis}", PX["smallest"], "middle", fill=ink, **{"font-weight": "600"})
-    yield words(x, y + 29, size(one.bytes), PX["smallest"], "middle", fill=ink)
+    yield words(x, y + 17, f"{_name(one)} {one.axis}", CHIP, "middle", fill=ink, **{"font-weight": "600"})
+    yield words(x, y + 34, size(one.bytes), CHIP, "middle", fill=ink)
 
 
 def _chain(layer, y, unit, spot):
@@ -117,15 +122,17 @@ def _chain(layer, y, unit, spot):
         yield f'<path d="M{begin + 2:.1f} {middle}H{end - 3:.1f}m-6 -5l6 5l-6 5" {pen}/>'
     for number, name in enumerate(layer.parts):
         place = f'x="{spot(number) - half:.1f}" y="{y}" width="{2 * half:.1f}" height="{TALL}" rx="4"'
-        yield f'<rect {place} fill="{mix(look("F").fill, PAPER, 0.85)}" stroke="{look("F").fill}" stroke-width="1.5"/>'
-        yield words(spot(number), middle + 5, name, PX["smallest"] + 1, "middle", **{"font-weight": "600"})
+        yield f'<rect {place} fill="{PALE}" stroke="{look("F").fill}" stroke-width="1.5"/>'
+        letters = {"fill": ink_on(PALE), "font-weight": "600"}
+        yield words(spot(number), middle + 5, name, PX["smallest"] + 1, "middle", **letters)
 
 
 def _legend(layer):
     x = SIDE
     for axis in (axis for axis, length in layer.mesh.axes.items() if length > 1):
         name, colour, _ = GROUPS.get(axis, (f"along {axis}", MUTED, ""))
-        yield f'<rect x="{x}" y="50" width="18" height="14" rx="4" fill="{colour}"/>'
+        fill = PAPER if colour in (INK, MUTED) else colour
+        yield f'<rect x="{x}" y="50" width="18" height="14" rx="4" fill="{fill}" stroke="{colour}"/>'
         text = name if axis in name else f"{name} ({axis})"
         yield words(x + 25, 62, text, PX["caption"])
         x += 52 + round(7.3 * len(text))
@@ -137,12 +144,14 @@ def _weights(layer, y):
     name = f"weights here: {size(layer.weights)}"
     wide = 26 + 7.4 * len(name)
     out = [f'<rect x="{SIDE}" y="{y}" width="{wide:.1f}" height="{PILL}" rx="4" fill="{WEIGHT}"/>']
-    out.append(words(SIDE + wide / 2, y + 23, name, PX["axis"], "middle", fill=ink_on(WEIGHT)))
+    out.append(words(SIDE + wide / 2, y + PILL / 2 + 5, name, PX["axis"], "middle", fill=ink_on(WEIGHT)))
     row, labels = y - LEVEL, SIDE + wide + 16
     for phase in (phase for phase in ONCE if _of(layer, phase)):
         x, row = labels + WIDEST, row + LEVEL
-        out.append(words(labels, row + 22, PHASES[phase], PX["caption"], fill=MUTED))
+        out.append(words(labels, row + PILL / 2 + 5, PHASES[phase], PX["caption"], fill=MUTED))
         for one in _of(layer, phase):
+            if x + _wide(one) > WIDTH - SIDE:
+                x, row = labels + WIDEST, row + PILL + BETWEEN
             out += _pill(x + _wide(one) / 2, row, one)
             x += _wide(one) + 10
     return out, max(row, y) + PILL

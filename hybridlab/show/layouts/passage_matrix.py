@@ -1,4 +1,4 @@
-"""A matrix of the bytes that ranks send to one another when a training goes over to another layout.
+"""A matrix of the bytes that ranks send to one another when a training run moves to another layout.
 
 A row is a sender under the old layout, a column a receiver under the new one; a cell with more bytes is darker. On the
 diagonal are the bytes that are there already.

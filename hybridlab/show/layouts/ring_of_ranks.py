@@ -9,9 +9,10 @@ from hybridlab.show.layouts.moving_parts import Part
 from hybridlab.show.paper.sheet import heading, words
 from hybridlab.show.paper.style import STYLE, ink_on
 
-WIDTH, HEIGHT = 900, 530
-ACROSS, DOWN, MIDDLE = 380, 200, 262  # the ellipse on which the cards are, and its height
-STRIPES, ROWS, HEAD, GAP = 76, 96, 22, 3  # of a card: width and height of all its chunks; its title; between chunks
+WIDTH, HEIGHT = 900, 590
+ACROSS, DOWN, MIDDLE = 372, 206, 290  # the ellipse on which the cards are, and its height
+STRIPES, NARROW = 112, 88  # the width of a chunk; on eight ranks
+ROWS, HEAD, GAP = 120, 26, 3  # of a card: the height of all its chunks, its title, between chunks
 PX, INK, GREEN = STYLE["pixels"], STYLE["ink"], STYLE["kinds"]["message"]["fill"]
 HUES = [tint["forward"] for tint in STYLE["tints"]]
 MOST = len(HUES)
@@ -35,6 +36,7 @@ class Ring:
 
     def __init__(self, routes: list, size: float | None = None):
         self.routes, self.size, self.ranks = routes, size, len(routes)
+        self.stripes = STRIPES if self.ranks < 8 else NARROW  # cards of eight would lie on each other
         self.steps, chunk = len(routes[0]), size / len(routes) if size else 1
         self.sums = [[[{rank}] * self.ranks for rank in range(self.ranks)]]
         for number in range(self.steps):
@@ -87,13 +89,13 @@ class Ring:
         """The left upper corner of a rank's chunks; rank 0 is at the top, and the next ones follow clockwise."""
         angle = 2 * math.pi * rank / self.ranks
         x, y = WIDTH / 2 + ACROSS * math.sin(angle), MIDDLE - DOWN * math.cos(angle)
-        return x - STRIPES / 2, y - ROWS / 2 + HEAD / 2
+        return x - self.stripes / 2, y - ROWS / 2 + HEAD / 2
 
     def _row(self):
-        return min(24, ROWS / self.ranks)
+        return min(30, ROWS / self.ranks)
 
     def _wires(self, places):
-        ends = [(x + STRIPES / 2, y + ROWS / 2) for x, y in places]
+        ends = [(x + self.stripes / 2, y + ROWS / 2) for x, y in places]
         return "".join(
             f'<path d="M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}" stroke="{STYLE["control"]}" stroke-width="2"/>'
             for (a, b), (c, d) in zip(ends, ends[1:] + ends[:1])
@@ -102,34 +104,37 @@ class Ring:
     def _card(self, rank, x, y):
         tall = self.ranks * self._row()
         return (
-            f'<rect x="{x - 8:.1f}" y="{y - HEAD:.1f}" width="{STRIPES + 16}" height="{tall + HEAD + 6:.1f}" rx="4" '
-            f'fill="{STYLE["paper"]}" stroke="{INK}"/>'
-            f'<rect x="{x:.1f}" y="{y - HEAD + 5:.1f}" width="12" height="12" fill="{HUES[rank]["fill"]}"/>'
-            + words(x + 18, y - HEAD + 16, f"rank {rank}", PX["box"], fill=INK)
+            f'<rect x="{x - 8:.1f}" y="{y - HEAD:.1f}" width="{self.stripes + 16}" height="{tall + HEAD + 6:.1f}" '
+            f'rx="4" fill="{STYLE["paper"]}" stroke="{INK}"/>'
+            f'<rect x="{x:.1f}" y="{y - HEAD + 6:.1f}" width="14" height="14" fill="{HUES[rank]["fill"]}"/>'
+            + words(x + 21, y - HEAD + 19, f"rank {rank}", PX["axis"], fill=INK)
         )
 
     def _states(self, rank, chunk, x, y):
-        """A chunk of a rank: each of the sums that it is, and a frame after the step in which something came."""
+        """A chunk of a rank: each of the sums that it becomes, and a frame after each step in which a chunk arrives."""
         y += chunk * self._row()
         history, at = [state[rank][chunk] for state in self.sums], 0
         while at <= self.steps:
             until = next((n for n in range(at + 1, self.steps + 1) if history[n] != history[at]), math.inf)
             yield Part(self._sum(history[at], x, y), at, until)
             if at:
-                frame = f'<rect x="{x - 2:.1f}" y="{y - 1:.1f}" width="{STRIPES + 4}" height="{self._row() - 1:.1f}"'
+                frame = (
+                    f'<rect x="{x - 2:.1f}" y="{y - 1:.1f}" width="{self.stripes + 4}" height="{self._row() - 1:.1f}"'
+                )
                 yield Part(f'{frame} fill="none" stroke="{GREEN}" stroke-width="3"/>', at, at + 1)
             at = until
 
     def _sum(self, inside, x, y):
-        wide, tall = STRIPES / self.ranks, self._row() - GAP
-        out = f'<rect x="{x:.1f}" y="{y:.1f}" width="{STRIPES}" height="{tall:.1f}" fill="{STYLE["paper"]}"/>'
+        wide, tall = self.stripes / self.ranks, self._row() - GAP
+        out = f'<rect x="{x:.1f}" y="{y:.1f}" width="{self.stripes}" height="{tall:.1f}" fill="{STYLE["paper"]}"/>'
         for rank in sorted(inside):
             fill, left = HUES[rank]["fill"], x + rank * wide
             out += f'<rect x="{left:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}" fill="{fill}"/>'
-            if wide > 14 and tall > 14:
-                out += words(left + wide / 2, y + tall / 2 + 4, str(rank), PX["smallest"], "middle", fill=ink_on(fill))
+            size = PX["axis"] if tall > 20 else PX["smallest"]
+            if wide > 13 and tall > size:
+                out += words(left + wide / 2, y + tall / 2 + size * 0.36, str(rank), size, "middle", fill=ink_on(fill))
         edge, thick = (INK, 2) if len(inside) == self.ranks else (STYLE["grid"], 1)
-        frame = f'x="{x:.1f}" y="{y:.1f}" width="{STRIPES}" height="{tall:.1f}"'
+        frame = f'x="{x:.1f}" y="{y:.1f}" width="{self.stripes}" height="{tall:.1f}"'
         return f'{out}<rect {frame} fill="none" stroke="{edge}" stroke-width="{thick}"/>'
 
     def _move(self, rank, number, places):
@@ -137,7 +142,7 @@ class Ring:
         chunk = self.routes[rank][number].sends
         (x, y), (right, down) = places[rank], places[(rank + 1) % self.ranks]
         y += chunk * self._row()
-        frame = f'x="{x:.1f}" y="{y:.1f}" width="{STRIPES}" height="{self._row() - GAP:.1f}"'
+        frame = f'x="{x:.1f}" y="{y:.1f}" width="{self.stripes}" height="{self._row() - GAP:.1f}"'
         drawn = self._sum(self.sums[number][rank][chunk], x, y)
         drawn += f'<rect {frame} fill="none" stroke="{GREEN}" stroke-width="3"/>'
         return Part(drawn, number, number + 1, (round(right - x, 1), round(down - y + chunk * self._row(), 1)))
@@ -149,12 +154,14 @@ class Ring:
             adds = number and self.routes[0][number - 1].adds
             does = "the receiver adds" if adds else "the receiver copies" if number else "before the first step"
             until = number + 1 if number < self.steps else math.inf
-            lines = words(WIDTH / 2, MIDDLE - 34, f"step {number} of {self.steps}: {does}", PX["axis"], "middle")
+            step = f"step {number} of {self.steps}: {does}" if number else does  # short: a chunk passes next to it
+            lines = words(WIDTH / 2, MIDDLE - 38, step, PX["heading"], "middle")
             told = f"{self._amount(number)} sent by each rank"
-            yield Part(lines + words(WIDTH / 2, MIDDLE + 2, told, 26, "middle", **bold), number, until)
+            yield Part(lines + words(WIDTH / 2, MIDDLE + 2, told, 30, "middle", **bold), number, until)
         if self.size:
             formula = f"2·(p−1)/p·n = 2·{self.ranks - 1}/{self.ranks}·{megabytes(self.size)} MB"
-            yield Part(words(WIDTH / 2, MIDDLE + 32, f"{formula} = {self._amount(self.steps)}", PX["axis"], "middle"))
+            told = f"{formula} = {self._amount(self.steps)}"
+            yield Part(words(WIDTH / 2, MIDDLE + 38, told, PX["heading"], "middle"))
         yield Part(heading(24, HEIGHT - 14, self.title, PX["axis"]))
 
 

@@ -74,7 +74,7 @@ def _placed(stages, edges) -> dict:
 
 
 def _arrow(places, edge, message) -> str:
-    """From the right side of one box to the left side of another, through the places that are kept for it."""
+    """An arrow from the right side of one box to the left side of another, through the places that are kept for it."""
     through = sorted(places[one] for one in places if isinstance(one, tuple) and one[0] == edge)
     way, (x, y) = "", places[edge[0]]
     for to_x, to_y in (*through, places[edge[1]]):

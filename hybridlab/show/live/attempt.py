@@ -15,7 +15,7 @@ from hybridlab.scheduling.lower import lower
 
 SHORTEST = 0.02  # seconds: the clock's jitter would hide a shorter wait
 STEP = 1.5  # seconds that one step should last at least
-STEPS = 2  # that ranks run: one to warm up, one that is measured
+STEPS = 2  # steps that ranks run: one to warm up, one that is measured
 PAUSE = 0.1  # seconds between two pictures of a run
 
 
@@ -42,7 +42,7 @@ class Growing:
 
     @property
     def done(self) -> int:
-        """How many actions of the current step have ended."""
+        """The number of actions of the current step that have ended."""
         return int((self.end > 0).sum()) if self.step >= 0 else 0
 
     @property

@@ -36,7 +36,7 @@ class Chooser(ipywidgets.VBox):
         self._show()
 
     def choose(self, **values):
-        """Choose, as the buttons do."""
+        """Make these choices, as the buttons do."""
         for name, value in values.items():
             self._buttons[name].value = value
 
@@ -49,7 +49,7 @@ class Chooser(ipywidgets.VBox):
 
     @property
     def twin(self) -> str:
-        """The pictures shown where no kernel runs, as SVG text."""
+        """The pictures that are shown if no kernel runs, as SVG text."""
         return below_each_other([self._draw(**one) for one in self._shown])
 
     def _repr_mimebundle_(self, **more):

@@ -101,12 +101,3 @@ function projector() {
   made.title = "large type, to be read from the back row";
   return made;
 }
-
-// Whether the page behind is dark: what colour does it really have?
-function isDark(node) {
-  for (let at = node; at; at = at.parentElement) {
-    const [r, g, b, alpha = 1] = (getComputedStyle(at).backgroundColor.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
-    if (alpha > 0.5) return 0.299 * r + 0.587 * g + 0.114 * b < 128;
-  }
-  return matchMedia("(prefers-color-scheme: dark)").matches;
-}

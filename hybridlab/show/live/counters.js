@@ -27,7 +27,8 @@ function counting(chose) {
     figures.replaceChildren(...picture.timelines.map((one) => {
       const name = one.stuck.length ? "no step ends" : one.measures.find(({ key }) => key === measure).name;
       const what = several ? `${one.name}${one.measured ? " measured" : ""}: ${name}` : name;
-      return element("div", {}, element("b"), element("small", {}, element("i", { "data-bubble": "" }), what));
+      const swatch = one.stuck.length ? [] : [element("i", { "data-bubble": "" })];
+      return element("div", {}, element("b"), element("small", {}, ...swatch, what));
     }));
   }
 

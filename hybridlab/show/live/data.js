@@ -59,6 +59,16 @@ function sameMicrobatch(data, i) {
   return found;
 }
 
+// Why a box begins when it does: the box that it waited for, the one before that, …; from the first to the box itself.
+function chainOf(data, i) {
+  const found = [];
+  for (let k = i; k >= 0; k = data.waited[k]) found.push(k);
+  return found.reverse();
+}
+
+// The boxes that decide the length of each timeline.
+const pathsOf = (data) => Array.from(data.path_starts.slice(1), (_, t) => slice(data.path, data.path_starts, t));
+
 function nameOf(picture, data, i) {
   const kind = picture.kinds[data.kind[i]][0], m = data.microbatch[i], copy = data.replica[i];
   return `${data.stage[i]}${kind}${m < 0 ? "" : m}${copy > 0 ? `@${copy}` : ""}`;
@@ -84,7 +94,9 @@ function waiting(picture, data, i) {
   if (cause < 0) return "waited for nothing";
   const rank = picture.lanes[data.lane[cause]].rank;
   const whose = data.lane[cause] === data.lane[i] ? "of its own rank" : `of rank ${rank}`;
-  return `waited for ${nameOf(picture, data, cause)} ${whose}, which ended at ${number(data.x1[cause])}`;
+  const before = chainOf(data, cause).filter((k) => !data.isMessage[data.look[k]]).length;
+  const line = before > 1 ? `; the line leads through the ${before} actions that decide when it begins` : "";
+  return `waited for ${nameOf(picture, data, cause)} ${whose}, which ended at ${number(data.x1[cause])}${line}`;
 }
 
 // Shares: for every row of lanes and every column of pixels, how much of it each look covers; many boxes, few numbers.

@@ -68,8 +68,7 @@ def explore(
     """Live timelines on one time axis, with their three bubbles and the activations that each rank holds.
 
     shown    names of schedules, which follow all sliders ("1f1b" if none is given); your own schedules, which follow
-             the costs and may have a deadlock; timelines as `hl.simulate` and `hl.run` return them, which stay as
-             they are
+             the costs and may deadlock; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
     ranks    the number of ranks;  microbatches  the number in a step;  latency  the latency of a message
     chunks   stages per rank v;  slices  token slices of a row n: for the schedules that take them
     F, I, W  durations of forward, input half, weight half (a full backward takes I + W) of all stages of a rank

@@ -19,6 +19,7 @@ from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.by_hand import ByHand
 from hybridlab.scheduling.registry import schedule as make
 from hybridlab.show.live.attempt import Attempt, in_seconds
+from hybridlab.show.live.board import board_svg
 from hybridlab.show.live.module import module, stylesheet
 from hybridlab.show.paper.style import STYLE, look
 from hybridlab.show.timelines.drawn import shown
@@ -43,7 +44,7 @@ def play(
 
     ranks         p, with one stage each
     microbatches  m
-    split         the backward is chosen in two halves, I and W
+    split         whether the halves of a backward, I and W, are placed separately
     limit         the most activations that a rank may hold; None: no limit
     F, I, W       durations of forward, input half, weight half (a full backward takes I + W)
     latency       of a message, in the unit of the durations
@@ -180,8 +181,8 @@ class Game(anywidget.AnyWidget):
 
     @property
     def twin(self) -> str:
-        """The static twin, as SVG text."""
-        return twin(self.picture)
+        """The static twin, as SVG text: the timeline, or, before anything is chosen, the board."""
+        return twin(self.picture) if self.hand.chosen else board_svg(self.board["rows"], self.told)
 
     def _repr_mimebundle_(self, **more):
         data, metadata = super()._repr_mimebundle_(**more)

@@ -13,12 +13,13 @@ async function renderGrid(el, { names, axes, first, style, pictures: packed, mac
   const root = element("div", { class: "hl-explorer" }), roots = sliders.map((one) => one.root);
   el.replaceChildren(root);
   const row = element("div", { class: address ? "hl-row" : "hl-row hl-sliders" }, ...roots);
+  const chosen = names.length > 1 && !address ? [element("div", { class: "hl-chosen" }, schedule.root)] : [];
   if (address) row.prepend(schedule.root);
   else keepKeys(root);
   root.append(...(address ? [row] : []), problem);
   const more = () => element("summary", {}, "More controls");
   const fold = (...nodes) => element("details", { class: "hl-more" }, more(), ...nodes);
-  const shown = view(root, style, address ? {} : { head: [row], brief: true, fold, machine });
+  const shown = view(root, style, address ? {} : { head: [...chosen, row], brief: true, fold, machine });
 
   function show() {
     const line = at.reduce((sum, i, k) => sum * lists[k].length + i, 0), picture = JSON.parse(pictures[line]);

@@ -45,7 +45,12 @@ function machined(open, kinds) {
     pen.clearRect(0, 0, size.width, rows.length * size.tall);
     pen.textBaseline = "middle";
     rows.forEach((row, t) => paintRow(pen, row, t * size.tall, time, theme, font, t));
-    const told = rows.map((row, t) => `${picture.timelines[t].name} at ${number(time)}: ${inWords(row, time, t)}`);
+    const told = rows.map((row, t) => {
+      const there = row.trips.filter((trip) => trip.there <= time && time < trip.use);
+      const waits = there.map(({ box, to }) => `${nameOf(picture, data, box)} at rank ${to}`).join(", ");
+      const name = `${picture.timelines[t].name} at ${number(time)}`;
+      return `${name}: ${inWords(row, time, t)}${waits && `; arrived, not yet used: ${waits}`}`;
+    });
     canvas.setAttribute("aria-label", `machine view. ${told.join(". ")}`);
   }
 
@@ -59,7 +64,7 @@ function machined(open, kinds) {
     const stuck = stuckAt(t, time);
     return row.ranks.map(({ boxes, curve }, r) => {
       const now = running(data, boxes, time), waits = stuck.get(r);
-      const what = waits ? waitsFor(waits) : now < 0 ? "idle" : nameOf(picture, data, now);
+      const what = waits ? waitsFor(r, waits) : now < 0 ? "idle" : nameOf(picture, data, now);
       return `rank ${r} ${what}, holds ${held(data, curve, time)}`;
     }).join("; ");
   }
@@ -73,7 +78,7 @@ function machined(open, kinds) {
       const one = picture.timelines[t];
       pen.fillText(one.measured ? `${one.name}, measured` : one.name, 0, top + size.name / 2);
     }
-    const card = (r) => [r * wide + EDGE * em, y, wide - 2 * EDGE * em, BODY * em];
+    const edge = Math.min(EDGE * em, 0.1 * wide), card = (r) => [r * wide + edge, y, wide - 2 * edge, BODY * em];
     const stuck = stuckAt(t, time);
     row.ranks.forEach((rank, r) => paintCard(pen, rank, r, card(r), row.most, time, theme, font, stuck.get(r)));
     paintTokens(pen, row, wide, y, time, theme, font);
@@ -82,24 +87,24 @@ function machined(open, kinds) {
 
   // A card: its name, the running action, and one cell for each activation that the fullest rank ever holds.
   function paintCard(pen, rank, r, [x, y, w, h], most, time, theme, font, waits) {
-    const { em } = size, inner = [x + 0.4 * em, w - 0.8 * em], now = running(data, rank.boxes, time);
+    const { em } = size, edge = Math.min(0.4 * em, 0.1 * w), now = running(data, rank.boxes, time);
+    const inner = [x + edge, w - 2 * edge], fits = (one) => pen.measureText(one).width <= inner[1];
     pen.lineWidth = waits ? 3 : 1.5;
     pen.strokeStyle = waits ? theme.error : theme.muted;
     pen.strokeRect(x, y, w, h);
     pen.textAlign = "left";
     pen.fillStyle = theme.ink;
-    pen.font = `${font.axis}px ${font.family}`;
-    pen.fillText(w > 4.5 * em ? `rank ${r}` : String(r), inner[0], y + 0.9 * em);
+    pen.font = `${Math.min(font.axis, inner[1] / 1.3)}px ${font.family}`; // two digits fit into the narrowest card
+    pen.fillText([`rank ${r}`, String(r)].find(fits) ?? "", inner[0], y + 0.9 * em);
     const look = now >= 0 ? picture.looks[data.look[now]] : null, m = now >= 0 ? data.microbatch[now] : -1;
     const ink = look ? inkOf(look, m, theme) : { fill: theme.bubble, text: theme.muted };
     pen.fillStyle = ink.fill;
     pen.fillRect(inner[0], y + 1.6 * em, inner[1], 1.6 * em);
     pen.fillStyle = waits ? theme.ink : ink.text;
     pen.textAlign = "center";
-    const idle = waits ? [waitsFor(waits), `${waits[0]} waits`, waits[0]] : ["idle"];
-    const text = look ? [look.letter + (m < 0 ? "" : m)] : idle;
-    const fits = text.find((one) => pen.measureText(one).width < inner[1]);
-    if (fits) pen.fillText(fits, inner[0] + inner[1] / 2, y + 2.45 * em);
+    const idle = waits ? [waitsFor(r, waits), `${waits[0]} waits`, waits[0]] : ["idle"];
+    const texts = look ? [look.letter + (m < 0 ? "" : m), m < 0 ? "" : String(m)] : idle;
+    pen.fillText(texts.find(fits) ?? "", inner[0] + inner[1] / 2, y + 2.45 * em);
     paintHolding(pen, held(data, rank.curve, time), most, [inner[0], y + 3.7 * em, inner[1], 0.9 * em], theme);
   }
 
@@ -130,13 +135,15 @@ function machined(open, kinds) {
 
   function paintTokens(pen, row, wide, y, time, theme, font) {
     const { em } = size, radius = 0.62 * em, waiting = new Map();
+    const levels = [y + BODY * em + radius + 1, y - radius - 1], centre = (r) => (r + 0.5) * wide;
+    pen.fillStyle = theme.grid; // the wires on which they travel
+    for (const level of levels) pen.fillRect(centre(0), level - 1, centre(row.ranks.length - 1) - centre(0), 2);
     pen.textAlign = "center";
     pen.font = `${font.smallest}px ${font.family}`;
     for (const trip of row.trips) {
       if (trip.leave > time) break;
       if (Math.max(trip.there, trip.use) <= time) continue;
-      const level = trip.forward ? y - radius - 1 : y + BODY * em + radius + 1;
-      const centre = (r) => (r + 0.5) * wide, share = (time - trip.leave) / (trip.there - trip.leave);
+      const level = levels[+trip.forward], share = (time - trip.leave) / (trip.there - trip.leave);
       let x = centre(trip.from) + (centre(trip.to) - centre(trip.from)) * Math.min(1, share);
       if (share >= 1) { // it waits at its card, behind those that came before it
         const key = `${trip.to}/${trip.forward}`, before = waiting.get(key) ?? 0;
@@ -166,12 +173,12 @@ function ranksOf(picture, data, t, kinds) {
     if (data.kind[i] >= 0 && !data.isMessage[data.look[i]] && data.timeline[data.lane[i]] === t)
       ranks[picture.lanes[data.lane[i]].rank].boxes.push(i);
   for (const { boxes } of ranks) boxes.sort((a, b) => data.x0[a] - data.x0[b]);
-  return { ranks, trips: tripsOf(picture, data, ranks, kinds), most: Math.max(1, ...one.peaks) };
+  return { ranks, trips: tripsOf(picture, data, ranks, kinds, one.outputs), most: Math.max(1, ...one.peaks) };
 }
 
-// Every output that another rank takes: when it leaves, when it is there, when it is used. A backward also needs the
-// input that its forward has received, which does not come again.
-function tripsOf(picture, data, ranks, kinds) {
+// Every output for another rank: when it leaves, when it is there, when it is used; in a deadlock some never are. A
+// backward also needs the input that its forward has received, which does not come again.
+function tripsOf(picture, data, ranks, kinds, outputs) {
   const goes = (i) => kinds[picture.kinds[data.kind[i]][0]]?.tone === "forward";
   const all = ranks.flatMap(({ boxes }) => boxes), rankOf = (i) => picture.lanes[data.lane[i]].rank, trips = [];
   const longs = all.map((i) => data.x1[i] - data.x0[i]);
@@ -184,6 +191,11 @@ function tripsOf(picture, data, ranks, kinds) {
       const there = Math.max(arrived, leave + AT_ONCE * shortest);
       trips.push({ box: from, from: rankOf(from), to: rankOf(i), leave, there, use: data.x0[i], forward: goes(from) });
     }
+  }
+  for (const [box, to] of outputs) {
+    if (trips.some((trip) => trip.box === box && trip.to === to)) continue;
+    const leave = data.x1[box], there = Math.min(leave + AT_ONCE * shortest, picture.length);
+    trips.push({ box, from: rankOf(box), to, leave, there, use: Infinity, forward: goes(box) });
   }
   return trips.sort((a, b) => a.leave - b.leave);
 }

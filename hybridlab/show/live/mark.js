@@ -9,10 +9,11 @@ function clipped(pen, place, paint) {
   pen.restore();
 }
 
-// What belongs to a box: `own` its microbatch, `links` whom it takes from and who takes from it.
+// What belongs to a box: `own` its microbatch, `causes` and `effects` whom it takes from and who takes from it, `chain`
+// those that decide when it begins.
 function belongings(data, i) {
-  if (i < 0 || data.kind[i] < 0) return { own: [], causes: [], effects: [] };
-  return { own: sameMicrobatch(data, i), causes: before(data, i), effects: after(data, i) };
+  if (i < 0 || data.kind[i] < 0) return { own: [], causes: [], effects: [], chain: [] };
+  return { own: sameMicrobatch(data, i), causes: before(data, i), effects: after(data, i), chain: chainOf(data, i) };
 }
 
 function paintChosen(pen, data, place, theme, i, { causes, effects }) {
@@ -26,21 +27,37 @@ function paintChosen(pen, data, place, theme, i, { causes, effects }) {
   pen.strokeRect(...frame(data, place, i));
 }
 
-// In a deadlock: in words; and from a rank's last action to the end, a frame with the action that it waits to do.
-const waitsFor = ([action, whom]) => `${action} waits for ${whom < 0 ? "what no rank makes" : `rank ${whom}`}`;
+// The time of the cursor: a line through each timeline's lanes and through the areas below them, not through words.
+function paintCursor(pen, picture, place, theme, time) {
+  pen.fillStyle = theme.ink;
+  picture.timelines.forEach((_, t) => {
+    const tops = picture.lanes.filter((one) => one.timeline === t).map((one) => place.lifted(one.top));
+    const top = Math.min(...tops) - 4;
+    pen.fillRect(place.x(time) - 1, top, 2, Math.max(...tops) + place.lane + 4 - top);
+  });
+  if (picture.timelines.length === 1)
+    pen.fillRect(place.x(time) - 1, place.heldTop, 2, place.rows * place.held);
+}
+
+// In a deadlock: in words; and from a rank's last action on, a frame with the action that it waits to do.
+const waitsFor = (rank, [action, whom]) =>
+  `${action} waits for ${whom < 0 ? "what no rank makes" : whom === rank ? "its own rank" : `rank ${whom}`}`;
 
 const toldDeadlocks = (picture) => picture.timelines.flatMap(({ name, stuck }) => (stuck.length
-  ? [`Deadlock of ${name}: ${stuck.map(([r, ...why]) => `rank ${r}: ${waitsFor(why)}`).join("; ")}.`] : [])).join(" ");
+  ? [`Deadlock of “${name}”: ${stuck.map(([r, ...why]) => `rank ${r}: ${waitsFor(r, why)}`).join("; ")}.`]
+  : [])).join(" ");
 
 function paintDeadlocks(pen, picture, data, place, theme, font) {
   pen.font = `${font.box}px ${font.family}`;
   pen.textAlign = "center";
-  picture.timelines.forEach(({ stuck, measures: [{ end }] }, t) => stuck.forEach(([rank, action]) => {
+  picture.timelines.forEach(({ stuck }, t) => stuck.forEach(([rank, action]) => {
     const number = picture.lanes.findIndex((one) => one.timeline === t && one.rank === rank);
     let last = 0;
     for (let i = 0; i < data.count; i++)
       if (data.lane[i] === number && data.kind[i] >= 0) last = Math.max(last, data.x1[i]);
-    const [x, right, y] = [place.x(last), place.x(end), place.lifted(picture.lanes[number].top)];
+    const [x, right, y] = [place.x(last), place.x(picture.length), place.lifted(picture.lanes[number].top)];
+    pen.fillStyle = theme.bubble;
+    pen.fillRect(x, y, right - x, place.lane);
     pen.lineWidth = 3;
     pen.strokeStyle = theme.error;
     pen.strokeRect(x, y + 1.5, right - x, place.lane - 3);
@@ -66,11 +83,11 @@ function arrow(pen, data, place, from, to) {
   pen.stroke();
 }
 
-// One line through the actions that decide the length, cased so that it shows on every fill.
-function paintPath(pen, data, place, theme) {
+// A line through the boxes of each path, cased so that it shows on every fill.
+function paintPaths(pen, data, place, theme, paths) {
   const line = new Path2D();
-  for (let t = 0; t + 1 < data.path_starts.length; t++)
-    slice(data.path, data.path_starts, t).forEach((i, k) => {
+  for (const path of paths)
+    path.forEach((i, k) => {
       const [x, y, w, h] = frame(data, place, i);
       line[k ? "lineTo" : "moveTo"](x, y + h * 0.82);
       line.lineTo(x + w, y + h * 0.82);

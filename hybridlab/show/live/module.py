@@ -1,7 +1,7 @@
 """The browser's program: small JavaScript files next to their Python files, joined into one text, without build step or
 import.
 
-A comment at the top of each file says what it holds; a file may use names of those before it. The widget loads
+A comment at the top of each file describes it; a file may use names of those before it. The widget loads
 `module("explorer.js")`; a page writes `module("page.js")` between <script type="module"> and </script> and needs no
 server.
 """
@@ -15,7 +15,8 @@ from hybridlab.show.paper.style import STYLE, look
 
 HERE = Path(__file__).parent
 VIEW = (
-    "controls.js", "data.js", "paint.js", "mark.js", "counters.js", "transport.js", "glide.js", "machine.js", "view.js"
+    "controls.js", "themed.js", "data.js", "paint.js", "held.js", "mark.js", "counters.js", "transport.js", "glide.js",
+    "layers.js", "machine.js", "view.js"
 )  # fmt: skip
 
 
@@ -37,7 +38,8 @@ def stylesheet(*own: str) -> str:
     """The style sheets of the view and its controls, and then `own`; ink and paper come from the page around them."""
     colours = {"error": STYLE["error"], "control": STYLE["control"], "still": STYLE["ink"], "sky": STYLE["curves"][0]}
     colours |= {"focus-light": look("F").fill, "focus-dark": look("F", chunk=1).fill}
-    colours |= {"projector": STYLE["projector"]}
+    colours |= {"projector": STYLE["projector"], "token": look("W").fill}
+    colours |= {"lit": STYLE["tints"][2]["forward"]["fill"]}
     properties = "; ".join(f"--hl-{name}: {colour}" for name, colour in colours.items())
     sheets = [(HERE / name).read_text("utf-8") for name in ("explorer.css", *own)]
     return "\n".join([f":root, :host {{ {properties} }}", *sheets])

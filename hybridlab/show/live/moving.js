@@ -1,8 +1,8 @@
 // Moving: a picture in steps, for all values of one or two choices. The picture says when a part is there, and how it
 // moves.
 //
-//   { choices: [{ label, values, first }], panels }   numbers make a slider, names make buttons
-//   panels, packed: { svg, told: [each step in words] } for all values together; the last choice varies fastest
+//   { choices, panels }   as in choices.js
+//   panels, packed: { svg, told: [each step in words] } for all values together
 //   in an svg: data-at, data-until: the steps between which a part is there;  data-by: how far it moves in that time
 
 const STEP = 1200; // milliseconds of one step
@@ -10,9 +10,8 @@ const STEP = 1200; // milliseconds of one step
 async function renderMoving(el, { choices, panels: packed }) {
   const panels = (await unpacked(packed)).map(JSON.parse);
   const picture = element("div"), told = element("p", { class: "hl-readout", role: "status" });
-  const at = choices.map((one) => one.first);
-  const chosen = () => panels[choices.reduce((place, { values }, i) => place * values.length + at[i], 0)];
-  let panel = chosen(), parts = [], now = 0, here = -1, on = new Set();
+  const chosen = choosing(choices, () => { along.stop(); draw(); });
+  let panel, parts = [], now = 0, here = -1, on = new Set();
   const length = () => panel.told.length - 1;
   const along = transport({
     length,
@@ -21,13 +20,8 @@ async function renderMoving(el, { choices, panels: packed }) {
     moveTo(time) { now = within(0, time, length()); show(); },
     sweep: () => length() * STEP,
   });
-  const controls = choices.filter(({ values }) => values.length > 1).map((one) => {
-    const make = typeof one.values[0] === "number" ? stops : pushes, which = choices.indexOf(one);
-    const change = (i) => { along.stop(); at[which] = i; panel = chosen(); draw(); };
-    return make(one.label, one.values, one.first, change).root;
-  });
   const root = element("div", { class: "hl-explorer hl-view hl-moving" },
-    element("div", { class: "hl-row" }, ...controls, projector()), picture, told, along.root);
+    element("div", { class: "hl-row" }, ...chosen.roots, projector()), picture, told, along.root);
 
   // Only a step changes which parts are there; between two steps some parts move.
   function show() {
@@ -50,6 +44,7 @@ async function renderMoving(el, { choices, panels: packed }) {
   }
 
   function draw() {
+    panel = panels[chosen.place()];
     picture.innerHTML = panel.svg;
     parts = Array.from(picture.querySelectorAll("[data-at], [data-until]"), (part) => {
       const { at = 0, until = Infinity, by } = part.dataset;
@@ -59,9 +54,6 @@ async function renderMoving(el, { choices, panels: packed }) {
     show();
   }
 
-  const paint = () => { root.dataset.theme = isDark(el) ? "dark" : "light"; };
-  const themed = new MutationObserver(paint);
-  themed.observe(document.body, { attributes: true });
   moveByKeys(picture, { ArrowRight: 1, ArrowLeft: -1, ...LEAPS }, along.step);
   moveByKeys(picture, { " ": 1 }, along.toggle);
   picture.tabIndex = 0;
@@ -69,7 +61,7 @@ async function renderMoving(el, { choices, panels: packed }) {
   picture.setAttribute("aria-label", "a picture in steps; ← and → step, space plays");
   keepKeys(root);
   el.replaceChildren(root);
-  requestAnimationFrame(paint);
+  const left = themed(root, el);
   draw();
-  return () => { along.stop(); themed.disconnect(); };
+  return () => { along.stop(); left(); };
 }

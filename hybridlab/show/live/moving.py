@@ -17,7 +17,7 @@ from hybridlab.show.paper.still import Still
 
 
 class Choice(NamedTuple):
-    """What a reader may choose: a slider over numbers, or buttons with names."""
+    """One choice of a reader: a slider over numbers, or buttons with names."""
 
     label: str
     values: Sequence

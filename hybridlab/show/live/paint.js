@@ -1,6 +1,9 @@
-// Paint: a picture's boxes, axes, rulers and curves on a canvas. Where things lie is `layout`'s business alone.
+// Paint: a picture's boxes, axes and rulers on a canvas. Where things lie is `layout`'s business alone.
 
-const LEFT = 5.9, PEAK = 1.9, AXIS = 1.9, HEAD = 2, BAND = 2, LANE = 2.3; // in em: the reader's letters
+// In em, the reader's letters: the names of lanes, the peaks behind the end of time, an axis, lines of text, a lane.
+const LEFT = 5.9, RIGHT = 3.4, AXIS = 1.9, HEAD = 2, BAND = 2, LANE = 2.3;
+const NARROW = 34, LETTER = 0.62; // in em: on a picture less wide, the names take only what they need
+const APART = 0.8; // em between a name and its lane
 // In em too: the flattest lane, all lanes together (little: of one timeline); the lowest row of activations held, all,
 // the highest.
 const ROOM = {
@@ -8,6 +11,8 @@ const ROOM = {
   little: { lane: [0.2, 12.8], held: [0.1, 4.6, 1.15] },
 };
 const CROWDED = 2; // pixels for a box and its neighbours' edges: with less, on average, shares are painted
+const MOST = 0.9; // the part of all boxes that a form of label must fit, and of a kind's boxes, for it to have labels
+const LEAST = 13; // pixels: the smallest letters in a box, however large the reader's are
 const dash = (pen, pattern = "") => pen.setLineDash(pattern.split(" ").filter(Boolean).map(Number));
 
 // Where everything lies on the canvas, in CSS pixels; `from` to `to` is the time to be seen, `em` a letter's height,
@@ -17,19 +22,22 @@ function layout(picture, width, from, to, em, room) {
   const [[flat, lanes], [low, curves, high]] = [room.lane, room.held], little = room === ROOM.little;
   const heads = picture.headings.length + many, all = little ? lanes * many - BAND * heads : lanes;
   const lane = em * within(flat, all / (picture.height - (little ? heads : 0)), LANE);
-  const more = little && many > 1 ? 1.5 : 1, held = em * within(low, (curves * more) / rows, high * more);
-  const band = BAND * em, left = LEFT * em, axis = AXIS * em, bands = [];
+  const held = em * within(low, curves / rows, high);
+  const letters = Math.max(...[picture.unit, ...picture.lanes.map((one) => one.label)].map((one) => one.length));
+  const left = em * (width < NARROW * em ? letters * LETTER + APART + 0.2 : LEFT);
+  const band = BAND * em, axis = AXIS * em, bands = [];
   for (const heading of picture.headings) bands.push([heading.y - 0.5, band - lane]);
   for (const { ruler } of picture.timelines) bands.push([ruler, band - 0.8 * lane]);
   const lifted = (y) => y * lane + bands.reduce((sum, [top, more]) => sum + (top < y ? Math.max(0, more) : 0), 0);
   const lift = picture.lanes.map((one) => lifted(one.top) - one.top * lane);
   const plot = picture.height * lane + Math.max(...lift);
-  const right = width - 20 - PEAK * em * Math.max(2, many); // where time ends; the peaks stand behind
+  const right = width - RIGHT * em; // where time ends; the peaks stand behind
   const heldTop = plot + axis + HEAD * em, scale = (right - left) / (to - from);
   const x = (t) => left + (t - from) * scale;
   const tall = heldTop + rows * held + 4;
   return {
     width, em, left, axis, band, lane, lift, lifted, plot, rows, held, heldTop, tall, from, to, right, scale, x,
+    names: left - APART * em,
   };
 }
 
@@ -76,7 +84,7 @@ function visible(picture, data, place) {
   return found;
 }
 
-// All boxes, one by one where they have room, else as shares; says which.
+// All boxes, one by one where they have room, else as shares; says which. Without a font, without letters.
 function paintBoxes(pen, picture, data, place, theme, font, ratio) {
   const seen = visible(picture, data, place), many = seen.reduce((sum, some) => sum + some.length, 0);
   const crowded = many > (picture.lanes.length * (place.right - place.left)) / CROWDED;
@@ -84,17 +92,19 @@ function paintBoxes(pen, picture, data, place, theme, font, ratio) {
   pen.beginPath();
   pen.rect(place.left, 0, place.right - place.left, place.plot);
   pen.clip();
+  let labels = new Map();
   if (crowded) paintShares(pen, picture, data, place, theme);
-  else paintEach(pen, picture, data, place, theme, font, seen, ratio);
+  else labels = paintEach(pen, picture, data, place, theme, font, seen, ratio);
+  const letters = pen.font;
   pen.restore();
-  return { crowded, many };
+  return { crowded, many, labels, letters };
 }
 
 // Rectangle after rectangle: one path with thousands of them takes browsers ten times as long. Bubbles come first, and
 // a look's labels with its boxes: a box that glides hides what is below it.
 function paintEach(pen, picture, data, place, theme, font, seen, ratio) {
   const numbers = [...seen.keys()], isIdle = (number) => picture.looks[number].kind === "bubble";
-  const labels = labelled(pen, picture, data, place, font, seen);
+  const labels = font ? labelled(pen, picture, data, place, font, seen) : new Map();
   for (const number of [...numbers.filter(isIdle), ...numbers.filter((one) => !isIdle(one))]) {
     const boxes = seen[number], look = picture.looks[number], tinted = theme.tints && theme.kinds[look.kind].tone;
     pen.strokeStyle = look.edge;
@@ -112,33 +122,44 @@ function paintEach(pen, picture, data, place, theme, font, seen, ratio) {
       pen.fillText(labels.get(i), x + w / 2, y + h / 2 + 1);
     }
   }
+  return labels;
 }
 
 function paintBox(pen, [x, y, w, h], look) {
   const gap = look.kind === "bubble" || w <= 3 || h < 4 ? 0 : w < 8 ? 0.25 : 0.5; // edges must not drown narrow boxes
   pen.fillRect(x + gap, y + gap, Math.max(w - 2 * gap, 0.5), h - 2 * gap);
-  if (!gap || !(look.dotted || look.measured)) return;
+  if (!gap || !(look.dotted || look.measured || look.chunk)) return;
   pen.lineWidth = 2 * gap; // inside the box: its neighbour must not hide it
   pen.strokeRect(x + 2 * gap, y + 2 * gap, w - 4 * gap, h - 4 * gap);
 }
 
-// The label of every box that has room, all alike "F3", or "3" where that is too wide; sets the pen's font for them.
+// The label of every box, all alike "F3", or "3" where that is too wide; sets the pen's font for them. If many boxes of
+// a kind have no room, none of that kind has a label.
 function labelled(pen, picture, data, place, font, seen) {
   const written = seen.flatMap((boxes, number) => (picture.looks[number].letter ? boxes : []));
   const text = (i, wide) => {
     const { letter } = picture.looks[data.look[i]], m = data.microbatch[i];
+    if (picture.by_stage) {
+      const number = data.stage[i] % (picture.slices > 1 ? picture.slices : Infinity);
+      return wide ? number + letter : String(number);
+    }
     return m < 0 ? letter : wide ? letter + m : String(m);
   };
-  for (const [size, wide] of [[font.box, true], [font.box, false], [font.smallest, false]]) {
+  const forms = [[font.box, true], [font.box, false], [font.smallest, false], [Math.min(font.smallest, LEAST), false]];
+  for (const [size, wide] of forms) {
     pen.font = `${size}px ${font.family}`;
     const widths = new Map(), widthOf = (one) => {
       if (!widths.has(one)) widths.set(one, pen.measureText(one).width);
       return widths.get(one);
     };
     const fits = written.filter((i) => size + 2 <= (data.y1[i] - data.y0[i]) * place.lane
-      && widthOf(text(i, wide)) <= (data.x1[i] - data.x0[i]) * place.scale - 3);
-    if (fits.length >= 0.9 * written.length || (size === font.smallest && !wide))
-      return new Map(fits.map((i) => [i, text(i, wide)]));
+      && widthOf(text(i, wide)) <= (data.x1[i] - data.x0[i]) * place.scale - (wide ? 6 : 1.5));
+    if (fits.length < MOST * written.length && (size !== forms.at(-1)[0] || wide)) continue;
+    const counted = (some) => some.reduce((counts, i) => counts.set(data.look[i], (counts.get(data.look[i]) ?? 0) + 1),
+      new Map());
+    const [all, fit] = [written, fits].map(counted);
+    const often = fits.filter((i) => fit.get(data.look[i]) >= MOST * all.get(data.look[i]));
+    return new Map(often.map((i) => [i, text(i, wide)]));
   }
 }
 
@@ -180,9 +201,9 @@ function paintAxes(pen, picture, place, theme, font) {
   pen.textAlign = "right";
   const every = Math.ceil((font.axis + 3) / (place.lane * (picture.height / picture.lanes.length)));
   for (const lane of picture.lanes)
-    if (lane.rank % every === 0) pen.fillText(lane.label, place.left - 10, place.lifted(lane.top) + place.lane / 2 + 1);
+    if (lane.rank % every === 0) pen.fillText(lane.label, place.names, place.lifted(lane.top) + place.lane / 2 + 1);
   const y = place.plot + place.axis / 2 + 2;
-  pen.fillText(picture.unit, place.left - 10, y);
+  pen.fillText(picture.unit, place.names, y);
   pen.textAlign = "center";
   const span = place.to - place.from, power = 10 ** Math.floor(Math.log10(span / 6));
   const step = [1, 2, 5, 10].map((f) => f * power).find((s) => span / s <= 8);
@@ -194,16 +215,23 @@ function paintAxes(pen, picture, place, theme, font) {
     pen.fillText(heading.text, place.left, place.lifted(heading.y - 0.5) + Math.max(place.band, place.lane) / 2);
 }
 
-// Which time a bubble is compared with: per timeline, compute time and idle time laid end to end, the idle time in the
-// colour of idle boxes; framed, the whole.
+// The first of these texts that has room on the canvas, or the last: from x, or further left.
+function fitted(pen, place, texts, x, y) {
+  const text = texts.find((one) => pen.measureText(one).width <= place.width) ?? texts.at(-1);
+  pen.fillText(text, Math.max(0, Math.min(x, place.width - pen.measureText(text).width - 1)), y);
+}
+
+// Which time a bubble is compared with: per timeline, compute time and idle time laid end to end, the idle time
+// filled in the colour of idle boxes; framed, the whole.
 function paintRulers(pen, picture, place, theme, font, key) {
-  for (const one of picture.timelines) {
+  for (const one of picture.timelines.filter(({ stuck }) => !stuck.length)) { // a step that never ends has no bubble
     const measure = one.measures.find((each) => each.key === key), y = place.lifted(one.ruler);
     const [begin, busy, end, whole] = [measure.begin, measure.busy_end, measure.end, measure.whole].map(place.x);
     pen.font = `${font.axis}px ${font.family}`;
     pen.fillStyle = pen.strokeStyle = theme.ink;
     pen.textAlign = "left";
-    pen.fillText(`${one.measured ? "measured, " : ""}${measure.text}`, place.left, y + 0.6 * place.em);
+    const text = `${one.measured ? "measured, " : ""}${measure.text}`;
+    fitted(pen, place, [text, measure.text], place.left, y + 0.6 * place.em);
     pen.save();
     pen.beginPath();
     pen.rect(place.left - 2, y, place.right - place.left + 4, place.plot);
@@ -211,10 +239,8 @@ function paintRulers(pen, picture, place, theme, font, key) {
     const bar = y + 1.35 * place.em;
     pen.fillStyle = theme.bubble;
     pen.fillRect(busy, bar, end - busy, 6);
-    pen.fillStyle = theme.muted;
-    pen.fillRect(begin, bar, busy - begin, 6);
     pen.lineWidth = 1;
-    pen.strokeRect(begin, bar - 0.5, whole - begin, 7);
+    for (const [x, to] of [[begin, whole], [busy, end]]) pen.strokeRect(x, bar - 0.5, to - x, 7);
     pen.lineWidth = 2;
     if (measure.rank >= 0) {
       const lane = picture.lanes.find((each) => each.rank === measure.rank && picture.timelines[each.timeline] === one);
@@ -222,79 +248,4 @@ function paintRulers(pen, picture, place, theme, font, key) {
     }
     pen.restore();
   }
-}
-
-// Step curves on the time axis of the boxes, a row per rank; the highest values at the right.
-function paintHeld(pen, picture, data, place, theme, font, cursor) {
-  const most = Math.max(1, ...picture.timelines.flatMap((one) => one.peaks)), several = picture.timelines.length > 1;
-  pen.fillStyle = pen.strokeStyle = theme.ink;
-  pen.font = `${font.axis}px ${font.family}`;
-  heldTitle(pen, picture, place, theme, several);
-  for (let rank = 0; rank < place.rows; rank++) {
-    const bottom = place.heldTop + (rank + 1) * place.held - 3, tall = place.held - 5;
-    let curve = rank;
-    const peaks = [];
-    picture.timelines.forEach((one, t) => {
-      if (rank < one.ranks) {
-        const end = Math.min(cursor, one.measures[0].end); // of a run that goes on nobody knows what comes
-        heldCurve(pen, data, place, theme, curve, end, bottom, tall / most, t, several);
-        peaks.push(one.peaks[rank]);
-      }
-      curve += one.ranks;
-    });
-    if (rank % Math.ceil((font.axis + 1) / place.held)) continue;
-    pen.textAlign = "right";
-    pen.fillText(`rank ${rank}`, place.left - 10, bottom - tall / 2);
-    pen.textAlign = "left";
-    pen.fillText(peaks.join(" · "), place.x(place.to) + 10, bottom - tall / 2);
-  }
-}
-
-function heldTitle(pen, picture, place, theme, several) {
-  const y = place.plot + place.axis + HEAD * place.em / 2 + 2;
-  pen.textAlign = "left";
-  const thin = picture.timelines.some((one) => one.chunks > 1) ? " of one stage" : ""; // which is 1/v of a rank
-  const title = `activations${thin} held by each rank, at most:`;
-  pen.fillText(title, place.left, y);
-  let x = place.left + pen.measureText(title).width + 24;
-  if (several) picture.timelines.forEach((one, t) => {
-    const name = one.measured ? `${one.name} measured` : one.name;
-    pen.globalAlpha = 1;
-    heldPen(pen, theme, t);
-    pen.strokeRect(x, y - (t ? 0 : 4), 30, t ? 0 : 8);
-    dash(pen);
-    pen.fillText(name, x + 38, y);
-    x += 62 + pen.measureText(name).width;
-  });
-}
-
-// Width and dashes of the curves of the t-th timeline.
-function heldPen(pen, theme, t) {
-  const [width, pattern] = theme.held[t % theme.held.length];
-  pen.lineWidth = width;
-  dash(pen, pattern);
-}
-
-function heldCurve(pen, data, place, theme, curve, end, bottom, unit, t, several) {
-  const until = Math.min(end, place.to), line = new Path2D();
-  let y = bottom;
-  line.moveTo(place.x(Math.max(0, place.from)), bottom);
-  for (let i = data.held_starts[curve]; i < data.held_starts[curve + 1] && data.held_times[i] <= until; i++) {
-    const x = place.x(Math.max(place.from, data.held_times[i]));
-    line.lineTo(x, y);
-    y = bottom - data.held_counts[i] * unit;
-    line.lineTo(x, y);
-  }
-  line.lineTo(place.x(Math.max(place.from, until)), y);
-  if (t === 0) { // the first is an area, so that the others show on it
-    line.lineTo(place.x(Math.max(place.from, until)), bottom);
-    line.closePath();
-    pen.globalAlpha = several ? 0.25 : 0.45;
-    pen.fill(line);
-    pen.globalAlpha = 1;
-  }
-  if (t === 0 && !several) return;
-  heldPen(pen, theme, t);
-  pen.stroke(line);
-  dash(pen);
 }

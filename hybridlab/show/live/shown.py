@@ -11,7 +11,7 @@ import traitlets
 from hybridlab.show.live.module import module, stylesheet
 from hybridlab.show.paper.still import Still
 
-SHOWS = ("rank_box.js", "moving.js", "shows.js")
+SHOWS = ("choices.js", "rank_box.js", "moving.js", "linked.js", "calculator.js", "shows.js")
 
 
 class Shown(anywidget.AnyWidget):

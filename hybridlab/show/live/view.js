@@ -21,7 +21,7 @@ function view(el, style, options = {}) {
   const readout = element("p", { class: "hl-readout" }), note = element("p", { class: "hl-note" });
   const summary = element("p", { class: "hl-summary" });
   const legend = element("div", { class: "hl-legend" }), counters = counting(() => { refresh(); });
-  const night = matchMedia("(prefers-color-scheme: dark)"), base = element("canvas");
+  const layers = layered();
   let picture, data, place, theme, font, painted, belongs, cursor = Infinity, chosen = -1, lane = 0;
   let from = 0, to = 1, whole = true, critical = false, tinted = false, paintings = 0, first = false;
 
@@ -34,7 +34,7 @@ function view(el, style, options = {}) {
   });
   const looks = element("div", { class: "hl-row" },
     machines,
-    toggle("colour by microbatch", false, (on) => { tinted = on; refresh(); showLegend(); }), projector());
+    toggle("colour by microbatch", false, (on) => { tinted = on; showLegend(); refresh(); }), projector());
   const zooms = element("div", { class: "hl-row" },
     button("Zoom in", () => zoom(1 / CLOSER), { "aria-keyshortcuts": "+" }),
     button("Zoom out", () => zoom(CLOSER), { "aria-keyshortcuts": "-" }),
@@ -64,12 +64,14 @@ function view(el, style, options = {}) {
     showLegend();
     counters.show(picture);
     machine.show(picture, data);
-    if (picture.timelines.some(({ stuck }) => stuck.length)) { // a deadlock is seen there
+    const stuck = picture.timelines.some((one) => one.stuck.length);
+    if (stuck) { // a deadlock is seen there
       machines.firstChild.checked = true;
       machine.put(true);
     }
     place = null; // nothing is painted before all is laid out
-    moveTo(Infinity);
+    moveTo(options.machine && !live && !stuck ? picture.length / 3 : Infinity); // at the end, all ranks are idle
+    read(-1);
     refresh();
     if (place && !painted.crowded) glide.begin(were, picture, data, place);
   }
@@ -82,6 +84,7 @@ function view(el, style, options = {}) {
 
   function showLegend() {
     const tints = tinted ? style.tints.map(({ forward }, m) => swatchOf(forward.fill, `microbatch ${m}`)) : [];
+    if (tinted) tints.push(element("span", {}, "darker: backward"));
     const kinds = picture.legend.filter(([, look]) => !tinted || !style.kinds[look.kind].tone);
     legend.replaceChildren(...tints, ...kinds.map(([name, look]) => {
       const swatch = element("i", {}), stripe = `${look.hatch} 0 2px, ${look.fill} 2px 6px`;
@@ -104,19 +107,17 @@ function view(el, style, options = {}) {
     const ratio = devicePixelRatio || 1;
     glide.end();
     el.dataset.theme = root.dataset.theme = isDark(el) ? "dark" : "light";
-    theme = { ...style[root.dataset.theme], held: style.held, dotted: style.dotted, kinds: style.kinds,
-      error: style.error };
+    theme = { ...style[root.dataset.theme], dotted: style.dotted, kinds: style.kinds, error: style.error };
     theme.tints = tinted ? style.tints : null;
     for (const swatch of root.querySelectorAll("[data-bubble]")) swatch.style.background = theme.bubble;
     const em = letter();
     font = { family: style.font };
     for (const [what, size] of Object.entries(style.pixels)) font[what] = (size * em) / style.pixels.axis;
     place = layout(picture, root.clientWidth, from, to, em, options.head ? ROOM.little : ROOM.plenty);
-    for (const [sheet, tall] of [[canvas, place.tall], [base, place.plot]]) {
-      sheet.width = Math.round(place.width * ratio);
-      sheet.height = Math.round(tall * ratio);
-      sheet.getContext("2d").scale(ratio, ratio);
-    }
+    layers.lay(place, ratio);
+    canvas.width = Math.round(place.width * ratio);
+    canvas.height = Math.round(place.tall * ratio);
+    canvas.getContext("2d").scale(ratio, ratio);
     canvas.style.height = `${place.tall}px`;
     machine.lay(place.width, em, ratio);
     paintAll();
@@ -132,10 +133,7 @@ function view(el, style, options = {}) {
   }
 
   function paintAll() {
-    const pen = base.getContext("2d");
-    pen.textBaseline = "middle";
-    pen.clearRect(0, 0, place.width, place.plot);
-    painted = paintBoxes(pen, picture, data, place, theme, font, devicePixelRatio || 1);
+    painted = layers.paint(picture, data, theme, font);
   }
 
   function paint() {
@@ -148,36 +146,18 @@ function view(el, style, options = {}) {
     paintAxes(pen, picture, place, theme, font);
     paintRulers(pen, picture, place, theme, font, counters.chosen());
     const lit = chosen >= 0 && belongs.own.length > 0 && !along.playing();
-    layer(pen, 0, all ? place.width : now, PAST[+lit]);
-    if (!all) layer(pen, now, place.width, FAINT[+lit]);
-    if (lit) light(pen);
+    layers.copy(pen, 0, all ? place.width : now, PAST[+lit]);
+    if (!all) layers.copy(pen, now, place.width, FAINT[+lit], true);
+    if (lit) layers.light(pen, data, [...belongs.own, ...belongs.causes, ...belongs.effects, ...belongs.chain]);
     paintHeld(pen, picture, data, place, theme, font, cursor);
     clipped(pen, place, () => {
       if (all) paintDeadlocks(pen, picture, data, place, theme, font);
-      if (critical) paintPath(pen, data, place, theme);
-      pen.fillStyle = theme.ink;
-      if (!all) pen.fillRect(now - 1, 0, 2, place.tall);
+      if (critical || lit) paintPaths(pen, data, place, theme, lit ? [belongs.chain] : pathsOf(data));
+      if (!all) paintCursor(pen, picture, place, theme, cursor);
+      if (!all) layers.letter(pen, picture, data, cursor, theme);
       if (chosen >= 0) paintChosen(pen, data, place, theme, chosen, lit ? belongs : { causes: [], effects: [] });
     });
     canvas.dataset.painted = ++paintings;
-  }
-
-  function layer(pen, left, right, alpha) {
-    const ratio = base.width / place.width, wide = right - left;
-    if (wide <= 0) return;
-    pen.globalAlpha = alpha;
-    pen.drawImage(base, left * ratio, 0, wide * ratio, base.height, left, 0, wide, place.plot);
-    pen.globalAlpha = 1;
-  }
-
-  // The chosen box's own microbatch and its links in full colour, over the paler rest.
-  function light(pen) {
-    const ratio = base.width / place.width, plot = [place.left, place.right];
-    for (const i of [...belongs.own, ...belongs.causes, ...belongs.effects]) {
-      const [x, y, w, h] = frame(data, place, i), [left, right] = [Math.max(x, plot[0]), Math.min(x + w, plot[1])];
-      if (right <= left) continue;
-      pen.drawImage(base, left * ratio, y * ratio, (right - left) * ratio, h * ratio, left, y, right - left, h);
-    }
   }
 
   function read(i) {
@@ -275,10 +255,8 @@ function view(el, style, options = {}) {
   const resized = new ResizeObserver(() => {
     if (root.clientWidth !== place?.width || letter() !== place.em) refresh();
   });
-  const themed = new MutationObserver(refresh);
+  const unthemed = onTheme(refresh);
   resized.observe(root);
-  themed.observe(document.body, { attributes: true }); // JupyterLab names its theme there
-  night.addEventListener("change", refresh);
   const seen = new IntersectionObserver(([{ isIntersecting }]) => {
     if (!isIntersecting) return;
     seen.disconnect();
@@ -288,8 +266,7 @@ function view(el, style, options = {}) {
     along.stop();
     seen.disconnect();
     resized.disconnect();
-    themed.disconnect();
-    night.removeEventListener("change", refresh);
+    unthemed();
   }
   function playOnce() {
     first = true;

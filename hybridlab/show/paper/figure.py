@@ -4,14 +4,16 @@ import json
 
 import plotly.graph_objects as go
 
+from hybridlab.show.paper.themed_chart import themed
+
 DIGITS = 12  # of a coordinate in a stored chart: the last four of sixteen differ between processors
 
 
 class Figure(go.Figure):
     """A plotly figure with a static twin (SVG) and a summary (text); a notebook stores all three.
 
-    JupyterLab shows the chart; GitHub, nbconvert and a page without scripts show the twin. The twin shows the
-    figure as it was made: later calls such as update_layout do not change it.
+    JupyterLab shows the chart, light or dark as its theme; GitHub, nbconvert and a page without scripts show the twin.
+    The twin shows the figure as it was made: later calls such as update_layout do not change it.
     """
 
     _twin, _summary = "", ""
@@ -37,7 +39,7 @@ class Figure(go.Figure):
 
     def _repr_mimebundle_(self, include=None, exclude=None, **more) -> dict:
         chart = json.loads(self.to_json(), parse_float=_rounded)
-        bundle = {"application/vnd.plotly.v1+json": chart, "text/plain": self.summary}
+        bundle = {"application/vnd.plotly.v1+json": themed(chart), "text/plain": self.summary}
         return bundle | ({"image/svg+xml": self.twin} if self.twin else {})
 
     def __repr__(self):

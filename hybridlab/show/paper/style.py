@@ -16,10 +16,15 @@ STYLE = {
     "muted": "#555555",
     "grid": "#D9D9D9",
     "error": "#D55E00",  # an outline, never a fill
+    "aside": "#8C8C8C",  # a device that is not the one spoken of
+    "shadow": "#000000",  # mixed into the side of a body
+    "tiles": "#F7F7F7",  # behind the colours of ranks, light on a dark page too
+    # Four ranks in turn differ in lightness, so that the stripes of a sum are visible in a grey print.
+    "ranks": ("#17406F", "#B5452A", "#E6C84F", "#CC79A7", "#0B5F55", "#7A6BB5", "#A9CF8E", "#4FA3C7"),
     "control": "#8A8A8A",  # edges of buttons and fields, visible on light and on dark
     "light": {"ink": "#1A1A1A", "muted": "#555555", "grid": "#D9D9D9", "bubble": "#E5E5E5", "edge": "#FFFFFF"},
     "dark": {"ink": "#F0F0F0", "muted": "#B8B8B8", "grid": "#4A4A4A", "bubble": "#484848", "edge": "#1A1A1A"},
-    "pixels": {"box": 14, "smallest": 12, "axis": 15, "caption": 15, "line": 21, "heading": 18, "lane": 34},
+    "pixels": {"box": 14, "smallest": 13, "axis": 15, "caption": 15, "line": 21, "heading": 18, "lane": 34},
     "kinds": {
         "F": {"name": "forward", "fill": "#0072B2", "tone": "forward"},
         "C": {"name": "forward, keeps only its input", "fill": "#00507D", "hatch": True, "tone": "forward"},
@@ -37,10 +42,10 @@ STYLE = {
         "message": {"name": "communication", "fill": "#009E73"},
         "arrived": {"name": "arrived, not yet used", "fill": "#009E73"},  # a thin line
         "bubble": {"name": "bubble (idle)", "fill": "#E5E5E5"},
+        "lost": {"name": "lost rank", "fill": "#A6A6A6", "hatch": True, "letter": "lost"},
     },
     # Curves differ in width, dash and marker as well; the first of each list is drawn first, widest.
     "curves": ["#56B4E9", "#882255", "#E69F00", "#1A1A1A", "#009E73", "#0072B2"],
-    "held": [[1, ""], [2.5, "7 4"], [2, "2 3"], [1.5, "9 3 2 3"]],  # width and dashes of the curves of activations held
     "dotted": "4 3",
     "projector": 1.6,  # how much larger all live pictures are while the switch *projector* is on
 }
@@ -72,13 +77,32 @@ MARKS = {  # around the point (0, 0)
     "cross": "M-7 -2h5v-5h4v5h5v4h-5v5h-4v-5h-5z",
 }
 WHITE, BLACK = "#FFFFFF", "#000000"
+FIXED = "hl-fixed"  # the class of a line that keeps its colour in the dark, because the fill under it does
 REPLIES = {"right": "#1e8752", "not yet": "#c45500", "asked": "#0072b2"}  # legible on white and on black
 WEIGHT = "#4A4A4A"  # a matrix of weights; others have the colours of forward and backward
 TINTS = "#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00"  # Paul Tol's light
 TONES = {"forward": 0.0, "weights": 0.25, "backward": 0.5}  # how far the tint of a microbatch moves towards black
 TOO_LARGE = {"stripes": "#C4C4C4", "edge": "#B0B0B0"}  # a plan that does not fit
 BUBBLE_EDGE = "#CFCFCF"
-LATER_CHUNK, MEASURED, HATCH, HATCH_ON_LIGHT = 0.4, 0.45, 0.2, 0.3  # how far a fill moves towards white
+IN_THE_DARK = {  # colours that follow the page; other fills stay, and lines and letters get lighter (`theme`)
+    STYLE["paper"]: STYLE["dark"]["edge"],
+    **{STYLE["light"][name]: STYLE["dark"][name] for name in ("ink", "muted", "grid", "bubble")},
+    BUBBLE_EDGE: "#5A5A5A",
+    TOO_LARGE["stripes"]: "#5E5E5E",
+    TOO_LARGE["edge"]: "#6A6A6A",
+    STYLE["kinds"]["OPT"]["fill"]: "#737373",
+    WEIGHT: "#737373",
+}
+CLEAR, MIDDLE = "rgba(0,0,0,0)", "#808080"
+ON_BOTH = {  # where a colour cannot follow the page (plotly): one for lines and quiet fills on light and on dark
+    STYLE["ink"]: MIDDLE,
+    STYLE["muted"]: MIDDLE,
+    STYLE["grid"]: "rgba(128,128,128,0.35)",
+    STYLE["light"]["bubble"]: "rgba(128,128,128,0.22)",
+    BUBBLE_EDGE: "rgba(128,128,128,0.4)",
+    STYLE["kinds"]["OPT"]["fill"]: "#5F5F5F",
+}
+LATER_CHUNK, MEASURED, HATCH, HATCH_ON_LIGHT = 0.3, 0.45, 0.2, 0.3  # how far a fill moves towards white
 
 
 class Look(NamedTuple):
@@ -103,15 +127,16 @@ class Look(NamedTuple):
 def look(kind: str, chunk: int = 0, measured: bool = False) -> Look:
     """The look of a kind of action (or "message", "arrived", "bubble"), of a rank's k-th chunk, predicted or measured.
 
-    Later chunks are lighter; measured actions are lighter still, and have an edge.
+    Later chunks are lighter, and measured actions lighter still. Both have an edge, and so differ from other kinds in a
+    grey print.
 
     >>> look("F").fill, look("F").text, look("F", chunk=1).fill, look("F", chunk=1).text
-    ('#0072B2', '#FFFFFF', '#66AAD1', '#000000')
+    ('#0072B2', '#FFFFFF', '#4D9CC9', '#000000')
     """
     own = STYLE["kinds"][kind]
     letter = "" if kind in ("message", "arrived", "bubble") else own.get("letter", kind)
     if kind == "bubble":
-        return Look(kind, own["name"], letter, 0, measured, own["fill"], BLACK, BUBBLE_EDGE, "", False)
+        return Look(kind, own["name"], letter, 0, measured, own["fill"], STYLE["ink"], BUBBLE_EDGE, "", False)
     full, paper = own["fill"], STYLE["paper"]
     if kind == "arrived":
         return Look(kind, own["name"], letter, 0, measured, full, BLACK, full, "", False)
@@ -121,7 +146,9 @@ def look(kind: str, chunk: int = 0, measured: bool = False) -> Look:
     fill = mix(fill, paper, MEASURED) if measured else fill
     text = ink_on(fill)
     stripe = mix(fill, paper, HATCH if text == WHITE else HATCH_ON_LIGHT) if own.get("hatch") else ""
-    return Look(kind, own["name"], letter, chunk, measured, fill, text, full if measured else paper, stripe, False)
+    return Look(
+        kind, own["name"], letter, chunk, measured, fill, text, full if measured or chunk else paper, stripe, False
+    )
 
 
 def mix(one: str, other: str, share: float) -> str:
@@ -153,11 +180,13 @@ def dashed(name: str) -> str:
 
 
 def ink_on(fill: str) -> str:
-    """White or black: the one that contrasts better with a fill.
+    """White or black: the one that contrasts better with a fill; on paper and on a bubble, which follow the theme, ink.
 
     >>> ink_on("#0072B2"), ink_on("#E69F00")
     ('#FFFFFF', '#000000')
     """
+    if fill in (STYLE["paper"], STYLE["light"]["bubble"]):
+        return STYLE["ink"]
     return max((WHITE, BLACK), key=lambda ink: contrast(ink, fill))
 
 

@@ -20,13 +20,12 @@ from hybridlab.predict.plans.planner import Planned
 from hybridlab.predict.plans.space import divisors
 from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, TOO_LARGE, contrast, dashed, mix
+from hybridlab.show.paper.style import FIXED, STYLE, TOO_LARGE, dashed, ink_on, mix
 
 WIDTH, LEFT, TOP, RIGHT = 960, 92, 148, 24
 WIDEST, TALLEST, ALL_ROWS = 118.0, 52.0, 500.0  # pixels: of a cell; of all rows together
-TWO_LINES = (58.0, 36.0)  # pixels: a cell of at least this size has two lines
+TWO_LINES, THREE_LINES = (58.0, 36.0), 48.0  # pixels: a cell of this size has two lines; of this height, three
 PALEST, TINT = 0.2, 0.05  # the share of the best throughput with the palest colour; every cell that fits has some blue
-LEGIBLE = 4.5  # contrast
 PX, INK, PAPER, MUTED = STYLE["pixels"], STYLE["ink"], STYLE["paper"], STYLE["muted"]
 BOLD = 0.59  # width of a letter of a title, as a part of its height
 QUICK, GREY, BEST = STYLE["kinds"]["F"]["fill"], STYLE["light"]["bubble"], STYLE["kinds"]["B"]["fill"]
@@ -181,22 +180,22 @@ def _head(title, error, rings):
     out.append(words(x + 8, 60, f"{PALEST:.0%} to 100% of the best", PX["caption"]))
     x += 216
     looks = (
-        (f'fill="{PAPER}" stroke="{BEST}" stroke-width="5"', f"best ± {error:.0%}", 134),
-        (f'fill="url(#too-large)" stroke="{MUTED}"', "does not fit: needs, mostly", 246),
-        (f'fill="none" stroke="{MUTED}" {dashed("too small")}', "batch too small", 0),
+        (f'fill="{PAPER}" stroke="{BEST}" stroke-width="5"', f"best ± {error:.0%}", x, 46),
+        (f'fill="url(#too-large)" stroke="{MUTED}"', "does not fit: memory needed, largest part", x + 134, 46),
+        (f'fill="none" stroke="{MUTED}" {dashed("too small")}', "batch too small", 24, 73),
     )
-    for look, name, wide in looks:
-        out.append(f'<rect x="{x}" y="46" width="26" height="18" {look}/>')
-        out.append(words(x + 34, 60, name, PX["caption"]))
-        x += wide
+    for look, name, left, top in looks:
+        out.append(f'<rect x="{left}" y="{top}" width="26" height="18" {look}/>')
+        out.append(words(left + 34, top + 14, name, PX["caption"]))
     if rings:
         said = "published: measured throughput, relative to the best predicted"
-        out += [_ring(41, 82, INK), words(66, 87, said, PX["caption"])]
+        out += [_ring(213, 82, INK), words(228, 87, said, PX["caption"])]
     return out
 
 
 def _ring(x, y, ink):
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" fill="none" stroke="{ink}" stroke-width="2"/>'
+    own = f' class="{FIXED}"' if ink != INK else ""  # as the text next to it
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" fill="none" stroke="{ink}" stroke-width="2"{own}/>'
 
 
 def _labels(frame):
@@ -234,20 +233,20 @@ def _drawn(one: Cell, frame, ring: _Ring | None):
         case "too large":
             yield f'<rect {box} fill="url(#too-large)" stroke="{TOO_LARGE["edge"]}"/>'
         case "fits":
-            ink = PAPER if contrast(PAPER, fill) >= LEGIBLE else INK
+            ink = ink_on(fill)
             pen = f'stroke="{BEST}" stroke-width="5"' if one.equal else f'stroke="{STYLE["grid"]}"'
             yield f'<rect {box} fill="{fill}" {pen}/>'
     middle, lower = x + frame.wide / 2, y + frame.tall / 2
     first, second = _text(one)
     more = {"fill": ink, "font-weight": "600"}
-    yield words(middle, lower + (-2 if frame.roomy and second else 5), first, PX["caption" if one.share else "box"],
-                "middle", **more)  # fmt: skip
-    beside = 0.22 * frame.wide if ring else 0.0
+    rise = 8 if ring and frame.tall >= THREE_LINES else 0  # of the two lines, for a third one below them
+    yield words(middle, lower + (-2 - rise if frame.roomy and second else 5), first,
+                PX["caption" if one.share else "box"], "middle", **more)  # fmt: skip
     if frame.roomy and second:
-        yield words(middle - beside, lower + 15, second, PX["smallest"] + 1, "middle", fill=ink)
-    if ring and frame.roomy:
-        yield _ring(middle + 8, lower + 11, ink)
-        yield words(middle + 17, lower + 15, f"{ring.share:.0%}", PX["smallest"] + 1, fill=ink)
+        yield words(middle, lower + 15 - rise, second, PX["smallest"] + 1, "middle", fill=ink)
+    if rise and frame.roomy:
+        yield _ring(middle - 16, lower + 15, ink)
+        yield words(middle - 6, lower + 20, f"{ring.share:.0%}", PX["smallest"] + 1, fill=ink)
     elif ring:
         yield _ring(x + frame.wide - 12, y + 12, ink)
     yield "</g>"

@@ -22,6 +22,7 @@ RIGHT, TALL, LINE = 590, 330, 26
 MUTED, NOW, BEST = STYLE["muted"], 5, 3  # colours of the current strategy and of the best so far
 RIVALS = ((1, "dash"), (2, "dot"), (4, "dashdot"), (0, "solid"))
 HIGHEST = 1.25  # times the start, or the slowest rival: slower tries are drawn at the upper edge
+TRIED = Curve("tried, not kept", (), (), None, "", "circle-open")  # in the legend
 WHOLE = "–"  # for an axis that cuts no dim
 
 
@@ -39,19 +40,20 @@ def search_trace(found: Found, start: Strategy, mesh: Mesh, rivals: Mapping[str,
     levels = [found.trace[0].seconds, *rivals.values(), *found.best[-1:]]
     high, low = 1e3 * HIGHEST * max(levels), 1e3 * min(levels)
     curves = [*_lines(found), *_levels(rivals, place)]
-    names, top = legend(curves, 62)
+    names, top = legend([*curves, TRIED], 62)
     frame = Frame(place, Axis("ms", max(0.0, low - 0.12 * (high - low)), high), top + 60, TALL, right=RIGHT, inset=8)
     out = [heading(frame.left, 32, title), *names, *frame.levels(), *frame.feet(frame.bottom + 22)]
     out += [frame.under(frame.bottom + 44), words(frame.left - 10, frame.top - 14, "ms", PX["axis"], "end")]
-    for curve in curves[2:]:
+    out += _tries(frame, found, curves[:2])
+    for curve in curves[2:]:  # above the best so far, which ends on one of them
         out += drawn(curve, [frame.at(*point) for point in zip(curve.x, curve.y)])
-    out += [*_tries(frame, found, curves[:2]), *_strategy(found, start, mesh, frame.top)]
+    out += _strategy(found, start, mesh, frame.top)
     ground = max(frame.bottom, frame.top + LINE * (len(start) + 1))
     return captioned(WIDTH, ground + 76, title, told, out, foot=-6)
 
 
 def replayed(found: Found, start: Strategy, mesh: Mesh, rivals: Mapping[str, float], title: str) -> Replay:
-    """The same picture, with controls to animate it."""
+    """The picture of a search, with controls to animate it."""
     return Replay(search_trace(found, start, mesh, rivals, title), sentences(found))
 
 

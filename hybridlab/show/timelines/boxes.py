@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybridlab.core.when.timeline import Timeline, length_text
+from hybridlab.core.when.timeline import Timeline, length_text, one_of
 from hybridlab.show.timelines.drawn import (
     EITHER,
+    LATER_SLICES,
     LATER_STAGES,
     LEFT,
     RIGHT,
@@ -97,16 +98,16 @@ class _Laid:
             y += RULER * len(panel)
         tops, heights, whole = _tops(panel, *rooms(self.notes, panel, self.room))
         for one, own_tops, height in zip(panel, tops, heights):
-            self._timeline(one, panel, y + own_tops, height, column)
+            self._timeline(one, panel, y + own_tops, height, column, name or one.schedule.name)
         self.bottom = max(self.bottom, y + whole)
 
-    def _timeline(self, one, panel, tops, height, column):
+    def _timeline(self, one, panel, tops, height, column, name):
         mine = [note for note in self.notes if note.timeline is one]
         one, scale, remark = _scaled(one, panel, self.timelines)
         self.placed += [(column, placed(note, tops, height, scale, self.numbers, self.room)) for note in mine]
         self.told += told(mine, self.numbers) + (_waiting(one) if self.numbers else [])
         self.parts.append(columns(one, scale, tops, self.looks))
-        self.captions.append(one.summary + remark)
+        self.captions.append(name + one.summary.removeprefix(one.schedule.name) + remark)
         measured, number = is_measured(one), len(self.scales)
         self.scales.append(scale)
         self.column.append(column)
@@ -138,6 +139,7 @@ class _Laid:
             notes=tuple(note.moved(axes[column]) for column, note in self.placed),
             told=tuple(self.told),
             small=self.columns > 0,
+            slices=max(one.schedule.slices for one in self.timelines),
         )
 
 
@@ -152,7 +154,7 @@ def _numbers(panel, columns):
     held = "holds at most {} activations{}" if columns == 1 else "holds ≤ {}{}"
     told = [
         f"{'measured ' if is_measured(one) else ''}{length_text(one.length, one.unit)}, idle/total "
-        f"{one.bubble_fraction:.1%}, {held.format(max(one.peak_live), ' of one stage' * (one.schedule.chunks > 1))}"
+        f"{one.bubble_fraction:.1%}, {held.format(max(one.peak_live), one_of(one.schedule))}"
         for one in panel
     ]
     return " · ".join(told) if columns else ""
@@ -170,7 +172,11 @@ def _waiting(timeline):
 
 
 def _lighter(timelines):
-    """The meaning of lighter boxes, where a rank has several stages of one model copy, or stages of several copies."""
+    """The meaning of lighter boxes, if a rank has several stages of one model copy, stages of several copies, or
+    slices of a row.
+    """
+    if any(one.schedule.slices > 1 for one in timelines):
+        return LATER_SLICES
     kept = [[home for home, first in one.schedule.copy_of.items() if home[1] == first] for one in timelines]
     held = [[(one.schedule.place[home], home[1]) for home in its] for one, its in zip(timelines, kept)]
     stages = any(len(set(its)) < len(its) for its in held)

@@ -9,7 +9,7 @@ exposed time, in which the rank only waits.
 from typing import NamedTuple
 
 from hybridlab.predict.time.buckets import Overlap
-from hybridlab.show.paper.sheet import words
+from hybridlab.show.paper.sheet import prose_width, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, look
 from hybridlab.show.timelines.drawn import text_width
@@ -17,7 +17,7 @@ from hybridlab.show.timelines.lanes import PX, WIDTH, Lanes, box, labelled, on_l
 
 LEFT, TOP = 96, 54
 HEADING, BACKWARD, SUM, BETWEEN, AFTER = 34, 34, 20, 20, 16  # heights in pixels
-LINES = 40  # with more all-reduces, no lines lead to them
+LINES = 40  # with more all-reduces, no lines lead to them, and those without a pause between them are one bar
 LEGEND = (
     ("B", "backward; a number is a block"),
     ("message", "all-reduce of a bucket"),
@@ -126,8 +126,32 @@ def _leads(one, at, y0, y1):
 
 
 def _sums(one, at, y, its):
-    for number, sum in enumerate(one.buckets):
-        yield from labelled(at(sum.begin), y, at(sum.end), SUM, its, f"{number}")
+    if len(one.buckets) <= LINES:
+        for number, sum in enumerate(one.buckets):
+            yield from labelled(at(sum.begin), y, at(sum.end), SUM, its, f"{number}")
+        return
+    bars = runs([(at(sum.begin), at(sum.end)) for sum in one.buckets])
+    for begin, end in bars:
+        yield box(begin, y, end - begin, SUM, its)
+    begin, end = max(bars, key=lambda bar: bar[1] - bar[0])
+    told = f"{len(one.buckets)} all-reduces, {1e3 * one.sending / len(one.buckets):.2g} ms each on average"
+    if 1.15 * prose_width(told, PX["smallest"]) < end - begin:
+        yield words((begin + end) / 2, y + SUM / 2 + 4, told, PX["smallest"], "middle", fill=its.text)
+
+
+def runs(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans in pixels that follow each other within a pixel, as one; they are in the order of their beginnings.
+
+    >>> runs([(0, 4), (4.5, 9), (20, 21)])
+    [(0, 9), (20, 21)]
+    """
+    joined = []
+    for begin, end in spans:
+        if joined and begin - joined[-1][1] < 1:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((begin, end))
+    return joined
 
 
 def _waits(one, at, y):

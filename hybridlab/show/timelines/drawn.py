@@ -15,18 +15,19 @@ from hybridlab.show.paper.style import STYLE, Look
 from hybridlab.show.timelines.noted import Placed
 from hybridlab.show.timelines.spans import ARRIVED, BUBBLE
 
-LATER_STAGES, SECOND_COPY = (
+LATER_STAGES, LATER_SLICES, SECOND_COPY = (
     "lighter: the rank's further stages",
+    "lighter: later slices of the row",
     "lighter: the other direction, a second copy of the model",
 )
 EITHER = "lighter: the rank's further stages, or the other direction (a second copy)"
-LEFT, RIGHT, TALLEST = 96, 18, 760  # pixels: space on the left (for labels) and right; the most for all lanes
+LEFT, RIGHT, TALLEST = 96, 18, 766  # pixels: space on the left (for labels) and right; the most for all lanes
 USUAL_WIDTH = 960  # pixels of a notebook's output, for which labels are chosen
 PX = STYLE["pixels"]
-SMALL, SMALL_HALVES = 24, 29  # pixels: a lane of a small picture; one with fused pairs, two half lanes
+SMALL, SMALL_HALVES = 24, 30  # pixels: a lane of a small picture; one with fused pairs, two half lanes
 LABEL_FORMS = ((PX["box"], True), (PX["box"], False), (PX["smallest"], False))  # size, and whether the kind is in it
 NARROW = 3  # pixels: a box as wide as its two edges
-MOST = 0.9  # the part of all boxes that a form of label must fit; else a shorter one is used
+MOST = 0.9  # the part of all boxes that a form of label must fit, and of a kind's boxes, for it to have labels
 
 
 class Lane(NamedTuple):
@@ -64,10 +65,12 @@ class Boxes:
     axes                    the beginning of the time axis, once for each column of timelines
     height                  of the full picture, in lane heights
     captions                one computed line of words per timeline
-    lighter                 the meaning of lighter boxes: later stages of a rank, or those of the model's second copy
+    lighter                 the meaning of lighter boxes: later stages of a rank, later slices of a row, or those of the
+                            model's second copy
     notes                   in their places
     told                    notes and thin lines in words
     small                   whether lanes are flat, and headings say what captions otherwise say
+    slices                  the slices of each row; 1: whole rows
     """
 
     x0: np.ndarray
@@ -95,6 +98,7 @@ class Boxes:
     told: tuple[str, ...] = ()
     axes: tuple[float, ...] = (0.0,)
     small: bool = False
+    slices: int = 1
 
     def __len__(self):
         return len(self.x0)
@@ -138,7 +142,9 @@ class Boxes:
 
     @property
     def legend(self) -> list[tuple[str, Look]]:
-        """(name, look) of every visible kind, in the order of the style: if possible predicted, of a first chunk."""
+        """(name, look) of every visible kind, in the order of the style; if possible, the look of a predicted action of
+        a first chunk.
+        """
         order = list(STYLE["kinds"])
         seen = [self.looks[number] for number in np.unique(self.look[self.x1 > self.x0])]
         looks = sorted(seen, key=lambda one: (one.measured, one.chunk, order.index(one.kind)))
@@ -150,24 +156,31 @@ class Boxes:
             thin = one.kind if one.kind in ("message", "arrived") else ""
             alike.setdefault((one.fill, one.hatch, one.dotted, thin), []).append(one)
         named = [(" or ".join(one.name for one in some), some[0]) for some in alike.values()]
+        if self.by_stage:
+            (name, one), *others = named
+            named = [(f"{name}; a number is a {'slice' if self.slices > 1 else 'stage'}", one), *others]
         lighter = next((one for one in looks if one.chunk and one not in first.values()), None)
+        paler = next((one for one in looks if one.measured and one.letter and one not in first.values()), None)
+        named += [("paler: measured", paler)] if paler else []
         return named + ([(self.lighter, lighter)] if lighter else [])
 
     def label(self, box: int, wide: bool) -> str:
         """The text in one box: its microbatch; in a wide box the kind comes before it.
 
-        If every rank has several stages and a single microbatch, it is the stage, since the microbatch says nothing.
+        If every rank has several stages and a single microbatch, it is the stage, or the slice of the row, since the
+        microbatch says nothing.
         """
         letter, microbatch = self.looks[self.look[box]].letter, self.microbatch[box]
         if not letter:
             return ""
-        if self._by_stage:
-            return f"{self.stage[box]}{letter}" if wide else f"{self.stage[box]}"
+        if self.by_stage:
+            place = self.stage[box] % self.slices if self.slices > 1 else self.stage[box]
+            return f"{place}{letter}" if wide else f"{place}"
         number = str(microbatch) if microbatch >= 0 else ""
         return letter + number if wide or not number else number
 
     @cached_property
-    def _by_stage(self) -> bool:
+    def by_stage(self) -> bool:
         """Whether the boxes of a rank differ in their stage and not in their microbatch."""
         own = self.microbatch >= 0
         one = all(len(np.unique(self.microbatch[own & (self.rank == rank)])) <= 1 for rank in np.unique(self.rank))
@@ -199,8 +212,8 @@ class Boxes:
     def labels(self, time_px: float, lane_px: float) -> tuple[int, list[str]]:
         """(the height of the letters, the text of every box) at this size, in one form for all: "F3", "3" or nothing.
 
-        A box too small for its text has none: the smallest letters are 12 pixels high. For flat boxes, the halves of
-        fused pairs, the form is chosen separately.
+        A box too small for its text has none: the smallest letters are 13 pixels high. If many boxes of a kind are too
+        small, none of that kind has a text. For flat boxes, the halves of fused pairs, the form is chosen separately.
         """
         room_x, room_y = (self.x1 - self.x0) * time_px - 4, (self.y1 - self.y0) * lane_px - 2
         written = {i for i in np.flatnonzero(self.x1 > self.x0).tolist() if self.label(i, wide=True)}
@@ -210,7 +223,9 @@ class Boxes:
             fits = {i for i, text in texts.items() if text_width(text, size) <= room_x[i] and size <= room_y[i]}
             if all(len(fits & some) >= MOST * len(some) for some in (written - flat, flat)):
                 break
-        return size, [texts[i] if i in fits else "" for i in range(len(self))]
+        fit, every = (np.bincount(self.look[sorted(some)], minlength=len(self.looks)) for some in (fits, written))
+        often = fit >= MOST * every
+        return size, [texts[i] if i in fits and often[self.look[i]] else "" for i in range(len(self))]
 
 
 def shown(value: float) -> str:

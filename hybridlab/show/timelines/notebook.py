@@ -2,7 +2,7 @@
 
 
 def register(shell) -> None:
-    """Register both with an IPython shell; plotly is loaded when the first one is shown."""
+    """Register timelines and dry runs with an IPython shell; plotly is loaded when the first one is shown."""
     formatter = shell.display_formatter.mimebundle_formatter
     for name, module in {"Timeline": "hybridlab.core.when.timeline", "DryRun": "hybridlab.core.dry"}.items():
         formatter.for_type_by_name(module, name, _drawn)

@@ -10,6 +10,7 @@ from hybridlab.show.timelines.notes import Brace, Note, lines
 
 ROOM, SMALL_ROOM = 1.5, 2.1  # lane heights, above a lane or below it: the brace, and two lines of text
 TALL, INSET, APART = 10, 1.5, 10  # pixels: height of a brace; from its ends to those of its period; between two texts
+ASIDE = 56  # pixels: how far a text may reach into the left margin, so that it is at its brace
 LEADING = 1.15  # lines of text, in heights of their letters
 PX = STYLE["pixels"]
 
@@ -92,7 +93,7 @@ def texts(notes: tuple[Placed, ...], length: float, time_px: float, lane_px: flo
         wide = [max(prose_width(line, size) * (1.1 if len(some) > 1 else 1) for line in some) for some in shown]
         wanted = [((note.x0 + note.x1) / 2 - axis) * time_px for note in row]
         lead = 2 if all(note.outline for note in row) else TALL + 4
-        for x, some in zip(_apart(wanted, wide, length * time_px), shown):
+        for x, some in zip(_apart(wanted, wide, length * time_px, 0 if axis else -ASIDE), shown):
             for number, line in enumerate(some[::-1] if above else some):
                 away = (lead + (number + 0.5) * LEADING * size) / lane_px
                 bold = len(some) > 1 and line is some[0]
@@ -143,13 +144,13 @@ def _bend(start, over, end, points=5):
         yield a * start[0] + b * over[0] + c * end[0], a * start[1] + b * over[1] + c * end[1]
 
 
-def _apart(middles, wide, whole):
-    """The middles of texts of these widths, moved as little as needed: apart, and inside 0 … whole.
+def _apart(middles, wide, whole, least=0.0):
+    """The middles of texts of these widths, moved as little as needed: apart, and inside least … whole.
 
     >>> _apart([10, 20, 90], [20, 20, 30], whole=100)
     [10, 40.0, 85.0]
     """
-    out, edge = [], 0.0
+    out, edge = [], least
     for middle, width in zip(middles, wide):
         out.append(max(middle, edge + width / 2))
         edge = out[-1] + width / 2 + APART

@@ -1,7 +1,7 @@
 """Notes: annotations of a timeline: braces over a period of one rank, outlines around idle time.
 
 A note belongs to one timeline and has times in its `unit`s. The functions here read these times from the timeline, so a
-picture never shows other numbers than its timeline; formulas come from the caller.
+picture never shows different numbers from its timeline; formulas come from the caller.
 """
 
 from collections.abc import Sequence
@@ -68,7 +68,8 @@ Note = Brace | Outline
 
 
 def fill_work_drain(timeline: Timeline, rank: int = -1, formulas: Sequence[str] = ("", "", "")) -> list[Brace]:
-    """Three braces over a rank's time: before its first action, from there to the end of its last, and after it.
+    """Three braces over a rank's time: before its first action, from that action to the end of its last one, and after
+    that.
 
     timeline  the drawn timeline
     rank      -1: the last;  formulas  for the three, in this order; a period without length has no brace

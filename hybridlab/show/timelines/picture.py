@@ -14,11 +14,14 @@ can be sent as it is (columns as bytes) or written as JSON (columns in base64, s
         held_starts held_times held_counts   activations held: one step curve per timeline and rank, in this order
     looks, lanes, headings, legend    as `Boxes` has them, as dictionaries; a legend entry is [name, look]
     kinds      [[spelling, meaning], …], as in "F", "forward"
-    timelines  one each, from top to bottom: {"name", "measured", "summary", "peaks" (per rank), "ranks", "chunks",
-               "scale" (drawn time per tick), "ruler" (the top of its ruler, in lane heights), "length" (text),
-               "stuck" (of a deadlock at its end: [rank, action, the rank that it waits for], …), "measures"};
+    timelines  one each, from top to bottom: {"name", "measured", "summary", "peaks" (per rank), "ranks",
+               "one_of" (what a held activation belongs to), "scale" (drawn time per tick), "length" (text),
+               "ruler" (the top of its ruler, in lane heights),
+               "stuck" (of a deadlock at its end: [rank, action, the rank that it waits for], …),
+               "outputs" (of a deadlock: [box, the rank that its output is for], …), "measures"};
                a measure is one of the three bubbles, with its times (see `_measures`)
-    unit, length, height, lighter, told, summary
+    by_stage   whether a box's number is its stage, or its slice of the row, and not its microbatch
+    unit, length, height, lighter, slices, told, summary    (after a deadlock, time goes on for a while)
 """
 
 import base64
@@ -29,7 +32,7 @@ import numpy as np
 
 from hybridlab.core.when.action import KINDS, MEANING
 from hybridlab.core.when.critical_path import chain
-from hybridlab.core.when.timeline import Timeline, length_text
+from hybridlab.core.when.timeline import Timeline, length_text, one_of
 from hybridlab.predict.bytes.live import live
 from hybridlab.show.paper.style import Look
 from hybridlab.show.timelines.boxes import boxes, panels_of
@@ -43,6 +46,7 @@ MEASURES = (  # property of a timeline, its short name, its definition
     ("bubble_span", "idle / span", "idle time over span, of the rank with the longest span; zero-bubble papers"),
 )
 LATER = 2**62  # later than any tick
+WAITING = 0.125  # of its length: how long the ranks of a deadlock are drawn while they wait
 BOX_COLUMNS = ("x0", "x1", "y0", "y1", "look", "lane", "kind", "stage", "microbatch")
 
 
@@ -64,9 +68,11 @@ def picture(*timelines: Timeline) -> dict:
         "kinds": [[kind, MEANING[kind]] for kind in KINDS],
         "timelines": [_timeline(one, drawn, number) for number, one in enumerate(ordered)],
         "unit": drawn.unit,
-        "length": drawn.length,
+        "length": drawn.length * (1 + WAITING * any("stuck" in one.origin for one in ordered)),
         "height": drawn.height,
         "lighter": drawn.lighter,
+        "slices": drawn.slices,
+        "by_stage": drawn.by_stage,
         "told": drawn.told,
         "summary": drawn.summary,
     }
@@ -100,7 +106,7 @@ def boxes_of(picture: dict) -> Boxes:
         rulers=rulers,
         captions=tuple(one["summary"] for one in picture["timelines"]),
         told=tuple(picture["told"]),
-        **{name: picture[name] for name in ("unit", "length", "height", "lighter")},
+        **{name: picture[name] for name in ("unit", "length", "height", "lighter", "slices")},
         scales=tuple(one["scale"] for one in picture["timelines"]),
     )
 
@@ -172,14 +178,23 @@ def _timeline(timeline, drawn, number):
         "measured": is_measured(timeline),
         "summary": drawn.captions[number],
         "ranks": timeline.schedule.ranks,
-        "chunks": timeline.schedule.chunks,
+        "one_of": one_of(timeline.schedule),
         "peaks": timeline.peak_live,
         "length": length_text(timeline.length, timeline.unit),
         "scale": scale,
         "ruler": drawn.rulers[number],
         "stuck": timeline.origin.get("stuck", []),
+        "outputs": _outputs(timeline, drawn.starts[number]) if "stuck" in timeline.origin else [],
         "measures": _measures(timeline, scale / timeline.tick),
     }
+
+
+def _outputs(timeline, start):
+    """[box, rank] for every output that leaves its rank: the box that makes it, and the rank that it is for."""
+    flow = timeline.flow
+    rows, edges, down = flow.crossing()
+    rank = flow.home[flow.edges[edges, down.astype(int)], flow.owner[flow.microbatch[rows]]]
+    return [[start + row, to] for row, to in sorted(zip(rows.tolist(), rank.tolist()))]
 
 
 def _measures(timeline, scale):

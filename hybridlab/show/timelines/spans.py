@@ -16,7 +16,7 @@ from hybridlab.show.paper.style import STYLE, look
 SEND_Y, RECEIVE_Y, REDUCE_Y = (1.04, 1.27), (1.29, 1.52), (1.04, 1.52)  # message bars, from the top of their lane
 OUT_Y, IN_Y, COPIES = (1.04, 1.54), (1.58, 2.08), 1.06  # copies to the host and back; the height of both
 ARRIVED_Y = (1.37, 1.44)  # the line after a message that waits
-BUBBLE, ARRIVED = -1, -2  # instead of a kind of action
+BUBBLE, ARRIVED, LOST = -1, -2, -3  # instead of a kind of action; a lost rank's box is a bubble with another look
 SHADES = 5  # stages of a rank with different shades; with more, the last would be white
 BRIEF = 1000  # a wait shorter than a timeline's length divided by this is not drawn
 LATER = 2**62  # later than any tick
@@ -47,6 +47,8 @@ def columns(timeline: Timeline, scale: float, tops: np.ndarray, looks: dict) -> 
     row, late = flow.first_row[came], rank[flow.first_row[came]]
     none, here = np.full(len(idle_rank), -1), np.ones(len(came), dtype=np.int64)
     grey = np.full(len(idle_rank), _look_number(looks, BUBBLE, 0, is_measured(timeline)))
+    if gone := _lost(timeline):
+        grey[np.isin(idle_rank, gone)] = _look_number(looks, LOST, 0, False)
     line = here * _look_number(looks, ARRIVED, 0, is_measured(timeline)) if len(came) else here
     return {
         "x0": np.concatenate([begin, idle_begin, timeline.end[step][came]]) * scale,
@@ -86,9 +88,10 @@ def waiting(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tall(timeline: Timeline) -> float:
-    """The height of a rank's lane, with its messages and copies; those without length do not count."""
+    """The height of a rank's lane, with its messages, waiting or not, and copies; those without length do not count."""
     seen = timeline.lane[(timeline.end > timeline.begin)[timeline.typical]]
-    messages = RECEIVE_Y[1] if np.isin(seen, (SEND, RECEIVE, REDUCE)).any() else 1.0
+    there = np.isin(seen, (SEND, RECEIVE, REDUCE)).any() or len(waiting(timeline)[0])
+    messages = RECEIVE_Y[1] if there else 1.0
     return messages + (COPIES if (seen >= OUT).any() else 0.0)
 
 
@@ -118,15 +121,22 @@ def _chunks(schedule):
 
 def _look_number(looks, kind, chunk, measured, lent=False):
     """The number of a look; `looks` remembers them in the order of their first use."""
-    name = {BUBBLE: "bubble", ARRIVED: "arrived"}.get(kind) or KINDS[kind]
+    name = {BUBBLE: "bubble", ARRIVED: "arrived", LOST: "lost"}.get(kind) or KINDS[kind]
     name = name.replace("SWAP", "LENT") if lent else name
     name = name if name in STYLE["kinds"] else "message"
     wanted = look(name, 0 if name == "message" else chunk, measured)
     return looks.setdefault(wanted, len(looks))
 
 
+def _lost(timeline):
+    """The ranks without any action. In a deadlock, a rank without actions waits."""
+    starts = timeline.schedule.starts
+    return [] if "stuck" in timeline.origin else np.flatnonzero(np.diff(starts) == 0).tolist()
+
+
 def _idle(timeline):
-    """(rank, begin, end) of every bubble, in ticks: where a rank does no compute action, from 0 to the length.
+    """(rank, begin, end) of every bubble, in ticks: the time in which a rank runs no compute action, from 0 to the
+    length.
 
     While a run goes on, the time after a rank's last action is not yet a bubble.
     """

@@ -68,7 +68,7 @@ def _head(picture, width, title):
             x, y = float(LEFT), y + 24
         tall = {"message": (6, 8), "arrived": (8, 3)}.get(look.kind, (0, 15))
         dots = f" {dashed('absent box')}" if look.dotted else ""
-        edge = look.edge if look.dotted else STYLE["muted"] if look.kind == "bubble" else look.fill
+        edge = look.edge if look.dotted or look.chunk else STYLE["muted"] if look.kind == "bubble" else look.fill
         out.append(f'<rect x="{short(x)}" y="{short(y + tall[0])}" width="18" height="{tall[1]}" fill="{look.fill}" '
                    f'stroke="{edge}"{dots}/>')  # fmt: skip
         if look.hatch:
@@ -80,7 +80,7 @@ def _head(picture, width, title):
 
 
 def _headings(picture, y, lane, scale):
-    """Names of timelines, and in small pictures their numbers: after the name, or under it where there are columns."""
+    """Names of timelines, and in small pictures their numbers: after the name, or under it if there are columns."""
     out, below = [], len(picture.axes) > 1
     for one in picture.headings:
         x, middle = LEFT + one.x * scale, y + one.y * lane

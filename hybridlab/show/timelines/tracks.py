@@ -22,12 +22,14 @@ class Telling(NamedTuple):
 
     kinds   {prefix of a piece's name: its look};  legend  pairs (look, name), shown above the rows
     lane    the name of the compute lane;  bare  the name for the time in which the rank does not compute
+    spelt   what the letters in boxes stand for
     """
 
     kinds: dict[str, str]
     legend: tuple[tuple[str, str], ...]
     lane: str = "products"
     bare: str = "without a matmul"
+    spelt: str = ""
 
 
 PRODUCTS = Telling(
@@ -39,6 +41,7 @@ PRODUCTS = Telling(
         ("message", "message; a number is a layer"),
         ("bubble", "no matmul"),
     ),
+    spelt="AG all-gather, RS reduce-scatter, AR all-reduce",
 )
 
 
@@ -65,7 +68,8 @@ def tracks(*rows: Row, title: str = "Matmuls and messages of a rank", telling: T
     >>> one = [Piece("compute", "dX 0", 0.0, 0.002), Piece("outer", "AR dX 0", 0.002, 0.003),
     ...        Piece("compute", "dW 0", 0.002, 0.004)]
     >>> tracks(Row("overlapped, predicted", one))
-    <picture overlapped, predicted: 4.0 ms, of which 0.0 ms without a matmul; messages 1.0 ms>
+    <picture overlapped, predicted: 4.0 ms, of which 0.0 ms without a matmul; messages 1.0 ms
+    AG all-gather, RS reduce-scatter, AR all-reduce>
     """
     lanes = list(dict.fromkeys(one.track for row in rows for one in row.pieces if one.track != "compute"))
     placed = [{lane: beside(one for one in row.pieces if one.track == lane) for lane in lanes} for row in rows]
@@ -74,7 +78,8 @@ def tracks(*rows: Row, title: str = "Matmuls and messages of a rank", telling: T
     for row, its in zip(rows, placed):
         drawn += _row(row, its, y, on.at, telling)
         y += _height(its)
-    return on_lanes(on, title, telling.legend, [in_words(row, telling) for row in rows], drawn)
+    told = [*(in_words(row, telling) for row in rows), *([telling.spelt] if telling.spelt else [])]
+    return on_lanes(on, title, telling.legend, told, drawn)
 
 
 def in_words(row: Row, telling: Telling = PRODUCTS) -> str:

@@ -10,8 +10,9 @@ nothing is unpickled: a checkpoint contains only numbers and text.
         checkpoint.json        format, version, mesh; the shape of each parameter; each file's length and digest, its
                                pieces and the dtypes of their kinds; the notes; a digest of all this
 
-It appears complete or not at all. Until everything is on the disk, the folder is called `step-000012.writing`. Then it
-is renamed, which is atomic. A run that is killed while saving leaves the previous checkpoint.
+A checkpoint appears complete or not at all. Until everything is on the disk, the folder is called
+`step-000012.writing`. Then it is renamed, which is atomic. A run that is killed while saving leaves the previous
+checkpoint.
 
 Read next: `training.checkpoints.index` (checkpoint.json), `folder` (the checkpoints of a run).
 """
@@ -43,7 +44,7 @@ def save(comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 
             each
             the flat shard that `layout.share` gives it, or a tensor without a dim, such as Adam's "step"
     notes   values that JSON can store, with the "step" among them: the task, the position in the data, the random state
-    keep    the number of checkpoints that stay: this one and those of the steps before it
+    keep    the number of checkpoints that are kept: this one and those of the steps before it
 
     raises  ValueError if a checkpoint of that step exists, or a tensor is not this rank's shard; OSError if it cannot
             be

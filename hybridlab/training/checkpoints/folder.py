@@ -61,7 +61,7 @@ def sweep(folder):
 def alone_in(folder: Path | None, patience: float = 0.0) -> Iterator[None]:
     """A context in which no other run on this machine saves into a folder; None: nothing is saved.
 
-    Two runs would each delete the files that the other one is writing (`sweep`). The lock ends with its process, also
+    Two runs would each delete the files that the other one is writing (`sweep`). The lock ends with its process, even
     if that is killed, and leaves no file. A file system without locks has none.
 
     patience  seconds to wait for a run that is about to end

@@ -1,6 +1,6 @@
 """The record of a checkpoint: the content of `checkpoint.json`, compared with the files and with a layout.
 
-It is the only access to a checkpoint: a mismatch raises an error in one sentence, before any number is read.
+Every access to a checkpoint uses it: a mismatch raises a one-sentence error before any number is read.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ def read(folder: Path) -> dict:
     """The record of a checkpoint.
 
     raises  ValueError if there is none, or it cannot be read, is not ours, is damaged, has a later version, or belongs
-            to another step than the folder's name says
+            to a step other than the one in the folder's name
     """
     file = folder / NAME
     if not is_file(file):
@@ -167,18 +167,18 @@ def refuse_another_model(folder: Path, record: dict, layout: Layout):
     for name in [*layout.named, *shapes]:
         if name not in shapes:
             raise ValueError(
-                f"{folder} is a checkpoint of another model (it has no parameter {name}): give the model that it "
+                f"{folder} is a checkpoint of a different model (it has no parameter {name}): give the model that it "
                 "was saved from"
             )
         if name not in layout.named:
             raise ValueError(
-                f"{folder} is a checkpoint of another model (it has a parameter {name}, which this one lacks): "
+                f"{folder} is a checkpoint of a different model (it has a parameter {name}, which this one lacks): "
                 "give the model that it was saved from"
             )
         there, here = tuple(shapes[name]), layout[name].shape
         if there != here:
             raise ValueError(
-                f"{folder} is a checkpoint of another model ({name} has shape {there} there and {here} here): "
+                f"{folder} is a checkpoint of a different model ({name} has shape {there} there and {here} here): "
                 "give the model that it was saved from"
             )
 

@@ -25,7 +25,8 @@ from hybridlab.signatures import typed
 from hybridlab.training.checkpoints import checkpoint, index
 from hybridlab.training.checkpoints.folder import newest
 
-OTHERS = "copy."  # begins the names of other copies than the first, where copies step alone
+OTHERS = "copy."  # the prefix of the names of copies other than the first, if copies train alone
+PICKLED = (b"PK", b"\x80\x02")  # first bytes of torch.save's files: today's, and those before 2020
 ONE, SHARDS, DCP = "model.safetensors", "model.safetensors.index.json", ".metadata"
 
 
@@ -45,10 +46,10 @@ class Stored(NamedTuple):
 def weights(folder: str | Path) -> dict[str, torch.Tensor]:
     """The full weights of a trained model by name (its state dict), trained under any layout.
 
-    folder  the `checkpoint` of `train`, of which the newest checkpoint is read; or one checkpoint in it, such as
-            "run/step-000012". Or weights of other programs: a folder or a file of safetensors, as from Hugging Face, or
-            a folder of torch.distributed.checkpoint, whose metadata PyTorch unpickles: read it only from people whom
-            you trust
+    folder  the `checkpoint` folder of `train`, whose newest checkpoint is read; or one checkpoint in it, such as
+            "run/step-000012". Or weights from other programs: a safetensors file or folder, such as one from Hugging
+            Face, or a folder of torch.distributed.checkpoint. PyTorch unpickles the metadata of such a folder: read one
+            only if you trust its author
 
     returns {name: tensor} on the CPU, with buffers such as averages: `module.load_state_dict(weights)`
     raises  ValueError if there are no weights, or they are damaged
@@ -65,7 +66,7 @@ def weights(folder: str | Path) -> dict[str, torch.Tensor]:
 
 
 def of_copy(copy: int, name: str) -> str:
-    """The name of a weight of a copy that steps alone.
+    """The name of a weight of a copy that trains alone.
 
     >>> of_copy(0, "head.weight"), of_copy(1, "head.weight")
     ('head.weight', 'copy.1.head.weight')
@@ -154,7 +155,15 @@ def _opened(file: Path):
     try:
         return safe_open(file, "pt")
     except (SafetensorError, OSError) as error:
+        if _begins(file) in PICKLED:
+            told = f"read it with torch.load({str(file)!r}, weights_only=True), and give the state dict in it"
+            raise ValueError(f"{file} is a file of torch.save: {told}") from None
         raise ValueError(f"{file} is damaged, or is not a safetensors file: {error}") from None
+
+
+def _begins(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(2)
 
 
 def _dcp(path: Path) -> Stored:
@@ -165,7 +174,7 @@ def _dcp(path: Path) -> Stored:
         every = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
     except Exception as error:
         raise ValueError(f"{path / DCP} cannot be read: {type(error).__name__}: {error}") from None
-    told = {name: one for name, one in every.items() if isinstance(one, TensorStorageMetadata)}  # others are objects
+    told = {name: one for name, one in every.items() if isinstance(one, TensorStorageMetadata)}  # no objects
 
     def read(name):
         x = torch.empty(told[name].size, device="cpu", dtype=told[name].properties.dtype)

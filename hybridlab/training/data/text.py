@@ -1,6 +1,6 @@
 """The text: real bytes, the same on every machine, without a network.
 
-The default is `course.txt`, the prose of the notebooks as it was on 2026-11-26: plain ASCII, one paragraph per line. It
+The default is `course.txt`, the prose of the notebooks on 2026-11-26: plain ASCII, one paragraph per line. It
 never changes, since stored outputs depend on its bytes. `Text.of(path)` reads any other file.
 """
 
@@ -73,7 +73,7 @@ class Text:
 
     @functools.cached_property
     def places(self) -> np.ndarray:
-        """For each of the 256 bytes, its number in the order of frequency; the most frequent byte has 0."""
+        """For each of the 256 bytes, its index in the order of frequency; the most frequent byte has 0."""
         return np.argsort(-np.bincount(self.train, minlength=256), kind="stable").argsort()
 
 

@@ -15,6 +15,8 @@ from hybridlab.training.dry.alive import Alive, Held
 from hybridlab.training.models.draws import tensors_of
 from hybridlab.training.models.trees import flat
 
+NEVER = -1  # the number of a step after which no exchange is sent
+
 
 class CountedWork(ModelWork):
     """The work of a stage, with a record of the memory after every action.
@@ -32,19 +34,19 @@ class CountedWork(ModelWork):
         return partial(self._noted, action, part, super().bind(action, part))
 
     def room(self, edge, name):
-        return self._in_flight(super().room, edge, name)
+        return self.in_flight(super().room, edge, name)
 
     def reduce(self, comm, action):
-        return self._in_flight(super().reduce, comm, action)
+        return self.in_flight(super().reduce, comm, action)
 
     def unshard(self, comm, action):
-        return self._in_flight(super().unshard, comm, action)
+        return self.in_flight(super().unshard, comm, action)
 
     def mark(self, what: str):
         """Record that an action is done."""
         self.marks.append((what, self.alive.tick()))
 
-    def _in_flight(self, make, *about):
+    def in_flight(self, make, *about):
         """Call a function whose memory all belongs to messages."""
         self.alive.came()
         made = make(*about)
@@ -85,7 +87,7 @@ class CountedWork(ModelWork):
 
 
 class Counted(loop.Trainer):
-    """A trainer whose memory is counted; it is created, and runs steps, while its `alive` runs."""
+    """A trainer whose memory is counted; it is created and runs its steps inside its `alive`."""
 
     def __init__(self, comm, job, alive: Alive):
         self.alive = alive
@@ -108,14 +110,17 @@ class Counted(loop.Trainer):
         if self.job.norms:  # a step may begin with the end of the one before
             super().gradients(0)
             self.update()
-        gc.collect()  # objects from the trainer's creation that refer to themselves
+        gc.collect()  # objects from the trainer's creation that are in reference cycles
         self._name_what_stays()
         self.comm.ledger.clear()
         self.work.marks.clear()
-        before = self.alive.operations
+        before, ends = self.alive.operations, self.job.keeper.busiest(self.job, self.comm.rank)
+        if self.job.flushes and self.weights.hides:  # what was sent after the last step is under way in this one
+            self.work.in_flight(self.weights.stepped, ends)
+            ends = NEVER
         self.gradients(0)
         if self.job.flushes:
-            self.work.draws.step = self.job.keeper.busiest(self.job)
+            self.work.draws.step = ends
             self.update()
             self.work.mark("update")
         self._name_what_stays()
@@ -129,8 +134,7 @@ class Counted(loop.Trainer):
         for share in self.parameters.values():
             share.grad = torch.zeros_like(share)
         self.optimizer.step()
-        for step in range(self.job.keeper.busiest(self.job)):
-            self.weights.stepped(step)
+        self.work.in_flight(self.weights.begun_before, self.job.keeper.busiest(self.job, self.comm.rank))
 
     def gradients(self, step):
         found = super().gradients(step)

@@ -31,7 +31,7 @@ from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.transformer import Transformer
 from hybridlab.world.talk.dry import META, DryComm
 
-STAGES = 5  # of one layer each, on every rank: with fewer, ZeRO 3 would keep the middle one gathered for its backward
+STAGES = 5  # stages of one layer on every rank: with fewer, ZeRO 3 would keep the middle one gathered for its backward
 PARTS = {"q": "q·k·v", "k": "q·k·v", "v": "q·k·v", "gate": "up"}  # modules that read the same input
 NORMS = {"attention_norm": "norm", "mlp_norm": "norm"}
 OF_WEIGHTS = ("sums", "shares")  # purposes
@@ -39,7 +39,7 @@ ALONE = {"schedule": "looped_bfs", "chunks": STAGES, "microbatches": 1, "accumul
 
 
 class Mark(NamedTuple):
-    """From this row of the ledger on, messages belong to this phase ("": to none) and place."""
+    """From this row of the ledger, messages belong to this phase ("": to none) and place."""
 
     row: int
     phase: str
@@ -49,16 +49,16 @@ class Mark(NamedTuple):
 class Notes:
     """The notes about one stage while its rank runs a step.
 
-    stage   the number of the stage
+    stage   the index of the stage
     ledger  of the rank
-    parts   the names of its parts, in the order in which their forwards began
+    parts   the names of the stage's parts, in the order in which their forwards began
     """
 
     def __init__(self, ledger, stage: int):
         self.ledger, self.stage, self.parts, self.marks, self.phase = ledger, stage, [], [], ""
 
     def note(self, place: float, phase: str | None = None):
-        """From now on, messages belong to this place, and to this phase."""
+        """Note that messages now belong to this place, and to this phase."""
         self.phase = self.phase if phase is None else phase
         self.marks.append(Mark(len(self.ledger), self.phase, place))
 
@@ -69,7 +69,7 @@ class Notes:
                 self._listen(name.rpartition(".")[2], part)
 
     def _listen(self, name, part):
-        number = []  # from the forward: a recomputation is at the same place
+        number = []  # the place from the forward: a recomputation has the same
 
         def begun(*_):
             if self.phase == "forward":
@@ -88,7 +88,9 @@ class Notes:
 
     @contextmanager
     def within(self, phase: str):
-        """In this context, messages carry weights or gradients in this phase ("": of another stage)."""
+        """Within this context, messages carry the weights or gradients of this phase; "" stands for those of another
+        stage.
+        """
         before = self.phase
         self.note(0, phase)
         yield
@@ -170,7 +172,7 @@ def dry_layer(*, rank: int = 0, **given) -> Layer:
     """One transformer layer of a job on one rank, and its messages, from the ledger of a dry run.
 
     {arguments}
-    rank  the number of the rank in the mesh
+    rank  the index of the rank in the mesh
 
     The layer is in the middle of the model and forms a stage by itself. So there is no order of actions and no division
     into stages: no `schedule`, `chunks`, `copies`, `slices`, `slicing`, `cut` and `driven`. `microbatches` and

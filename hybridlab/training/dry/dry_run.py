@@ -34,7 +34,7 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
     a job with thousands of ranks takes less than a minute.
 
     {arguments}
-    rank           the number of the rank to run, in the mesh
+    rank           the index of the rank to run, in the mesh
     machine        a name in the catalog, or a TOML file, to predict times and to compare the memory with its device
     memory         bytes of a device, instead of the machine's
 
@@ -67,7 +67,7 @@ def _refuse_sizes(given: dict):
     shape = of["model"] if isinstance(of["model"], Shape) else of["shape"]
     if isinstance(shape, Shape) and of["microbatches"]:
         model = model_of(shape, of["loss"], of["data"])
-        model.refuse()  # its reasons come first
+        model.refuse()  # it raises the more precise errors first
         _refuse_passes(shape.layers + sum(model.ends), of["microbatches"] * of["accumulate"])
 
 

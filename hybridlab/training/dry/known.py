@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
-ASKS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}  # of operations that may need numbers
+ASKS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}  # names of operations that may need numbers
 INDEX, REPEAT = torch.ops.aten.index.Tensor, torch.ops.aten.repeat_interleave.Tensor  # which do not always
 FLAGS = torch.bool, torch.uint8
 EMPTY = {  # memory that has no numbers yet, as a buffer for a message
@@ -62,7 +62,7 @@ class Known(TorchDispatchMode):
         return made
 
     def _follow(self, function, args, kwargs, made):
-        """Keep the numbers of a result, if all that it was made of is known."""
+        """Keep the numbers of a result, if all its inputs are known."""
         every = [x for x in tree_flatten(made)[0] if _is_meta(x)]
         if not every:
             return
@@ -102,7 +102,9 @@ class Known(TorchDispatchMode):
 
 
 def _asks(function, args, kwargs) -> bool:
-    """Whether an operation needs numbers. The shape of an index by whole numbers follows from theirs; flags select."""
+    """Whether an operation needs numbers. Indexing by integers does not, since their shape gives that of the result;
+    indexing by flags does.
+    """
     if function is INDEX:
         return any(x is not None and x.dtype in FLAGS for x in args[1])
     if function is REPEAT:

@@ -1,7 +1,7 @@
 """The work of a dry run whose schedule moves saved activations: to the host and back, or to another rank.
 
-A move takes no time here: memory is free at once, and there again at once, as in `core.when.room`. A copy on the host
-does not count. The message of a loan is in flight, and a guest of another rank counts as an activation.
+A move takes no time here: memory is freed and allocated at once, as in `core.when.room`. A copy on the host
+does not count. The message of a loan is in flight, and activations stored for another rank count as activations.
 
 Relatives: `modes.out_of_core.KeepingWork`, which moves; `runtime.copies`, the engines of real ranks.
 """
@@ -52,13 +52,13 @@ class MovingWork(CountedWork, KeepingWork):
         self.engines = AtOnce(alive)
 
     def _packed(self, action):
-        row = self._in_flight(super()._packed, action)
+        row = self.in_flight(super()._packed, action)
         if kept := self.stored.get((action.stage, action.microbatch)):
             self.alive.forget(self.alive.of(one.host for one in kept.saved))
         return row
 
     def move(self, comm, action, other: int, tag: int):
-        return self._in_flight(super().move, comm, action, other, tag)
+        return self.in_flight(super().move, comm, action, other, tag)
 
     def _unpacked(self, action, row):
         self.alive.came()

@@ -38,8 +38,8 @@ class BatchNorm(Counting, Normalises, DrawsByPlace):
     tally         statistics of the forwards since the last `settle()`, (3, C): the number of elements, their sum, the
                   sum of their squares, in float64, because a variance is a small difference of large sums
     running_mean  (C,), and running_var, (C,): averages over steps, for evaluation
-    draws         the model's place in the training; in evaluation it is off
-    normalise     normalise(x_BCYX, weight_C, bias_C, eps), by the statistics of a microbatch; a mode that shards
+    draws         the model's `Draws`; `draws.on` is False during evaluation, which then uses the averages over steps
+    normalise     normalise(x_BCYX, weight_C, bias_C, eps), with the statistics of a microbatch; a mode that shards
                   pictures replaces it
 
     A forward adds to the tally only with autograd on. So a microbatch with recomputation is counted once.

@@ -3,41 +3,83 @@
 Read next: `training.models.examination`, which uses it.
 """
 
+import math
+
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hybridlab.training.models.draws import tensors_of
 from hybridlab.training.models.trees import flat, mapped
+from hybridlab.training.models.words import said
 
 
 def refuse_borrowed(whole, layers: dict[int, nn.Module], takes: dict, made: dict):
     """Raise an error unless every layer computes only with weights and buffers that it contains, alone or shared: a
     rank with the layer has only these.
 
-    whole  the module of which the layers are copies, or a function;  made  {layer: its output}, and -1: the inputs
+    whole   the module of which the layers are copies, or a function
+    layers  fresh ones, called here for the first time;  made  {layer: its output}, and -1: the inputs
     """
     names = {id(weight): n for n, layer in layers.items() for weight in layer.parameters()}
     given = [x for x in whole.parameters() if x.requires_grad] if isinstance(whole, nn.Module) else []
     holders = dict.fromkeys(_places(given), "of the module that was given")
     holders |= {place: f"of layer {n}" for n, one in layers.items() for place in _places(tensors_of(one).values())}
-    for number, layer in layers.items():
-        arriving = [made[source] for source in takes[number]]
+    for number, layer in reversed(layers.items()):
+        arriving, own = [made[source] for source in takes[number]], {id(weight) for weight in layer.parameters()}
         with Reads() as reads:
-            left, own = _left(layer, arriving), {id(weight) for weight in layer.parameters()}
+            left = _alone(number, layer, arriving, made[number])
         if any(getattr(node, "_saved_sparse", False) for node in nodes_of(left)):
             raise ValueError(
                 f"layer {number} ({type(layer).__name__}) makes sparse gradients, but ranks sum full ones: leave out "
                 "sparse=True, which changes no number"
             )
-        for place in reads.places.keys() & holders.keys() - _places(tensors_of(layer).values()):
+        mine = _places(tensors_of(layer).values()) | _places(x for one in arriving for x in flat(one))
+        for place in reads.places.keys() & holders.keys() - mine:
             _refuse_foreign(number, layer, reads.places[place], holders[place])
         foreign = [weight for weight in read_by(left) if id(weight) not in own]
         again = {id(weight) for weight in read_by(_left(layer, arriving))} if foreign else {}
         for weight in foreign:
-            if id(weight) in again:  # and is not a tensor that the forward makes, to differentiate by it
-                whose = f"of layer {names[id(weight)]}" if id(weight) in names else "that no layer holds"
-                _refuse_foreign(number, layer, weight.shape, whose)
+            if id(weight) in again:  # not one that the forward makes
+                if id(weight) in names:
+                    _refuse_foreign(number, layer, weight.shape, f"of layer {names[id(weight)]}")
+                raise ValueError(
+                    f"layer {number} ({type(layer).__name__}) computes with a weight {tuple(weight.shape)} that no "
+                    "layer holds, so no optimizer trains it: use nn.ModuleList for a list of modules, and "
+                    "nn.Parameter for a tensor"
+                )
+
+
+def _alone(number: int, layer: nn.Module, arriving, made) -> tuple[torch.Tensor, ...]:
+    """The output of a layer before any other layer was called."""
+    try:
+        left = _left(layer, arriving)
+    except Exception as error:
+        refuse_channel(number, layer, said(error))
+    if not all(map(_near, left, flat(made))):
+        with torch.no_grad():
+            unlike = all(map(_near, flat(layer(*arriving)), flat(made)))
+        if unlike:
+            raise ValueError(
+                f"layer {number} ({type(layer).__name__}) returns something else when gradients are on, but ranks also "
+                "run layers without: leave out torch.is_grad_enabled() and x.requires_grad"
+            )
+        refuse_channel(number, layer)
+    return left
+
+
+def refuse_channel(number: int, layer: nn.Module, why: str = ""):
+    """Raise an error for a layer that needs, besides its input, something that another layer's call has stored."""
+    raise ValueError(
+        f"layer {number} ({type(layer).__name__}) needs something that the call of another layer stores"
+        f"{f' ({why})' if why else ''}, but a rank may have only one of the two, or call them for different "
+        "microbatches: pass it on with the output, return (x, mask)"
+    )
+
+
+def _near(x: torch.Tensor, y: torch.Tensor) -> bool:
+    close = math.sqrt(torch.finfo(y.dtype).eps) if y.is_floating_point() else 0.0
+    return x.shape == y.shape and torch.allclose(x.to(y.dtype), y, rtol=close, atol=close, equal_nan=True)
 
 
 def _refuse_foreign(number: int, layer: nn.Module, shape, whose: str):
@@ -48,7 +90,7 @@ def _refuse_foreign(number: int, layer: nn.Module, shape, whose: str):
 
 
 def _places(tensors) -> set[int]:
-    """Where in memory the storage of each tensor begins."""
+    """The address at which the storage of each tensor begins."""
     return {x.untyped_storage().data_ptr() for x in tensors if x.numel()}
 
 
@@ -74,8 +116,9 @@ def nodes_of(tensors) -> list:
 
 
 class Reads(TorchDispatchMode):
-    """A context that records where the operands of all computations in it are: `places`, with their shapes. It sees a
-    weight that is read without a gradient too."""
+    """A context that records the memory addresses and the shapes of the operands of all computations in it, as
+    `places`. It also sees a weight that is read without a gradient.
+    """
 
     def __init__(self):
         super().__init__()

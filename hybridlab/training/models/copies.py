@@ -12,46 +12,77 @@ import types
 import weakref
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 
 import torch
 from torch import nn
 
+from hybridlab.training.models.draws import tensors_of
 from hybridlab.training.models.trees import flat
 
 
-def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+def in_dtype(module: nn.Module, dtype: torch.dtype, wide: bool = False) -> nn.Module:
     """The same module in a dtype; complex buffers keep both parts, although torch's `to` would drop one.
+
+    wide  whether buffers that are in no checkpoint keep their dtype if the new one is narrower
+
+    raises  ValueError for a weight that keeps its dtype
 
     >>> layer = nn.Module()
     >>> layer.register_buffer("turns", torch.ones(1, dtype=torch.complex64))
     >>> in_dtype(layer, torch.float64).turns.dtype
     torch.complex128
     """
-    wide = {id(x): x.to(dtype.to_complex()) for x in module.buffers() if x.is_complex()}
-    turned = [(layer, name, x) for layer in module.modules() for name, x in layer._buffers.items() if id(x) in wide]
-    for layer, name, _ in turned:
+    kept = {id(x): x.to(dtype.to_complex()) for x in module.buffers() if x.is_complex()}
+    if wide and dtype.itemsize < torch.float32.itemsize:
+        held = module.state_dict(keep_vars=True).keys()
+        kept |= {id(x): x for name, x in module.named_buffers() if name not in held and id(x) not in kept}
+    aside = [(layer, name, x) for layer in module.modules() for name, x in layer._buffers.items() if id(x) in kept]
+    for layer, name, _ in aside:
         layer._buffers[name] = None
     module.to(dtype)
-    for layer, name, x in turned:
-        layer._buffers[name] = wide[id(x)]
+    for layer, name, x in aside:
+        layer._buffers[name] = kept[id(x)]
+    for name, weight in module.named_parameters():
+        if weight.is_floating_point() and weight.dtype != dtype:
+            own, asked = (str(one).removeprefix("torch.") for one in (weight.dtype, dtype))
+            raise ValueError(
+                f"{name} stays in {own} when the model is computed in {asked}: remove the _apply() or to() that "
+                "keeps it, and convert it in the forward, weight.float()"
+            )
     return module
 
 
 def fitted(loss):
-    """A loss in the form that training uses: one with buffers computes in the dtype of the output."""
-    return Fitted(loss) if isinstance(loss, nn.Module) and next(loss.buffers(), None) is not None else loss
+    """A loss in the form that training uses: one with buffers or weights computes in the dtype of the output."""
+    return Fitted(loss) if isinstance(loss, nn.Module) and next(_tensors(loss), None) is not None else loss
+
+
+def _tensors(module: nn.Module):
+    return chain(module.buffers(), module.parameters())
 
 
 class Fitted(nn.Module):
-    """A loss whose buffers, such as the weights of classes, take the dtype and the device of the output."""
+    """A loss whose tensors, such as the weights of classes or of a frozen network, take the dtype and the device of the
+    output."""
 
     def __init__(self, loss: nn.Module):
         super().__init__()
-        self.loss = loss
+        self.loss, self._made = loss, {}
 
     def forward(self, output, target):
+        return self.fitted_to(output)(output, target)
+
+    def fitted_to(self, output) -> nn.Module:
+        """The loss for an output of this dtype and device; the same object in every call."""
         like = next(x for x in flat(output) if x.is_floating_point())
-        return in_dtype(copied(self.loss).to(like.device), like.dtype)(output, target)
+        kind = like.device, like.dtype
+        if kind not in self._made:
+            self._made[kind] = in_dtype(copied(self.loss).to(like.device), like.dtype)
+        return self._made[kind]
+
+    def __getstate__(self):
+        return vars(self) | {"_made": {}}
 
 
 def copied(module: nn.Module, heirs: dict | None = None) -> nn.Module:
@@ -59,7 +90,8 @@ def copied(module: nn.Module, heirs: dict | None = None) -> nn.Module:
 
     heirs  {id of a tensor: the tensor that takes its place}
 
-    raises  ValueError for an attribute that cannot be copied, such as a lock or an open file
+    raises  ValueError for an attribute that cannot be copied, such as a lock or an open file; for a layer that
+            defines how it is copied, and whose copy lacks an attribute
 
     >>> kept = nn.Linear(1, 1)
     >>> kept.read = lambda module=kept: module.weight
@@ -70,19 +102,57 @@ def copied(module: nn.Module, heirs: dict | None = None) -> nn.Module:
     heirs = {} if heirs is None else heirs
     try:
         made = copy.deepcopy(module, heirs)
+        of_tensors = _attributes_of_tensors(module, made, heirs)
     except Exception as error:
         raise ValueError(
             f"{_uncopied(module)} cannot be copied to the ranks ({type(error).__name__}: {error}): create it where the "
             "forward needs it, and do not keep it in the model"
         ) from error
-    for layer in made.modules():
-        _renew(vars(layer), heirs)
+    _refuse_other_layers(module, made)
+    for kept in (*of_tensors, *map(vars, made.modules())):
+        _renew(kept, heirs)
     return made
+
+
+def _refuse_other_layers(module: nn.Module, made: nn.Module):
+    """Raise an error if a layer's own way of copying leaves out an attribute, or makes none."""
+    given, known = dict(module.named_modules()), {id(layer) for layer in module.modules()}
+    for name, layer in made.named_modules():
+        its = {} if type(layer).__module__.startswith("torch.") else vars(given.get(name, layer))
+        lost = next((attribute for attribute in its if attribute not in vars(layer)), "")
+        what = "it returns the layer itself" if id(layer) in known else f"the copy has no {lost}" if lost else ""
+        if what:
+            raise ValueError(
+                f"{name or 'the model'} ({type(layer).__name__}) defines how it is copied, and {what}, but every rank "
+                "trains a copy: let its __deepcopy__, or __getstate__ and __setstate__, make a full one"
+            )
+
+
+def _attributes_of_tensors(module: nn.Module, made: nn.Module, heirs: dict) -> list[dict]:
+    """The attributes of the tensors of a copy. A deep copy of a weight would have none, so they are copied here."""
+    old, new = tensors_of(module), tensors_of(made)
+    for name in old.keys() & new.keys():
+        vars(new[name]).update(copy.deepcopy(vars(old[name]), heirs))
+    return [vars(x) for x in new.values()]
+
+
+def with_boxes(original: nn.Module, boxes: dict, device) -> nn.Module:
+    """A copy with boxes instead of tensors. Each tensor is copied once for all its users: tied tensors stay tied."""
+    heirs = {}
+    for name, x in tensors_of(original).items():
+        if name not in boxes:
+            here = torch.empty_like(x, device="meta")
+        elif x.is_meta:
+            here = original.first(name, x, boxes[name], device)
+        else:
+            here = x.detach()[boxes[name]].to(device, copy=True)
+        heirs[id(x)] = nn.Parameter(here, x.requires_grad) if isinstance(x, nn.Parameter) else here
+    return copied(original, heirs)
 
 
 def _renew(kept: dict | list, heirs: dict):
     for key, value in [*(kept.items() if isinstance(kept, dict) else enumerate(kept))]:
-        if isinstance(value, dict | list):  # of hooks, or of functions
+        if isinstance(value, dict | list):  # of hooks or functions
             _renew(value, heirs)
         elif (new := _anew(value, heirs)) is not value:
             kept[key] = new

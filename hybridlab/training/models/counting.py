@@ -14,7 +14,8 @@ class Counting(nn.Module, Tallies):
            zero between steps, so no checkpoint contains it
 
     A subclass counts in its forward. Its method `conclude()` updates the layer when the counts of all ranks are added:
-    nothing changes if nothing was counted. It must not read the numbers, because the host would wait for them.
+    nothing changes if nothing was counted. `conclude()` must not read the numbers, because the host would wait for
+    them.
     """
 
     def __init__(self, shape: tuple[int, ...]):

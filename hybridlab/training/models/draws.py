@@ -21,7 +21,7 @@ from hybridlab.core.what.seams import Draws, DrawsByPlace
 
 STRIDE = 0x9E3779B97F4A7C15 - 2**64  # as int64, of which torch keeps the lowest 64 bits: 2⁶⁴ over the golden ratio
 ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
-BLOCK = 1 << 16  # numbers drawn at once: intermediate results then fit in a core's cache, three times as fast
+BLOCK = 1 << 16  # numbers drawn at once: intermediate results then fit in a core's cache, which is three times as fast
 ONES = ("weight", "running_var")  # of norms
 FILLS = ("normal_", "uniform_", "fill_", "zero_")
 STIRRED = 0.01  # standard deviation of the noise added to weights that start equal: less than that of embeddings
@@ -30,7 +30,7 @@ STIRRED = 0.01  # standard deviation of the noise added to weights that start eq
 def drawn(key, number):
     """The `number`-th draw of the stream that begins at `key`: any 64 bits (as int64), and a key for further streams.
 
-    The draws are numbered, not produced in sequence, so that any rank can compute the draws of any place. key and
+    The draws are numbered, not produced in sequence, so that any rank can compute the draw at any position. key and
     number are tensors of int64 that broadcast. Source: Steele, Lea and Flood 2014 (OOPSLA), SplitMix64.
 
     >>> hex(int(drawn(torch.tensor(0), torch.tensor(0))) % 2**64)
@@ -44,8 +44,10 @@ def drawn(key, number):
 
 
 @contextmanager
-def seeded(seed: int):
+def seeded(seed: int, devices: bool = True):
     """A context in which torch's, numpy's and Python's generators begin at a seed; afterwards they are restored.
+
+    devices  whether torch's generators of devices begin there too, which takes most of the time
 
     >>> with seeded(7):
     ...     first = torch.rand(()), np.random.rand(), random.random()
@@ -55,7 +57,7 @@ def seeded(seed: int):
     """
     states = np.random.get_state(), random.getstate()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        (torch.manual_seed if devices else torch.default_generator.manual_seed)(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)
         try:
@@ -102,7 +104,7 @@ def normal(key, deviation: float, shape, box: tuple[slice, ...], out: torch.Tens
 
 
 def shared_draws(module: nn.Module, seed: int) -> Draws:
-    """A module's place in the training: one value for all its layers that draw, which are numbered."""
+    """The seed and step of a module's draws, shared by all layers that draw; these layers are numbered."""
     draws = Draws(seed)
     for site, layer in enumerate(one for one in module.modules() if isinstance(one, DrawsByPlace)):
         layer.draws, layer.site = draws, site
@@ -133,7 +135,8 @@ class Unfilled(TorchFunctionMode):
 
 
 class ByPlace(nn.Module):
-    """A module whose initial numbers depend on seed, name and place: a rank can create any part of them and no more.
+    """A module whose initial numbers depend on seed, name and place: a rank can create any part of them, and only that
+    part.
 
     Parameters of two dims or more are drawn from a normal distribution, with the standard deviation that a subclass
     defines in `deviation(shape)`. Norms start with weights of 1 and running variances of 1; everything else starts with
@@ -142,7 +145,7 @@ class ByPlace(nn.Module):
     A constructor must end with `begin` and must not change numbers itself: when a rank creates its part, there are none
     yet.
 
-    draws  its place in the training, which the trainer sets before every forward
+    draws  its seed and step, which the trainer sets before every forward
     """
 
     @torch.no_grad()

@@ -12,8 +12,9 @@ Modes replace the second and the fourth step (`Experts.dispatch`), because the e
 Loads differ, and training improves an expert with a high load, so that it is chosen even more. There are two remedies.
 One is a *loss* that reduces the scores of such experts; its gradient is added here and its value is not reported. The
 other is a *bias* that is added to the scores only for the choice, not for the weights. Both need the loads of the
-global batch. In a pipeline the first backward comes before the last forward, so these are not known in time: the loads
-of the previous step are used. The router tallies them (`runtime.tallies`), so the result equals that of one device.
+global batch. In a pipeline the first backward comes before the last forward, so the loads are not known in time: the
+loads of the previous step are used. The router tallies them (`runtime.tallies`), so the result equals that of one
+device.
 
 With a capacity an expert takes a limited number of tokens of a *sequence*, first all first choices in the order of
 their positions, then the second choices. A dropped token keeps only its residual stream. Other systems count the tokens
@@ -24,8 +25,8 @@ al. 2021, arXiv:2101.03961, section 2.2 (the loss); Dai et al. 2024, arXiv:2401.
 Wang et al. 2024, arXiv:2408.15664 (biases). Relatives: `modes.expert_parallel`, `modes.parts.dispatch`; notebook 32.
 
 Shape suffixes
-    those of GPT, and N tokens (B·T), E experts, C chosen by each token (k in papers), A arrivals: pairs of a token and
-    an expert of its choice
+    those of GPT, and N tokens (B·T), E experts, C chosen by each token (k in papers), A arrivals: (token, chosen
+    expert) pairs
 """
 
 from functools import partial
@@ -74,7 +75,7 @@ class Router(Counting, Routes, DrawsByPlace):
     bias   added to scores only for the choice, (E,);  push  the gradient of the balance loss with respect to a token's
            scores, (E,)
 
-    The choice of a dropped token is E, which is not the number of any expert.
+    The choice of a dropped token is E, which is not the index of any expert.
 
     raises  ValueError if there is a capacity and a sequence is sharded
     """
@@ -106,7 +107,7 @@ class Router(Counting, Routes, DrawsByPlace):
         if positions != self.shape.context:
             raise ValueError(
                 f"an expert's capacity counts tokens of whole sequences, and only {positions} of {self.shape.context} "
-                "positions are on this rank: leave capacity out, or do not shard the positions"
+                "positions are on this rank: leave out capacity, or do not shard the positions"
             )
 
     def scores(self, x_BTD):

@@ -1,4 +1,4 @@
-"""The model meant by an argument: a reference model by name, a model from a file, or any module."""
+"""The model that an argument means: a reference model by name, a model from a file, or any module."""
 
 import importlib.util
 import pathlib
@@ -77,7 +77,7 @@ def model_of(model, loss=None, data=None, **more) -> Model:
         known = model in MODELS if isinstance(model, str) else isinstance(model, Shape)  # it reads any text
         asked = more | {"loss": loss, "data": None if known else data}
         for name in (name for name, value in asked.items() if value is not None):
-            raise ValueError(f"{name} applies only to your own module, and this model has its own: leave {name} out")
+            raise ValueError(f"{name} applies only to your own module, and this model has its own: leave out {name}")
     if isinstance(model, str) and model in MODELS:
         model = MODELS[model].shape
     if isinstance(model, str):
@@ -109,7 +109,7 @@ def named(name: str) -> Model:
     file, colon, inside = name.rpartition(":")
     if not file.endswith(".py") or not inside:
         raise ValueError(
-            f"there is no model {name!r}: choose one of {', '.join(GALLERY)}, one of the catalog "
+            f"there is no model {name!r}: choose one of {', '.join(GALLERY)}, one from the catalog "
             f"({', '.join(MODELS)}), or give FILE.py:name, or a Hugging Face config.json"
         )
     made = getattr(_loaded(file), inside, None)

@@ -2,7 +2,7 @@
 
 The modes rely on these seams: the layers form a sequence (`layers()`: embed, blocks, head) with optional skips
 (`skips`); q, k and v are separate; attention is a separate module and computes the number of heads from the widths of
-its inputs; random numbers depend only on their place in the training (`draws`); the loss is outside.
+its inputs; random numbers depend only on seed, step and position (`draws`); the loss is outside.
 
 Shape suffixes
     B batch · T positions · D width · N heads · K heads of keys and values · H width of a head (N·H = D) F hidden width
@@ -29,10 +29,10 @@ DEVIATION = 0.02  # of initial weights
 
 
 class Dropout(nn.Module, Positions, Features, DrawsByPlace):
-    """A dropout that sets a fraction of elements to zero and rescales the others; an element's place decides whether it
-    is dropped.
+    """A dropout that sets a fraction of elements to zero and rescales the others; an element's place determines
+    whether it is dropped.
 
-    An element's place is: seed, step, number of this site in the model, row in the global batch, position, feature. So
+    An element's place is: seed, step, index of this site in the model, row in the global batch, position, feature. So
     the result is the same on one device, on any rank of any layout, and in a recomputed forward. In a tensor that is
     not (B, T, D) all elements of a row are features of one position.
 
@@ -87,7 +87,7 @@ class Embed(nn.Module, Positions):
 
 
 class Attention(nn.Module, Attends, Recalls):
-    """Causal self-attention by heads of a fixed width; neighbouring query heads share one head of keys and values.
+    """Causal self-attention by heads of a fixed width; neighbouring query heads share one KV head.
 
     attend     from queries, keys and values by head to the output of each head; a mode may replace it
     documents  the lengths of the documents in a row
@@ -114,7 +114,7 @@ class Attention(nn.Module, Attends, Recalls):
         return self.queries(x_BTD), *self.keys_and_values(*self.recall(*self.kept(x_BTD)))
 
     def recall(self, *kept):
-        """The keys and values of all positions so far; here, those given are all."""
+        """The keys and values of all positions so far; here, the given ones are all."""
         return kept
 
     def queries(self, x_BTD):
@@ -131,7 +131,7 @@ class Attention(nn.Module, Attends, Recalls):
 
     @property
     def widths(self) -> tuple[int, int, int, int]:
-        """The numbers of a position's queries, its keys, its values, and the outputs of its heads."""
+        """The widths of a position's queries, keys, values and head outputs."""
         return self.q.out_features, self.k.out_features, self.v.out_features, self.out.in_features
 
 
@@ -142,9 +142,8 @@ def heads(x_BTF, width: int):
 
 def attend(q_BNTH, k_BKSH, v_BKSH, documents=(), causal=True):
     """For every position, the weighted sum of the values of this and earlier positions in its document; the weights
-    come from queries and keys. If it is not causal, later positions count too. Fewer queries than keys are those of the
-    last
-    positions.
+    come from queries and keys. If it is not causal, later positions count too. If there are fewer queries than keys,
+    they belong to the last positions.
 
     >>> q, k, v = torch.randn(3, 1, 2, 5, 4)
     >>> first, second = (attend(q[:, :, its], k[:, :, its], v[:, :, its]) for its in (slice(3), slice(3, 5)))
@@ -177,7 +176,7 @@ class Mlp(nn.Module):
 class Block(nn.Module):
     """One transformer layer: attention and MLP, each after a norm and with a residual. Without heads, only the MLP.
 
-    norm, attention, mlp  functions that make them, from a width, a shape and a shape
+    norm, attention, mlp  functions that make them: the norm from a width, the others from a shape
     """
 
     def __init__(self, shape: Shape, norm=nn.LayerNorm, attention=Attention, mlp=Mlp):
@@ -198,7 +197,7 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """From vectors to a score for every token of the vocabulary."""
+    """The head: maps vectors to a score for every token of the vocabulary."""
 
     def __init__(self, shape: Shape, norm=nn.LayerNorm):
         super().__init__()
@@ -240,7 +239,7 @@ class GPT(ByPlace, Branches):
         self.begin(seed, dtype)
 
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
-        """Its modules: embedding, blocks, head."""
+        """The modules of this model: embedding, blocks, head."""
         every = map(shape.at, range(shape.layers))
         blocks = nn.ModuleList(Block(one, mlp=mlp_of(one, Mlp)) for one in every)
         return Embed(shape), blocks, Head(shape)
@@ -269,7 +268,7 @@ class GPT(ByPlace, Branches):
 
 
 def token_loss(scores_BTV, targets_BT):
-    """The *sum* of the cross-entropy over all tokens, in nats; divide by the tokens of the global batch.
+    """The *sum* of the cross-entropy over all tokens, in nats; divide by the number of tokens in the global batch.
 
     scores_BTV  scores of every token of the vocabulary at each position, (B, T, V)
     targets_BT  the correct tokens, (B, T)

@@ -10,7 +10,7 @@ each:
 A *skip* is the short form of a join with the previous layer: skips={6: 3} means takes={6: (5, 3)}.
 
 Relatives: `training.stages.Links`, the edges of this graph between stages; `scheduling.subgraph`, branches on disjoint
-ranks.
+sets of ranks.
 """
 
 
@@ -26,7 +26,7 @@ def graph_of(layers: int, skips: dict[int, int], takes: dict[int, tuple[int, ...
         for there, sources in links.items():
             every = (there, *sources) if isinstance(sources, tuple | list) else (there, sources)
             if not all(isinstance(one, int) for one in every):
-                raise ValueError(f"{name}={{{there!r}: {sources!r}}} does not name layers: give their numbers, from 0")
+                raise ValueError(f"{name}={{{there!r}: {sources!r}}} does not name layers: give their indices, from 0")
     told = {there: (there - 1, source) for there, source in skips.items()} | {n: tuple(takes[n]) for n in takes}
     return {number: (number - 1,) for number in range(layers)} | told
 

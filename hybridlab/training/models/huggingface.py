@@ -17,14 +17,14 @@ import torch
 from torch import nn
 
 from hybridlab.training.data.tokens import Tokens
-from hybridlab.training.models.batches import batch_of, in_order
+from hybridlab.training.models.batches import example_of, in_order
 from hybridlab.training.models.gpt import token_loss
 from hybridlab.training.models.planned_layers import Layers, called, calls_of
 from hybridlab.training.models.theirs import batches_of
 from hybridlab.training.models.tp_plan import dims_of
 from hybridlab.training.models.trees import flat
 
-IGNORED = -100  # torch's cross-entropy leaves out this target
+IGNORED = -100  # torch's cross-entropy ignores this target
 EAGER = "eager"  # the name in transformers of attention without fused kernels
 TOKENS = 32  # in a row, unless the model's maximum is smaller
 
@@ -39,18 +39,25 @@ def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
     whole, example = _whole(given, transformers)
     plan = example.base_model._pp_plan
     kind = type(example).__name__
-    blocks = next((name for name in plan or () if isinstance(getattr(example.base_model, name), nn.ModuleList)), None)
+    blocks = next(
+        (name for name in plan or () if isinstance(getattr(example.base_model, name, None), nn.ModuleList)), None
+    )
     if blocks is None:
         raise ValueError(
             f"{kind} has no plan (_pp_plan) that lists its layers: cut it at the names of its modules with "
             "hl.Model.traced(model, loss, data, cuts=[…])"
         )
     _refuse_draws(example)
+    if getattr(example.config, "output_router_logits", False):
+        raise ValueError(
+            f"with output_router_logits=True, {kind} adds a loss for the balance of its experts, but its layers do not "
+            "compute this loss: give the config output_router_logits=False"
+        )
     if data is None:
         longest = getattr(example.config, "max_position_embeddings", None) or TOKENS
         data = Tokens(example.config.vocab_size, tokens or min(TOKENS, longest))
     data = batches_of(data)
-    inputs, targets = batch_of(data, 0, 2)
+    inputs, targets = example_of(data, 2)
     _refuse_misplaced(example, inputs)
     inputs = in_order(inputs)
     if len(flat(inputs)) > 1 and example.config._attn_implementation != EAGER:
@@ -58,7 +65,8 @@ def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
     if loss is None:
         _refuse_unshifted(flat(inputs)[0], flat(targets)[0])
     dims, sizes, whole_kinds = dims_of(example)
-    layers = Layers(blocks, tuple(list(plan)[list(plan).index(blocks) + 1 :]), calls_of(example, blocks, inputs))
+    tail = tuple(list(plan)[list(plan).index(blocks) + 1 :])
+    layers = Layers(blocks, tail, calls_of(example, blocks, tail, inputs))
     return {
         "whole": whole,
         "loss": loss or token_loss,
@@ -68,7 +76,7 @@ def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
         "sizes": sizes,
         "layers": layers,
         "call": called,
-        "uncut": f"the plan of {kind} has no pair of colwise and rowwise ({', '.join(whole_kinds)}); leave tp out",
+        "uncut": f"the plan of {kind} has no pair of colwise and rowwise ({', '.join(whole_kinds)}); leave out tp",
     }
 
 
@@ -133,8 +141,9 @@ def drawn(config, seed: int, attention: str | None = None) -> nn.Module:
 
 
 def _with_masks_always(whole, example) -> tuple:
-    """The same two, whose attention has a mask in every batch: fused attention leaves it out of one without padding,
-    and from block to block the same tensors travel for every microbatch."""
+    """(whole, one of its modules), with a mask for attention in every batch. Fused attention omits the mask from a
+    batch without padding; but the same tensors must travel from block to block for every microbatch.
+    """
     if whole is example:
         raise ValueError(
             f"attention {example.config._attn_implementation!r} drops the mask of a batch without padding, but stages "

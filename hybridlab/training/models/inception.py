@@ -36,7 +36,7 @@ class Inception(Layered):
     picture.
 
     width   channels of the first stem; each further stem has twice as many. The 1×1 branch has as many as its stem, the
-            3×3 branch twice and the 5×5 branch half as many
+            3×3 branch twice as many, and the 5×5 branch half as many
     blocks  the number of modules
 
     >>> Inception()(torch.zeros(3, 1, 8, 8)).shape

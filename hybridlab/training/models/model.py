@@ -12,21 +12,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-import numpy as np
 import torch
 from torch import nn
 
 from hybridlab.core.what.seams import Branches
 from hybridlab.signatures import typed
 from hybridlab.training.models import huggingface, traced
-from hybridlab.training.models.batches import batch_of, in_order
-from hybridlab.training.models.copies import copied, fitted, in_dtype
+from hybridlab.training.models.batches import Ordered, in_tensors
+from hybridlab.training.models.copies import fitted, in_dtype, with_boxes
 from hybridlab.training.models.draws import ByPlace, Unfilled, seeded, shared_draws, stirred, tensors_of
 from hybridlab.training.models.examination import examined
 from hybridlab.training.models.graph import graph_of, through
 from hybridlab.training.models.reading import readable
 from hybridlab.training.models.theirs import batches_of
-from hybridlab.training.models.trees import flat, mapped
 
 
 class Model:
@@ -42,11 +40,11 @@ class Model:
     skips   {layer: the earlier layer whose output it takes as a second argument}; layers count from 0
     takes   {layer: the earlier layers whose outputs it takes, in order}, if it is not only the previous layer: branches
             and joins, see `training.models.graph`
-    dims    {parameter: the names of its dims, "F D"}, see `core.where.rules`;  sizes  {letter: length} of joined dims
+    dims    {parameter: the names of its dims, "F D"}, see `core.where.rules`;  sizes  {letter: length} of combined dims
     terms   number of terms of the loss in one row: a training step divides by rows × terms
     enters, targets  the names of the dims of the first layer's input, and of targets; for images "B C Y X"
     layers  layers(module) -> its layers in sequence, for a module that does not list them
-    call    call(module, inputs) -> the output for the loss, if this is more than module(inputs)
+    call    call(module, inputs) -> the output for the loss, if this differs from module(inputs)
     uncut   the reason why no dims are named, for the error about tensor parallelism
 
     raises  ValueError for an invalid model
@@ -64,6 +62,7 @@ class Model:
     scores = ""  # the letter of the dim that the loss normalizes over, which a mode may cut
     ends = (0, 0)  # layers that belong to the first stage, and to the last, for any cut
     proving = False  # see `for_proof`
+    wide_buffers = False  # rotary frequencies of Hugging Face stay in float32
 
     @typed
     def __init__(
@@ -72,7 +71,7 @@ class Model:
         targets: str = "", layers: Callable | None = None, call: Callable | None = None, uncut: str = "",
     ):  # fmt: skip
         self.whole, self.loss, self.data, self.terms = whole, fitted(loss), batches_of(data), terms
-        self._layers, self.call, self.uncut = layers, call, uncut
+        self._layers, self.call, self.uncut, self._ordered = layers, call, uncut, Ordered()
         self.enters, self.targets = enters or self.enters, targets or self.targets
         self._told, self.dims, self.sizes = {"skips": skips, "takes": takes}, dims or {}, sizes or {}
         if not isinstance(whole, nn.Module) and not _takes_a_seed(whole):
@@ -105,8 +104,10 @@ class Model:
         raises  ValueError if transformers or a plan is missing, for dropout, and for a forward that
                 computes something between two blocks
         """
-        told = huggingface.told(config, loss, data, tokens)
-        return cls(**told | ({} if terms is None else {"terms": terms}))
+        told = huggingface.told(config, loss, data, tokens) | ({} if terms is None else {"terms": terms})
+        model = cls(**told)
+        model.wide_buffers = True
+        return model
 
     @classmethod
     def traced(cls, module, loss: Callable, data, *, cuts: Sequence[str], terms: int = 1) -> "Model":
@@ -120,8 +121,7 @@ class Model:
 
         Each rank traces the module itself. Tensor parallelism needs layers, which a graph no longer has.
 
-        raises  ValueError if torch cannot trace it for an arbitrary number of rows, or for cuts that do
-                not fit
+        raises  ValueError if torch cannot trace it for an arbitrary number of rows, or if the cuts do not fit
 
         >>> import hybridlab as hl
         >>> net = nn.Sequential(nn.Linear(2, 4), nn.Sequential(nn.GELU(), nn.Linear(4, 1)))
@@ -168,8 +168,8 @@ class Model:
         return self.part(self.original(seed, dtype), seed, dtype, boxes)
 
     def original(self, seed: int, dtype: torch.dtype) -> nn.Module:
-        """The full module of this `seed`, as a source for parts; if drawn by place, on torch's meta device, in this
-        `dtype`.
+        """The full module for this `seed`, from which parts are taken. If its weights are drawn by place, it is on
+        torch's meta device, in this `dtype`.
         """
         if isinstance(self.whole, nn.Module):
             return readable(self.whole, True, self.loss)
@@ -189,12 +189,12 @@ class Model:
         device       of the boxes
         """
         boxes = dict.fromkeys(tensors_of(original), ()) if boxes is None else boxes
-        module = _with_boxes(original, boxes, device)
+        module = with_boxes(original, boxes, device)
         if self.proving:
             stirred(module, original, seed, boxes)
         if not isinstance(module, ByPlace):  # it numbers its layers itself
             shared_draws(module, seed)
-        return in_dtype(module, dtype)
+        return in_dtype(module, dtype, self.wide_buffers)
 
     def for_proof(self) -> "Model":
         """The same model prepared for a check: no weight starts with all elements equal (`draws.stirred`), and it uses
@@ -213,16 +213,17 @@ class Model:
         )
 
     def scored(self, layers: int) -> dict[int, Callable]:
-        """{layer of `layers` whose output enters the loss: a function from all targets to those that it needs}: by
-        default the last layer, and all targets."""
+        """{layer whose output enters the loss: a function from all targets to those that this output needs}, for a
+        model of `layers` layers; by default the last layer, with all targets.
+        """
         return {layers - 1: lambda targets: targets}
 
     def repeated(self, layers: int) -> Sequence[int]:
-        """The layers that recomputation repeats, of `layers`: all except those at an end of the model."""
+        """Of `layers` layers, those that recomputation repeats: all except those at either end of the model."""
         return range(self.ends[0], layers - self.ends[1])
 
     def here(self, layer: int) -> dict[str, int]:
-        """{letter: its length in a layer}, where this is not the length in the full model."""
+        """{letter: its length in a layer}, if this is not the length in the full model."""
         return {}
 
     def layers(self, module: nn.Module) -> list[nn.Module]:
@@ -262,28 +263,18 @@ class Model:
 
         raises  ValueError if the data returns anything else
         """
-        both = batch_of(self.data, step, rows, seed, unseen)
-        if not isinstance(both, tuple | list) or len(both) != 2:
-            what = f"{len(both)} things" if isinstance(both, tuple | list) else f"a {type(both).__name__}"
-            raise ValueError(f"data({step}, {rows}) gave {what}: return (inputs, targets)")
-        inputs, targets = (mapped(_tensor, in_order(one)) for one in both)
-        for x in (*flat(inputs), *flat(targets)):
-            if not torch.is_tensor(x):
-                raise ValueError(f"data({step}, {rows}) gave a {type(x).__name__}: give tensors, or tuples of them")
-            if x.shape[:1] != (rows,):
-                shape = f"a tensor of shape {tuple(x.shape)}: make its first dim {rows} rows in every step"
-                raise ValueError(f"data({step}, {rows}) gave {shape}")
-        return inputs, targets
+        return in_tensors(self._ordered.read(self.data, step, rows, seed, unseen), step, rows)
 
-    def between(self, rows: int, dtype: torch.dtype) -> list:
-        """The output of each layer, as examples without memory: a tensor, or a tuple of tensors.
+    def between(self, rows: int, dtype: torch.dtype, batch: int | None = None) -> list:
+        """The output of each layer, a tensor or a tuple of tensors, as examples that have shapes but no storage.
 
         rows   in the input batch
         dtype  of the weights
+        batch  rows in the global batch of a step; None: the same number
 
         raises  ValueError if the model cannot be divided
         """
-        return examined(self, rows, dtype)
+        return examined(self, rows, dtype, batch or rows)
 
     def notes(self, module: nn.Module) -> dict:
         """The notes in a checkpoint about the model of a `module`, in addition to the shapes of its parameters."""
@@ -296,25 +287,7 @@ def buffers_of(module: nn.Module) -> dict[str, torch.Tensor]:
     return {name: buffer for name, buffer in module.named_buffers() if name in kept}
 
 
-def _with_boxes(original: nn.Module, boxes: dict, device) -> nn.Module:
-    """A copy with boxes instead of tensors. Each tensor is copied once for all its users: tied tensors stay tied."""
-    heirs = {}
-    for name, x in tensors_of(original).items():
-        if name not in boxes:
-            here = torch.empty_like(x, device="meta")
-        elif x.is_meta:
-            here = original.first(name, x, boxes[name], device)
-        else:
-            here = x.detach()[boxes[name]].to(device, copy=True)
-        heirs[id(x)] = nn.Parameter(here, x.requires_grad) if isinstance(x, nn.Parameter) else here
-    return copied(original, heirs)
-
-
 def _takes_a_seed(whole) -> bool:
     with suppress(TypeError):
         return bool(inspect.signature(whole).bind(0))
     return False
-
-
-def _tensor(x) -> torch.Tensor:
-    return torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) else x

@@ -85,7 +85,7 @@ class Modern(GPT):
     style = "llama"
 
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
-        """Its modules: embedding, blocks, head."""
+        """The modules of this model: embedding, blocks, head."""
         attention = partial(LatentAttention, norm=Norm) if shape.latent else RotaryAttention
         every = map(shape.at, range(shape.layers))
         blocks = nn.ModuleList(Block(one, Norm, attention, mlp_of(one, SwiGLU)) for one in every)

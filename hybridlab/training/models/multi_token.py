@@ -31,7 +31,7 @@ from hybridlab.training.models.gpt import Head, token_loss
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.modern import Modern, Norm
 
-WEIGHT = 0.3  # of the further token's loss, as in the paper's first ten trillion tokens
+WEIGHT = 0.3  # the weight of the further token's loss, as for the paper's first ten trillion tokens
 CUT = set("NKF")  # the letters of dims that tensor parallelism may cut inside a block
 
 
@@ -70,7 +70,7 @@ class MultiToken(Modern):
         self.takes = {last + 1: (last, 0), last + 2: (last, last + 1)}
 
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
-        """Its modules: embedding, blocks and the further one, head."""
+        """The modules of this model: embedding, blocks with the further one, head."""
         embed, blocks, _ = super().parts(replace(shape, layers=shape.layers + 1))
         blocks[-1] = Further(shape.width, blocks[-1])
         return embed, blocks, BothHeads(shape, Norm)
@@ -108,8 +108,8 @@ def multi_token(shape: Shape) -> Model:
     """
     if shape.skips or shape.parallel or shape.documents or shape.experts > 1:
         raise ValueError(
-            "multi-token prediction needs a plain chain of blocks and one document per sequence: leave skips, "
-            "parallel, documents and experts out"
+            "multi-token prediction needs a plain chain of blocks and one document per sequence: leave out skips, "
+            "parallel, documents and experts"
         )
     with torch.device("meta"):
         named = dict(MultiToken(shape).named_parameters())

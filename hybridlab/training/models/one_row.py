@@ -1,6 +1,6 @@
 """One row goes through a model, to find the inputs of each module, or to see whether a changed module still works.
 
-Relatives: `examination`, which runs a user's model with numbers; `training.job`, which asks.
+Relatives: `examination`, which runs a user's model with numbers; `training.job`, which calls this.
 """
 
 from collections.abc import Callable
@@ -26,9 +26,9 @@ class Passed(NamedTuple):
 
 
 def one_row(model, seed: int, dtype: torch.dtype, prepare: Callable):
-    """Pass one row through a model, which `prepare` changes in place before.
+    """Pass one row through a model, after `prepare` has changed it in place.
 
-    It runs on torch's meta device, without computing, if no layer reads numbers: a user's layer may.
+    It runs on torch's meta device, without computing, unless a layer reads numbers, as a user's layer may.
     """
     module = model.made(seed, dtype, {} if model.by_place else None)
     device = "meta" if model.by_place else "cpu"
@@ -38,7 +38,7 @@ def one_row(model, seed: int, dtype: torch.dtype, prepare: Callable):
 
 
 def passed(model, seed: int, dtype: torch.dtype) -> dict[str, Passed]:
-    """The inputs and outputs of every module of a model, by its name, for one row."""
+    """The inputs and outputs of every module of a model, by module name, for one row."""
     found, layers_of = {}, {}
 
     def note(name):

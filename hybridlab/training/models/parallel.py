@@ -59,7 +59,7 @@ def in_branches(block) -> nn.ModuleList:
 
 
 def branching(blocks: int) -> dict[int, tuple[int, ...]]:
-    """{layer: its inputs}, where they are not just the previous layer; 0 is the embedding.
+    """{layer: its inputs}, if they are not just the previous layer; 0 is the embedding.
 
     >>> branching(2)
     {2: (0,), 3: (1, 2), 5: (3,), 6: (4, 5)}

@@ -27,7 +27,7 @@ def in_parts(block) -> list[nn.Module]:
 
 
 def between_parts(shape: Shape, rows: int, dtype) -> list[tuple]:
-    """The outputs of the first of the three layers, and of the second, as examples without memory."""
+    """The outputs of the first two of the three layers, as examples that have shapes but no storage."""
     tokens = rows * shape.context
     here = lambda *size, dtype=dtype: torch.empty(size, dtype=dtype, device="meta")
     x_BTD, arrivals = here(rows, shape.context, shape.width), tokens * shape.chosen

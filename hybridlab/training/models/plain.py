@@ -1,18 +1,15 @@
 """The third reference: a user's module called directly, on the full batch, with plain autograd.
 
 Both sides of a proof use a model in the same way: as a list of layers, copies of its weights, and microbatches.
-Anything else that the owner's module does would be missing on both sides, and they would be equal. So its loss and its
-gradients are compared, once, with those of its layers, on groups of rows. This finds a `forward` or a hook of the full
-module, and a gradient or a loss that depends on the other rows of a batch.
+If the owner's module does anything else, this would be missing on both sides, and they would still be equal. So its
+loss and its gradients are compared, once, with those of its layers, on groups of rows. This finds a `forward` or a hook
+of the full module, and a gradient or a loss that depends on the other rows of a batch.
 
 Read next: `training.models.examination`, which uses it.
 """
 
-import dis
-import functools
 import inspect
 import math
-import types
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 
@@ -24,15 +21,15 @@ from hybridlab.core.what.seams import Routes, Tallies, draws_of
 from hybridlab.training.models.copies import copied, in_dtype
 from hybridlab.training.models.draws import shared_draws, tensors_of
 from hybridlab.training.models.graph import in_sequence
-from hybridlab.training.models.trees import flat, rows_of
+from hybridlab.training.models.trees import as_computed, flat, rows_of
 
-SMALL = 1e-3  # of the largest of all gradients: a tensor that should be 0 is compared relative to this
+SMALL = 1e-3  # a fraction of the largest of all gradients: a tensor that should be 0 is compared relative to this
 
 
 def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice]):
     """Raise an error unless a model's layers, applied to groups of rows, give the results of the owner's module.
 
-    module  the copy used in training, with the initial numbers, in float64
+    module  the copy used in training, with the initial numbers, see `widest`
     rows    the groups with which layers are called: microbatches, or single rows
 
     raises  ValueError with both losses, and the difference
@@ -42,18 +39,18 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice])
     owner = owners(model, module)
     if not called_as_a_whole(model, owner, inputs):
         return
-    at_once, by_layers = [slice(None)], _by_layers(model, module)
+    at_once, layers = [slice(None)], by_layers(model, module)
     with Narrowest() as seen, torch.random.fork_rng(devices=[]), _without_autocast(model, owner):
-        own = _gradients(owner, lambda x: _called(model, owner, x), model.loss, inputs, targets, at_once)
+        own = gradients_of(owner, lambda x: _called(model, owner, x), model.loss, inputs, targets, at_once)
         pieces = at_once if mixes_by_design(module) else rows
-        parts = _gradients(module, by_layers, model.loss, inputs, targets, pieces)
+        parts = gradients_of(module, layers, model.loss, inputs, targets, pieces)
         near = math.sqrt(torch.finfo(seen.dtype).eps)
         if not _difference(own, parts, near):
             return
-        whole = _gradients(module, by_layers, model.loss, inputs, targets, at_once)
+        whole = gradients_of(module, layers, model.loss, inputs, targets, at_once)
     if what := _difference(own, whole, near):
         raise ValueError(
-            f"{type(owner).__name__}.forward has the loss {own[0]:.6g}, but its layers called in order have "
+            f"{type(owner).__name__}.forward gives the loss {own[0]:.6g}, but calling its layers in order gives "
             f"{whole[0]:.6g} ({what}): move all work of its forward and its hooks into layers"
         )
     what = _difference(whole, parts, near)
@@ -66,7 +63,7 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice])
 
 @contextmanager
 def _without_autocast(model, owner):
-    """A context in which an owner's forward is refused if it calls its layers with autocast, in which float64 stays."""
+    """A context that refuses an owner's forward if it calls its layers with autocast, which does not change float64."""
 
     on = []
     look = lambda layer, _: on.append(torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
@@ -83,10 +80,31 @@ def _without_autocast(model, owner):
         )
 
 
+def widest(make: Callable, model, inputs, targets, dtype: torch.dtype) -> nn.Module:
+    """A model's module in float64, which hides least by rounding; in `dtype` if a constant, such as x.float(), makes it
+    fail in any other dtype.
+
+    make  make(dtype) -> the module
+    """
+    if dtype != torch.float64:
+        with suppress(Exception), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            module = make(torch.float64)
+            x, y = as_computed((inputs, targets), torch.float64)
+            model.loss(model.through(module, x), y)
+            return module
+    return make(dtype)
+
+
+def width_of(module: nn.Module) -> torch.dtype:
+    """The dtype in which a module computes."""
+    return next((x.dtype for x in module.parameters() if x.is_floating_point()), torch.float64)
+
+
 def owners(model, like: nn.Module) -> nn.Module:
     """A model's module in its owner's form, with the numbers of the copy used in training."""
-    original = model.original(0, torch.float64)
-    owner = in_dtype(copied(original) if original is model.whole else original, torch.float64)
+    dtype = width_of(like)
+    original = model.original(0, dtype)
+    owner = in_dtype(copied(original) if original is model.whole else original, dtype)
     numbers = tensors_of(like)
     with torch.no_grad():
         for name, x in tensors_of(owner).items():
@@ -97,13 +115,14 @@ def owners(model, like: nn.Module) -> nn.Module:
 
 
 def strange(module: nn.Module) -> bool:
-    """Whether a module comes from outside this package (the package's own modules are proved by its tests)."""
+    """Whether a module comes from outside this package (the package's own modules are covered by its tests)."""
     return not type(module).__module__.startswith("hybridlab.")
 
 
 def called_as_a_whole(model, owner: nn.Module, inputs) -> bool:
-    """Whether the owner can call the module on such inputs. A module that only lists its layers has no forward, and
-    that of a list does not include skips given separately."""
+    """Whether the owner can call the module on such inputs. A module that only lists its layers has no forward, and the
+    forward of a list does not include skips that are given separately.
+    """
     if model.call is not None:
         return True
     forward = type(owner).forward
@@ -113,60 +132,10 @@ def called_as_a_whole(model, owner: nn.Module, inputs) -> bool:
 
 
 def mixes_by_design(module: nn.Module) -> bool:
-    """Whether layers declare that they count over rows, or give places to rows, so that groups give other results."""
-    return any(isinstance(one, Tallies | Routes) for one in module.modules())
-
-
-def refuse_weights_of(loss: Callable):
-    """Raise an error if a loss has weights: each rank has a copy of the loss, so their gradients would be lost."""
-    for name, one in carried(loss):
-        if any(x.requires_grad for x in (one.parameters() if isinstance(one, nn.Module) else flat(one))):
-            raise ValueError(
-                f"the loss has weights ({name}), which would get no gradient: move them into the last layer"
-            )
-
-
-def carried(function: object, known: dict | None = None) -> list[tuple[str, object]]:
-    """(name, a module or a tensor) for all that a function refers to: its attributes, its closure, the globals and
-    defaults that it names, and the object that it is bound to.
-
-    known  all that was met before, by id, and is left out now
+    """Whether layers declare that they count over rows, or give places to rows, so that groups of rows give different
+    results.
     """
-    found, waiting, known = [], [("itself", function)], {} if known is None else known
-    while waiting:
-        name, one = waiting.pop()
-        if id(one) in known:
-            continue
-        known[id(one)] = one  # so that nothing else gets its id
-        if isinstance(one, nn.Module) or torch.is_tensor(one):
-            found.append((name, one))
-        elif isinstance(one, functools.partial):
-            waiting += [(name, one.func), *((name, each) for each in (*one.args, *one.keywords.values()))]
-        elif isinstance(one, types.MethodType):
-            waiting += [(name, one.__self__), (name, one.__func__), *_attributes(one.__self__)]
-        elif isinstance(one, types.FunctionType) and not str(one.__module__).startswith("torch."):
-            waiting += named_in(one)
-        elif isinstance(one, list | tuple):
-            waiting += [(name, each) for each in one]
-        elif isinstance(one, dict):
-            waiting += [(name, each) for each in one.values()]
-        elif callable(one):
-            waiting += _attributes(one)
-    return found
-
-
-def _attributes(one) -> list[tuple[str, object]]:
-    """(name, value) of the attributes of an object that is called; those of a module are found with it."""
-    return [] if isinstance(one, nn.Module | type | types.FunctionType) else [*getattr(one, "__dict__", {}).items()]
-
-
-def named_in(function: types.FunctionType) -> list[tuple[str, object]]:
-    """(name, value) of the closure, the defaults and the globals of a function."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
-    closed = [(name, cell.cell_contents) for name, cell in cells if cell != types.CellType()]
-    names = (one.argval for one in dis.get_instructions(function) if one.opname == "LOAD_GLOBAL")
-    reads = [(name, function.__globals__[name]) for name in names if name in function.__globals__]
-    return [*closed, *reads, *(("a default", one) for one in function.__defaults__ or ())]
+    return any(isinstance(one, Tallies | Routes) for one in module.modules())
 
 
 class Narrowest(TorchDispatchMode):
@@ -184,31 +153,37 @@ class Narrowest(TorchDispatchMode):
         return made
 
 
-def _by_layers(model, module):
+def by_layers(model, module) -> Callable:
+    """The forward of a model as its layers in order."""
     layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
     return lambda x: in_sequence(dict(layers), takes, {-1: x})[len(layers) - 1]
 
 
-def _arguments(owner, x) -> tuple:
-    """The inputs as arguments of a module's forward: as one argument, or each separately; none if it requires others,
-    such as the targets."""
+def _arguments(owner, x) -> list[tuple]:
+    """The inputs as arguments of a module's forward: as one argument, each separately, or either if it takes both;
+    none if it requires others, such as the targets."""
+    found = []
     for given in ((x,), x if isinstance(x, tuple) else ()):
         with suppress(TypeError):
             inspect.signature(owner.forward).bind(*given)
-            return given
-    return ()
+            found.append(given)
+    return found
 
 
 def _called(model, owner, x):
-    """The output of a module that is called as by its owner."""
-    try:
-        return owner(*_arguments(owner, x)) if model.call is None else model.call(owner, x)
-    except Exception as error:
-        told = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"{type(owner).__name__}.forward fails, but its layers do not: {told}") from error
+    """The output of a module that is called in the way its owner calls it. A forward(x, mask=None) is called with two
+    inputs, if it fails with a tuple of both as x."""
+    ways = [(owner, *given) for given in _arguments(owner, x)] if model.call is None else [(model.call, owner, x)]
+    for way, (call, *given) in enumerate(ways, start=1):
+        try:
+            return call(*given)
+        except Exception as error:
+            if way == len(ways):
+                told = f"{type(error).__name__}: {error}".splitlines()[0]
+                raise ValueError(f"{type(owner).__name__}.forward fails, but its layers do not: {told}") from error
 
 
-def _gradients(module, forward, loss_of, inputs, targets, rows) -> tuple[float, dict[str, torch.Tensor]]:
+def gradients_of(module, forward, loss_of, inputs, targets, rows) -> tuple[float, dict[str, torch.Tensor]]:
     """(the loss, {weight: its gradient}) of a batch, computed in groups of rows."""
     losses, draws = [], draws_of(module)
     module.zero_grad()
@@ -230,7 +205,7 @@ def _largest(x) -> float:
 
 
 def _difference(one, other, near: float) -> str:
-    """The difference in words; empty if both are equal except for rounding, or both are nan."""
+    """The difference in words; empty if both are nan, or equal except for rounding."""
     size, its = (max(map(_largest, each[1].values()), default=0.0) for each in (one, other))
     finite = [math.isfinite(each) for each in (one[0] + size, other[0] + its)]
     if not all(finite):

@@ -21,20 +21,22 @@ from hybridlab.training.models.trees import flat
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of a tensor in a recorded call: 0 is the tensor that blocks change, the others are passed on unchanged.
+    """The place of a tensor in a recorded call: blocks change tensor 0, and pass the others on unchanged.
 
     wanted  whether the tensor gets a gradient
+    turned  whether it is complex, as some rotary embeddings are: between blocks it has two real numbers for each
     """
 
     number: int
     wanted: bool
+    turned: bool = False
 
 
 @dataclass(frozen=True)
 class Layers:
     """A model's layers in sequence: an opening, its blocks, a closing.
 
-    blocks  the name of their list in the base model;  tail  the names of the children after them
+    blocks  the name of the list of blocks in the base model;  tail  the names of the children after them
     calls   for each block, its positional and its named arguments, with slots instead of tensors
     """
 
@@ -58,7 +60,8 @@ class Opening(nn.Module):
         self.base = twin(module.base_model, **{name: Through() for name in (blocks, *tail)})
 
     def forward(self, inputs):
-        return tuple(tensors_of(heard(self.base, self.blocks, self.number, inputs)))
+        tensors = tensors_of(heard(self.base, self.blocks, self.number, inputs))
+        return tuple(torch.view_as_real(x) if x.is_complex() else x for x in tensors)
 
 
 class Block(nn.Module):
@@ -122,7 +125,7 @@ class Hearing(nn.Module):
 
 
 def called(module, inputs, **more):
-    """The output of a model: scores of tokens, or without a head its last states."""
+    """The output of a model: scores of tokens, or without a head the last hidden states."""
     made = module(*(() if inputs is None else flat(inputs)), use_cache=False, **more)
     return made.logits if hasattr(made, "logits") else made.last_hidden_state
 
@@ -144,27 +147,38 @@ def tensors_of(calls: list) -> list[torch.Tensor]:
     return list(found.values())
 
 
-def calls_of(module: nn.Module, blocks: str, inputs) -> tuple:
+def calls_of(module: nn.Module, blocks: str, tail: tuple[str, ...], inputs) -> tuple:
     """The calls of all blocks with slots instead of tensors.
 
-    raises  ValueError if the forward computes anything between two blocks
+    raises  ValueError if the forward computes anything between two blocks, or if it uses more than the output of the
+            last block after the blocks
     """
     kind, every = type(module).__name__, getattr(module.base_model, blocks)
-    calls = heard(module.base_model, blocks, len(every), inputs)
+    remedy = "cut it at the names of its modules with hl.Model.traced(model, loss, data, cuts=[…])"
+    try:
+        calls = heard(module.base_model, blocks, len(every), inputs)
+        Closing(module, blocks, tail)(calls[-1][-1])
+    except Exception as error:
+        raise ValueError(
+            f"{kind} has more than one tensor between its embeddings, its {blocks} and its head "
+            f"({type(error).__name__}: {error}): {remedy}"
+        ) from error
     if len(calls) != len(every):
         raise ValueError(f"{kind} has {len(every)} {blocks}, but calls {len(calls)}: make the numbers equal")
     for number, ((*_, left), (enters, *_)) in enumerate(zip(calls, calls[1:])):
         if left is not enters:
             raise ValueError(
                 f"{kind} computes something between {blocks}.{number} and {blocks}.{number + 1}, outside its blocks: "
-                "cut it at the names of its modules with hl.Model.traced(model, loss, data, cuts=[…])"
+                f"{remedy}"
             )
-    slots = {id(x): Slot(number, x.requires_grad) for number, x in enumerate(tensors_of(calls))}
+    tensors = enumerate(tensors_of(calls))
+    slots = {id(x): Slot(number, x.requires_grad, x.is_complex()) for number, x in tensors}
     slots |= {id(x): Slot(0, True) for x, *_ in calls}
     return tuple(exchanged((args, named), torch.Tensor, lambda x: slots[id(x)]) for _, args, named, _ in calls)
 
 
 def _used(x: torch.Tensor, slot: Slot) -> torch.Tensor:
+    x = torch.view_as_complex(x) if slot.turned else x
     return x if slot.wanted else x.detach()
 
 

@@ -1,6 +1,7 @@
 """A static examination of a module: whether its parts on ranks train in the same way as the module itself.
 
-Relatives: `training.models.examination`, which runs it; `training.models.plain`, which compares it with itself.
+Relatives: `training.models.examination`, which runs the module; `training.models.plain`, which compares its layers with
+it.
 """
 
 import weakref
@@ -12,6 +13,8 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.nn.utils import parametrize
 
 from hybridlab.training.models import plain
+from hybridlab.training.models.carried import carried
+from hybridlab.training.models.draws import tensors_of
 
 
 def readable(module: nn.Module, given: bool, loss: Callable) -> nn.Module:
@@ -20,13 +23,15 @@ def readable(module: nn.Module, given: bool, loss: Callable) -> nn.Module:
     given  whether the module itself was given, and not a function that makes one
     loss   of the model
 
-    raises  ValueError if it is not a module; for scripted or computed parts; for weights that are lazy,
-            on torch's meta device, complex, or have hooks; and if another tensor has the memory of a weight
+    raises  ValueError if it is not a module; for scripted or computed parts; for sparse tensors; for weights that
+            are lazy, on torch's meta device, complex, of another class, or have hooks; for layers that leave out some
+            of their weights; and if another tensor has the memory of a weight
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"the function of the seed returned a {type(module).__name__}: return the nn.Module")
     for name, layer in module.named_modules():
         name = name or "the model"
+        _refuse_hidden(name, layer)
         if isinstance(layer, torch.jit.ScriptModule):
             raise ValueError(f"{name} is made by torch.jit and cannot be copied to the ranks: give the original module")
         if given and parametrize.is_parametrized(layer):
@@ -45,10 +50,27 @@ def readable(module: nn.Module, given: bool, loss: Callable) -> nn.Module:
                     f"{attribute} of {name} is computed from weights and kept between calls, as the old weight_norm "
                     "does: use torch.nn.utils.parametrizations, or compute it in the forward"
                 )
+    for name, x in tensors_of(module).items():
+        if x.layout is not torch.strided:
+            raise ValueError(
+                f"{name} is sparse, but ranks copy dense tensors: register its indices() and values() as buffers, and "
+                "make torch.sparse_coo_tensor(indices, values, shape) in the forward"
+            )
     for name, weight in module.named_parameters():
         _refuse_weight(name, weight)
     refuse_shared_memory(module, loss)
     return module
+
+
+def _refuse_hidden(name: str, layer: nn.Module):
+    held = {id(weight) for one in layer.modules() for weight in one._parameters.values() if weight is not None}
+    for listed in (layer.parameters(), (weight for _, weight in layer.named_parameters())):
+        if {id(weight) for weight in listed} != held:
+            raise ValueError(
+                f"{name} ({type(layer).__name__}) leaves some of its weights out of parameters(), but ranks share out "
+                "all weights: remove its parameters() or named_parameters(), and freeze a weight with "
+                "requires_grad_(False)"
+            )
 
 
 def _refuse_weight(name: str, weight):
@@ -62,6 +84,11 @@ def _refuse_weight(name: str, weight):
         raise ValueError(
             f"{name} is complex, but ranks all-reduce real numbers: store a real weight with an extra dimension of 2, "
             "and read it with torch.view_as_complex"
+        )
+    if type(weight) is not nn.Parameter:
+        raise ValueError(
+            f"{name} is a {type(weight).__name__}, but ranks hold its numbers as an nn.Parameter: let the forward "
+            "compute what this class does, and keep notes as attributes of an nn.Parameter"
         )
     if weight._backward_hooks or weight._post_accumulate_grad_hooks:
         raise ValueError(
@@ -101,9 +128,9 @@ def _kept(module: nn.Module, loss: Callable) -> list[tuple[str, torch.Tensor]]:
         if plain.strange(layer):
             kept["forward"] = layer.forward
         for attribute, value in kept.items():
-            found += [(f"{where}.{attribute}".lstrip("."), x) for _, x in plain.carried(value, known)]
-    for name, one in plain.carried(loss, known):
-        of_it = plain.tensors_of(one).values() if isinstance(one, nn.Module) else [one]
+            found += [(f"{where}.{attribute}".lstrip("."), x) for _, x in carried(value, known)]
+    for name, one in carried(loss, known):
+        of_it = tensors_of(one).values() if isinstance(one, nn.Module) else [one]
         found += [(f"a tensor of the loss ({name})", x) for x in of_it]
     return [(name, x) for name, x in found if torch.is_tensor(x)]
 
@@ -113,12 +140,12 @@ def _has_memory(x) -> bool:
 
 
 def _overlapping(tensors: list[tuple[str, torch.Tensor]]) -> list[tuple[str, str]]:
-    """The names of tensors that overlap in memory, in pairs: each with the one before it that reaches furthest."""
-    furthest, pairs = (0, ""), []
-    for begin, end, name in sorted((*_addresses(x), name) for name, x in tensors):
-        if begin < furthest[0]:
-            pairs.append((name, furthest[1]))
-        furthest = max(furthest, (end, name), key=lambda one: one[0])
+    """The names of tensors that overlap in memory, in pairs: each with an earlier one."""
+    before, pairs = [], []
+    for begin, end, name, x in sorted(((*_addresses(x), name, x) for name, x in tensors), key=lambda one: one[:3]):
+        before = [one for one in before if one[0] > begin]
+        pairs += [(name, other) for _, other, y in before if _meet(x, y)][-1:]
+        before.append((end, name, x))
     return pairs
 
 
@@ -126,3 +153,19 @@ def _addresses(x) -> tuple[int, int]:
     """The first and last address of a tensor in memory."""
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride()))
     return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()
+
+
+def _meet(x, y) -> bool:
+    """Whether two tensors have an element in common; columns of one matrix alternate in memory but share no element."""
+    if x.is_contiguous() and y.is_contiguous() or x.element_size() != y.element_size():
+        return True
+    mine, its = (_elements(one) for one in (x, y))
+    return bool(torch.isin(mine, its).any())
+
+
+def _elements(x) -> torch.Tensor:
+    """The address of every element."""
+    found = torch.tensor([x.data_ptr()], device="cpu")
+    for size, stride in zip(x.shape, x.stride()):
+        found = (found[:, None] + torch.arange(size, device="cpu") * stride * x.element_size()).reshape(-1)
+    return found

@@ -1,6 +1,6 @@
 """A transformer in slices: the same weights on the tokens of a row, slice after slice.
 
-Causal attention looks back only. So a layer can compute a slice of a row from this slice's stream, and from the keys
+Causal attention only looks back. So a layer can compute a slice of a row from this slice's stream, and from the keys
 and values of the slices before, which are saved after rotation. With latents it keeps the latents, and the rotated key
 that all heads share. Everything else treats each position separately.
 
@@ -11,8 +11,8 @@ that all heads share. Everything else treats each position separately.
 An attending layer on a slice has outputs for two layers: its stream for the next layer, its keys and values for the
 next slice. So two layers without weights follow it, and each passes on one of them.
 
-The layers are listed stage by stage, and in a stage slice by slice: so stage s on slice i is stage s·n + i, as in
-`scheduling.token_slices`. The reference is the model as it is: `through` runs whole rows.
+The layers are listed stage by stage, and slice by slice within a stage: so stage s on slice i is stage s·n + i, as in
+`scheduling.token_slices`. The reference is the unsliced model: `through` runs whole rows.
 
 Source: Li et al. 2021, arXiv:2102.07988. Relatives: `models.parts`, another cut of the same blocks;
 `core.what.seams.Recalls`.
@@ -110,7 +110,8 @@ class Place(NamedTuple):
 def laid_out(cut, graph: dict, attending: set[int], slices: int) -> tuple[list[Place], tuple[range, ...]]:
     """(every layer in slices, the layers of each stage).
 
-    cut        the layers of each part;  graph  the graph of the full model;  attending  its layers that look back
+    cut        the layers of each part;  graph  the graph of the full model;  attending  its layers that attend to
+               earlier positions
 
     >>> [place.kind.__name__ for place in laid_out([range(1)], {0: (-1,)}, {0}, slices=2)[0]]
     ['OnSlice', 'Stream', 'Kept', 'OnSlice', 'Stream']
@@ -142,11 +143,9 @@ def recalling(layer: nn.Module) -> list[Recalls]:
 class Sliced(Transformer):
     """The reference model of a shape in slices, for a schedule of `token_slices`.
 
-    of       the model as it is
-    lengths  of the slices, in order
-    cut      the layers of each pipeline stage, numbered as in the model as it is
-
-    raises  ValueError for a stage without attention
+    of       the unsliced model lengths  of the slices, in order
+    cut      the layers of each pipeline stage, numbered as in the unsliced model raises  ValueError for a stage without
+             attention
     """
 
     ends = (0, 0)  # `bounds` has the layers of every stage
@@ -206,7 +205,7 @@ class Sliced(Transformer):
     def here(self, layer):
         return {"T": len(self.spans[self.places[layer].slice])}
 
-    def between(self, rows, dtype):
+    def between(self, rows, dtype, batch=None):
         """x_BTD of a slice, keys and values of all positions up to its end, or scores_BTV."""
         whole = self.of.between(rows, dtype)
         return [self._left(place, whole[place.layer], rows) for place in self.places]
@@ -221,7 +220,7 @@ class Sliced(Transformer):
 
 
 def kept_of(shape: Shape, empty, rows: int, positions: int) -> tuple[torch.Tensor, ...]:
-    """Examples of the tensors that are saved for this number of positions; empty(size) makes one."""
+    """Examples of the tensors that are saved for this number of positions; the function empty(size) makes one."""
     if shape.latent:
         return empty((rows, positions, shape.latent)), empty((rows, 1, positions, shape.rotary))
     return (empty((rows, shape.key_heads, positions, shape.head_width)),) * 2
@@ -230,7 +229,7 @@ def kept_of(shape: Shape, empty, rows: int, positions: int) -> tuple[torch.Tenso
 def refuse_no_slices(model: Model, slices: int):
     """Raise an error unless a model can have this number of slices.
 
-    raises  ValueError for any other model than a reference transformer, and for experts with a capacity
+    raises  ValueError for any model other than a reference transformer, and for experts with a capacity
     """
     if type(model) is not Transformer or model.parts:
         raise ValueError(

@@ -2,18 +2,21 @@
 
 A layout is compared with one device, so a step must have the same batch on any rank and in any order of requests. Here
 a step is a place in a pass over the data; a new pass begins when the previous one has ended. A short last batch of a
-pass is left out, as with `drop_last=True`: all steps have the same number of rows.
+pass is left out, as with `drop_last=True`: all steps have the same number of rows. Before a pass, a `set_epoch` of the
+data or of a sampler is called with its number, as usual loops over epochs do.
 
 No worker is started. Each rank reads the rows itself, in the order of the loader in plain PyTorch.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import count, islice
 
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, default_collate
 
 from hybridlab.training.models.batches import Batches, even, length
+from hybridlab.training.models.carried import MANY, values
+from hybridlab.training.models.left_behind import drawing
 
 
 def batches_of(data):
@@ -29,6 +32,7 @@ def batches_of(data):
             [3.]]), tensor([2, 3]))
     """
     if callable(data) or hasattr(data, "batch") or isinstance(data, str):
+        _refuse_iterators(data)
         return data
     if isinstance(data, DataLoader):
         return _of_loader(data)
@@ -51,6 +55,16 @@ def batches_of(data):
     return data
 
 
+def _refuse_iterators(function):
+    """Refuse a function that takes its batches from an iterator: no rank could read a batch again."""
+    for name, one in values(function, most=MANY) if callable(function) else ():
+        if isinstance(one, Iterator):
+            raise ValueError(
+                f"data reads from {name}, an iterator that gives each batch only once, but every rank reads it: give "
+                "the DataLoader, the dataset or a list of batches itself"
+            )
+
+
 class Numbered(Batches):
     """A dataset with numbered rows, read in order."""
 
@@ -61,6 +75,7 @@ class Numbered(Batches):
         in_a_pass = len(self.dataset) // rows
         if not in_a_pass:
             raise ValueError(f"data has {len(self.dataset)} rows, but a step needs {rows}: give a smaller batch")
+        _begin_pass(step // in_a_pass, self.dataset)
         first = step % in_a_pass * rows
         return default_collate(_rows(self.dataset, list(range(first, first + rows))))
 
@@ -83,7 +98,7 @@ class Dealt(Batches):
     def __init__(self, loader: DataLoader):
         self.dataset, self.collate = loader.dataset, loader.collate_fn
         self.drawn = _Orders(loader)
-        self.single = loader.batch_sampler is None  # then each of its rows is a batch already
+        self.single = loader.batch_sampler is None  # then each of its rows is already a batch
         order = self.drawn.of(0)
         if not order:
             raise ValueError(
@@ -94,7 +109,9 @@ class Dealt(Batches):
     def read(self, step, rows):
         order = self.drawn.of(0)
         in_a_pass = len(order) if self.single else sum(len(one) == self.rows for one in order)
-        return self._fetched(self.drawn.of(step // in_a_pass)[step % in_a_pass])
+        numbers = self.drawn.of(step // in_a_pass)[step % in_a_pass]
+        _begin_pass(step // in_a_pass, self.dataset)
+        return self._fetched(numbers)
 
     def _fetched(self, numbers):
         return self.collate(self.dataset[numbers] if self.single else _rows(self.dataset, numbers))
@@ -109,17 +126,28 @@ class _Orders:
         collate = _itself if loader.batch_sampler is None else list
         self.numbers = DataLoader(_Itself(), collate_fn=collate, generator=loader.generator, **how)
         inner = getattr(sampler, "sampler", sampler)
+        self.samplers = [sampler, inner]
         every = {id(one): one for one in (loader.generator, getattr(inner, "generator", None)) if one is not None}
         self.generators, self.kept = list(every.values()), {}
         self.begun = self.states = [one.get_state() for one in self.generators]
-        self.last, self.draws = -1, 0
+        self.last = -1
         first = self.of(0)
         self.last, self.kept, self.states = -1, {}, self.begun
-        if first != self.of(0):
+        if first != self.of(0) or self._drawn_aside():
             raise ValueError(
                 "data=DataLoader has a new order each time it is read, and every rank reads it: create it with "
-                "generator=torch.Generator().manual_seed(0), or with a sampler that has a seed"
+                "generator=torch.Generator().manual_seed(0), or with a sampler that has a seed; set_epoch(number) of a "
+                "sampler is called before each pass"
             )
+
+    def _drawn_aside(self) -> bool:
+        """Whether a sampler draws from a generator that is not its own; comparing two orders would miss it if they are
+        short."""
+        foreign = [one for one in self.samplers if not type(one).__module__.startswith("torch.")]
+        drawn = any(isinstance(one, Iterable) and drawing(lambda one=one: [*one]) for one in foreign)
+        for one, state in zip(self.generators, self.begun):
+            one.set_state(state)
+        return drawn
 
     def of(self, number: int) -> list:
         """The numbers of the rows of each batch of a pass."""
@@ -135,9 +163,9 @@ class _Orders:
         before = [one.get_state() for one in self.generators]
         for one, state in zip(self.generators, self.states):
             one.set_state(state)
-        self.last, self.draws = self.last + 1, self.draws + 1
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.draws)  # a draw from torch's generator differs each time, so it is detected
+        self.last += 1
+        with torch.random.fork_rng(devices=[]):  # the loader itself draws a number, which changes no order
+            _begin_pass(self.last, *self.samplers)
             order = list(self.numbers)
         self.kept = {number: kept for number, kept in self.kept.items() if number == 0} | {self.last: order}
         self.states = [one.get_state() for one in self.generators]
@@ -145,7 +173,7 @@ class _Orders:
             one.set_state(state)
 
     def __getstate__(self):
-        """The object in the form in which it is sent: generators as states."""
+        """The object in the form in which it is sent to ranks: generators as states."""
         return vars(self) | {"kept": {}, "last": -1, "states": self.begun}
 
 
@@ -192,7 +220,8 @@ class Streamed(Batches):
 
     def _passes(self, rows):
         """Batch after batch, pass after pass; the incomplete batch at the end of a pass is left out."""
-        while True:
+        for number in count():
+            _begin_pass(number, self.dataset)
             begun, some = iter(self.dataset), 0
             taken = lambda begun=begun: next(begun, None) if self.whole else list(islice(begun, rows))
             while (one := taken()) is not None and (self.whole or len(one) == rows):
@@ -207,8 +236,20 @@ class Streamed(Batches):
         return vars(self) | {"under_way": None}
 
 
+def _begin_pass(number: int, *given):
+    """Tell datasets and samplers the number of the pass that begins, if they have a method for it."""
+    for one in given:
+        if callable(told := getattr(one, "set_epoch", None)):
+            told(number)
+
+
 def _of_loader(loader: DataLoader) -> Batches:
     if isinstance(loader.dataset, IterableDataset):
+        if loader.num_workers > 1 or (loader.num_workers and loader.worker_init_fn):
+            raise ValueError(
+                f"data=DataLoader has num_workers={loader.num_workers} for a {type(loader.dataset).__name__}, and "
+                "each worker would read its own rows, but ranks start no worker: give num_workers=0"
+            )
         return Streamed(loader.dataset, loader.batch_size, loader.collate_fn, whole=loader.batch_size is None)
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if isinstance(sampler, DistributedSampler):

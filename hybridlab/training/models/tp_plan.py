@@ -1,7 +1,8 @@
 """The matrices that a tensor-parallel plan of Hugging Face shards, as the names of dims that modes use.
 
 In the plan (`_tp_plan`), "colwise" is a matrix sharded by its outputs, "rowwise" one sharded by its inputs. A module
-with a pair of both is sharded. Other kinds gather inside a layer or shard experts: their module stays unsharded.
+with a pair of both is sharded. Other kinds gather inside a layer, shard experts, or shard a parameter of the module
+itself, such as attention's sinks: their module stays unsharded.
 
 Source: transformers 5, `integrations.tensor_parallel`. Relatives: `huggingface`, which uses it; `core.where.rules`.
 """
@@ -17,17 +18,17 @@ ALONGSIDE = "replicated_with_grad_allreduce"  # a full weight in a sharded modul
 def dims_of(module: nn.Module) -> tuple[dict[str, str], dict[str, int], list[str]]:
     """The matrices to shard: ({parameter: the names of its dims}, {letter: length}, kinds that stay unsharded).
 
-    In attention, full groups are distributed, each a head of keys with the query heads that use it: N. In other
+    In attention, full groups are distributed; a group is a KV head with the query heads that use it: N. In other
     modules, hidden units: F. If widths differ, F is their greatest common divisor, and the size of a group depends on
     the module.
     """
-    styles, config = styles_of(module), module.config
+    styles, config, modules = styles_of(module), module.config, dict(module.named_modules())
     cut, left = {}, set()
     for parent in dict.fromkeys(name.rpartition(".")[0] for name in styles):
         own = {name: style for name, style in styles.items() if name.rpartition(".")[0] == parent}
         cuts = {name: CUT[style] for name, style in own.items() if style in CUT}
-        if set(cuts.values()) == {0, 1} and set(own.values()) <= {*CUT, ALONGSIDE}:
-            heads = any(hasattr(module.get_submodule(parent), one) for one in ("head_dim", "head_size"))
+        if set(cuts.values()) == {0, 1} and set(own.values()) <= {*CUT, ALONGSIDE} and cuts.keys() <= modules.keys():
+            heads = any(hasattr(modules[parent], one) for one in ("head_dim", "head_size"))
             cut |= {name: ("N" if heads else "F", dim) for name, dim in cuts.items()}
         else:
             left |= {style for style in own.values() if style != ALONGSIDE}

@@ -21,7 +21,7 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from hybridlab.core.what import seams
-from hybridlab.training.models.batches import batch_of, in_order
+from hybridlab.training.models.batches import example_of, in_order
 from hybridlab.training.models.copies import copied, in_dtype
 from hybridlab.training.models.draws import seeded
 from hybridlab.training.models.left_behind import kept_by, refuse_counters
@@ -29,7 +29,7 @@ from hybridlab.training.models.theirs import batches_of
 from hybridlab.training.models.trees import as_computed, flat, mapped
 
 FEW = 30  # names that a message lists
-ROWS = 3  # of the traced example: other dims rarely have this length
+ROWS = 3  # rows of the traced example: other dims rarely have this length
 
 
 def told(module, loss, data, cuts) -> dict:
@@ -44,7 +44,7 @@ def told(module, loss, data, cuts) -> dict:
     example = _original(module)
     _refuse_seams(example)
     data = batches_of(data)
-    inputs, _ = batch_of(data, 0, ROWS)
+    inputs, _ = example_of(data, ROWS)
     names = tuple(inputs) if isinstance(inputs, dict) else ()
     width = next((x.dtype for x in example.parameters() if x.is_floating_point()), torch.get_default_dtype())
     leaves = as_computed(in_order(inputs), width)
@@ -56,8 +56,8 @@ def told(module, loss, data, cuts) -> dict:
     same = lambda x, y: x.shape == y.shape and torch.allclose(x, y, rtol=0, atol=0, equal_nan=True)
     if not all(map(same, pytree.tree_leaves(made), pytree.tree_leaves(again))):
         raise ValueError(
-            f"{type(example).__name__} returns different results for one input, and a trace would keep the first one: "
-            "keep no state between calls"
+            f"{type(example).__name__} returns different results for the same input, and a trace would keep the first "
+            "one: keep no state between calls"
         )
     form = None if torch.is_tensor(made) else pytree.tree_structure(made)
     layers = Pieces(module, tuple(cuts), leaves, names)
@@ -89,7 +89,7 @@ def _tried(module, inputs, names):
 
 
 def _refuse_output(module, made):
-    """Raise an error for an output without rows, or that torch cannot take apart."""
+    """Raise an error for an output that has no rows, or that torch cannot take apart."""
     for x in pytree.tree_leaves(made):
         if not torch.is_tensor(x):
             raise ValueError(
@@ -166,8 +166,13 @@ class Pieces:
         if key not in self._found:
             graph = _exported(in_dtype(_original(self.whole), key[0]).to(key[1]), self._example(*key), self.names)
             self._found[key] = graph, cut(graph.graph, self.cuts)
-        graph, pieces = self._found[key]
-        return [_bound(piece, module, graph) for piece in pieces]
+        graph, graphs = self._found[key]
+        pieces = [_bound(piece, module, graph) for piece in graphs]
+        read = {id(weight) for piece in pieces for weight in piece.parameters()}
+        unread = [weight for weight in module.parameters() if id(weight) not in read]
+        for number, weight in enumerate(unread):  # trained as in an unused layer
+            pieces[0].register_parameter(f"unread_{number}", weight)
+        return pieces
 
     def _example(self, dtype, device):
         return mapped(lambda x: x.to(device, dtype if x.is_floating_point() else x.dtype), self.inputs)
@@ -206,7 +211,8 @@ def _exported(module: nn.Module, inputs, names) -> fx.GraphModule:
 
 
 def cut(graph: fx.Graph, cuts: tuple[str, ...]) -> list[fx.Graph]:
-    """The pieces of a graph, each a separate graph: of a tensor, or of the tuple that the previous piece returns.
+    """The pieces of a graph, each a separate graph whose input is a tensor, or the tuple that the previous piece
+    returns.
 
     raises  ValueError for a name without an operation in the graph, or in the wrong order
     """
@@ -240,8 +246,8 @@ def _places(does: list[fx.Node], cuts: tuple[str, ...]) -> list[int]:
     if waiting:
         there = dict.fromkeys(name for node in does for name in _modules(node))
         raise ValueError(
-            f"cuts={list(cuts)}: {waiting[0]} is not called after the cuts before it: name modules in the order of "
-            f"their calls, such as {', '.join(list(there)[:FEW])}"
+            f"cuts={list(cuts)}: no call of {waiting[0]} follows those of the cuts before it: name modules in the "
+            f"order of their calls, such as {', '.join(list(there)[:FEW])}"
         )
     return places
 
@@ -269,7 +275,7 @@ def _piece(arriving: list[fx.Node], mine: list[fx.Node], handed: list[fx.Node]) 
     inside = dict(zip(arriving, each))
 
     def here(node: fx.Node) -> fx.Node:
-        """A weight, or a size: each piece that needs it reads it itself."""
+        """The node of a weight or a size in this piece: each piece that needs one reads it itself."""
         if node not in inside and node.target is torch.ops.aten.sym_size.int:
             inside[node] = piece.call_function(node.target, _read_off(arriving, node, inside))
         elif node not in inside:

@@ -17,7 +17,7 @@ from hybridlab.training.models.parts import between_parts, in_parts
 
 STYLES = {"gpt": GPT, "llama": Modern}
 BYTES = 256
-PART_BYTES, PART_SECONDS = 20_000, 2e-3  # for each of a layer's modules, attention or one MLP, without their numbers
+PART_BYTES, PART_SECONDS = 20_000, 2e-3  # for each module of a layer, without its numbers
 LONGEST = 60.0  # maximum seconds to create a model
 
 
@@ -26,7 +26,7 @@ class Transformer(Model):
 
     data   a text file, or None for the text of the course
     parts  whether a block with experts is three layers, see `parts`
-    proving  as `for_proof` sets it; without a file the data then covers the full vocabulary
+    proving  set by `for_proof`; without a file the data then covers the full vocabulary
 
     raises  ValueError if the text cannot be read
     """
@@ -78,7 +78,7 @@ class Transformer(Model):
     def dims_of(self, parameters):
         return {name: self.shape.dims(name) for name in parameters}
 
-    def between(self, rows, dtype):
+    def between(self, rows, dtype, batch=None):
         """x_BTD after every layer, and scores_BTV after the last."""
         shape = self.shape
         x_BTD = torch.empty((rows, shape.context, shape.width), dtype=dtype, device="meta")

@@ -34,5 +34,37 @@ def rows_of(x, some: slice):
 
 
 def as_computed(x, dtype: torch.dtype):
-    """The same in the dtype of the computation; integers, such as tokens and labels, stay unchanged."""
-    return mapped(lambda one: one.to(dtype) if one.is_floating_point() else one, x)
+    """The same tensors in the dtype of the computation; complex numbers in the complex dtype of this width; integers,
+    such as tokens and labels, stay unchanged.
+
+    >>> as_computed((torch.tensor(1), torch.tensor(1j)), torch.float64)
+    (tensor(1), tensor(0.+1.j, dtype=torch.complex128))
+    """
+    return mapped(lambda one: one.to(_width(one.dtype, dtype)), x)
+
+
+def _width(own: torch.dtype, dtype: torch.dtype) -> torch.dtype:
+    if own.is_complex:
+        return torch.complex64 if dtype.itemsize < 4 else dtype.to_complex()
+    return dtype if own.is_floating_point else own
+
+
+def as_compared(x, dtype: torch.dtype):
+    """Targets in the dtype of the computation, or in float32 if that is narrower: they enter only the loss.
+
+    >>> as_compared(torch.tensor(1001.5), torch.bfloat16)
+    tensor(1001.5000)
+    """
+    return as_computed(x, torch.promote_types(dtype, torch.float32))
+
+
+def same(x, y) -> bool:
+    """Whether two batches have the same numbers; a nan equals a nan.
+
+    >>> nan = torch.tensor(float("nan"))
+    >>> same((nan, torch.tensor(1)), (nan, torch.tensor(1))), same(nan, torch.tensor(1.0))
+    (True, False)
+    """
+    if isinstance(x, tuple | list):
+        return len(x) == len(y) and all(map(same, x, y))
+    return x.shape == y.shape and bool(((x == y) | (x != x) & (y != y)).all())

@@ -6,9 +6,9 @@
                    ↘   ↗
   2×2               4 5
 
-On the way down, pixels are lost that are needed on the way up. So a layer on the way up has two inputs and joins their
-channels: the output of the layer below, and the skip from the same height. If the net is cut into stages, the skip from
-layer 1 to layer 8 passes all stages between them: torchgpipe has portals for this case.
+On the way down, pixels are lost, and they are needed on the way up. So a layer on the way up has two inputs and joins
+their channels: the output of the layer below, and the skip from the same height. If the net is cut into stages, the
+skip from layer 1 to layer 8 passes all stages between them: torchgpipe has portals for this case.
 
 Shape suffixes
     B batch · C channels · Y rows of pixels, X columns

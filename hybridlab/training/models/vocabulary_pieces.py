@@ -1,4 +1,4 @@
-"""A transformer with its head in pieces of the vocabulary: two numbers of each piece for a token, and a join.
+"""A transformer with its head in pieces of the vocabulary: each gives two numbers per token, and a join combines them.
 
 The loss of a token is log Σ exp(score) - score of the target, over the full vocabulary. Each piece has the scores of
 its own tokens. It gives the log Σ exp of these, and the target's score, or 0 if the target belongs to another piece:
@@ -6,9 +6,9 @@ its own tokens. It gives the log Σ exp of these, and the target's score, or 0 i
     embedding, blocks ── norm ─┬─ piece 0 ─┬─ join    loss = log Σ exp(lse of the pieces) - Σ target scores
                                └─ piece 1 ─┘
 
-So the layers are those of the model as it is, but the norm of its head replaces the head, and the pieces and their join
+So the layers are those of the usual model, but the norm of its head replaces the head, and the pieces and their join
 follow. The inputs of this model are (tokens, targets): a rank has the batch anyway, so no targets are sent. Initial
-weights are those of the model as it is, and a tied embedding is made of the same pieces.
+weights are those of the usual model, and a tied embedding is made of the same pieces.
 
 Source: Yeung et al. 2024, arXiv:2411.05288. There the embedding is sharded too; here it stays in the first stage.
 Relatives: `scheduling.vocabulary`, the schedule; `models.slices` and `models.parts`, other cuts;
@@ -114,7 +114,7 @@ class InPieces:
         return [Embedded(body[0]), *body[1:], head.norm, *head.pieces, head.join]
 
     def first(self, name, like, box, device):
-        """The numbers that the full matrix has in these rows."""
+        """The initial numbers that the full matrix has in these rows."""
         *_, last = name.split(".")
         number = last if name.startswith("embed.token.pieces.") else name.removeprefix("head.pieces.").split(".")[0]
         if not number.isdigit():
@@ -139,8 +139,7 @@ STYLES = {"gpt": GPTInPieces, "llama": ModernInPieces}
 class Pieced(Transformer):
     """The reference model of a shape with its head in pieces, for `scheduling.vocabulary`.
 
-    of      the model as it is
-    number  of pieces
+    of      the usual model number  of pieces
     spans   the tokens of each
     body    the number of layers before them
 
@@ -187,7 +186,7 @@ class Pieced(Transformer):
     def repeated(self, layers):
         return self.of.repeated(self.body)
 
-    def between(self, rows, dtype):
+    def between(self, rows, dtype, batch=None):
         """x_BTD after every layer before the pieces, two numbers for each token after them, and the losses."""
         *body, scores_BTV = self.of.between(rows, dtype)
         x_BTD, losses_BT = body[-1], in_single(scores_BTV[..., 0])
@@ -227,10 +226,10 @@ def refuse_no_pieces(model: Model, name: str):
 
     name  of the schedule
 
-    raises  ValueError for any other model than a reference transformer
+    raises  ValueError for any model other than a reference transformer
     """
     if type(model) is not Transformer or model.parts or model.shape.style not in STYLES:
         raise ValueError(
-            f"{name} shards the head of a reference transformer, and this model has another last layer: give "
+            f"{name} shards the head of a reference transformer, but this model has a different last layer: give "
             "shape=hl.Shape(…), or choose 1f1b"
         )

@@ -56,7 +56,7 @@ class Steps(contextlib.AbstractContextManager):
         self._steps, self._bar = steps, None
 
     def __call__(self, rank: int, event: dict):
-        """Process one event of one rank. Among other events, the checkpoint from which a run resumes is printed."""
+        """Process one event of one rank. Of other events, only the checkpoint from which a run resumes is printed."""
         if "resumed" in event:
             print(event["resumed"])
         if "loss" not in event:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import warnings
 
-FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # the last one is for WSL2
+FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # the last place is for WSL2
 # The oldest driver that runs a release of CUDA: NVIDIA, "CUDA compatibility", minor version compatibility.
 OLDEST = {13: 580, 12: 525}
 BUILDS = ((580, "cuda"), (525, "cu129"))  # PyPI's torch is built with CUDA 13; one of PyTorch's indexes has CUDA 12.9
@@ -65,8 +65,8 @@ def told() -> dict:
     """The GPUs as this process's torch sees them; this call may start CUDA.
 
     torch, cuda  its version and the CUDA it was built with ("" for a CPU build);  kernels  ["sm_80", …]
-    counted      the number of GPUs of the driver;  gpus  those that CUDA opens: [name, bytes of memory, [major, minor],
-                 UUID]
+    counted      the number of GPUs that the driver has;  gpus  those that CUDA opens: [name, bytes of memory, [major,
+                 minor], UUID]
     """
     import torch
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from hybridlab.world.devices import driver
 
 NEW_BUILD = "remove .venv and say make setup, which takes the build that fits"
+ONE_EACH = "use a rank for each GPU, or run nvidia-smi -c DEFAULT"
 
 
 class Gpu(NamedTuple):
@@ -43,6 +44,18 @@ class Gpus:
     def __len__(self):
         return len(self.usable)
 
+    def for_ranks(self, ranks: int) -> tuple[tuple[Gpu, ...], str]:
+        """(the GPUs that this number of ranks can use, "" or a clause with the reason why some GPU of this machine is
+        not among them).
+
+        >>> Gpus((Gpu(0, "A100", 80, "GPU-1"),), alone=True).for_ranks(2)[1].partition(":")[0]
+        'its compute mode lets in one process, so 2 ranks cannot share it'
+        """
+        if self.alone and 0 < len(self) < ranks:
+            which = "it" if len(self) == 1 else f"{len(self)} GPUs"
+            return (), f"its compute mode lets in one process, so {ranks} ranks cannot share {which}: {ONE_EACH}"
+        return self.usable, self.why
+
 
 @functools.cache
 def here() -> Gpus:
@@ -57,7 +70,7 @@ def here() -> Gpus:
 
 
 def judged(told: dict, version: str, cards: list[dict[str, str]]) -> Gpus:
-    """The usable GPUs, and the reasons against the others, from torch (`driver.told`) and nvidia-smi (`cards`).
+    """The usable GPUs, and why the others are not usable, from torch (`driver.told`) and nvidia-smi (`cards`).
 
     >>> old = {"torch": "2.13.0", "cuda": "13.0", "kernels": ["sm_80"], "counted": 1, "gpus": []}
     >>> judged(old, "550.54", []).why.partition(":")[0]

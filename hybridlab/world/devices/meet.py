@@ -1,4 +1,4 @@
-"""Connecting ranks as a placement says. Afterwards this process is one of several ranks that can communicate."""
+"""Connect ranks according to a placement. Afterwards this process is one of several ranks that can communicate."""
 
 import warnings
 from datetime import timedelta
@@ -14,7 +14,7 @@ SHARE = 0.9  # maximum fraction of a GPU's memory, for all ranks on it together
 def meet(placed: Placement, timeout: timedelta, rank: int, **where):
     """Wait for the other ranks.
 
-    where  store and world_size, as `init_process_group` takes them: how the ranks find each other
+    where  store and world_size, as `init_process_group` takes them, by which the ranks find each other
     """
     dist.init_process_group(backends(placed), timeout=timeout, rank=rank, **where)
     if placed.kind == "cpu":  # otherwise torch warns in every backward if the driver of an unused GPU is too old
@@ -36,7 +36,7 @@ def backends(placed: Placement) -> str:
 
 
 def of_device(placed: Placement) -> str:
-    """The backend of the ranks' devices only: "cuda:nccl"."""
+    """Only the backend of the ranks' devices: "cuda:nccl"."""
     return f"{placed.kind}:{dist.get_default_backend_for_device(placed.kind)}"
 
 

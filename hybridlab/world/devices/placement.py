@@ -1,6 +1,7 @@
 """A placement: the backend for messages and the device of each rank, with the reason in a sentence.
 
-It is pure, so every case can be tested on any machine; only `gpus=None` inspects this one. `meet` applies it.
+Its functions are pure, so every case can be tested on any machine; only `gpus=None` inspects this machine. `meet`
+applies it.
 """
 
 import os
@@ -13,9 +14,9 @@ from hybridlab.world.devices import gpus as found
 
 ASKED = "HYBRIDLAB_DEVICES"  # overrides the devices found: "cpu", or a kind and a number, "cuda:2"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-# For a pair of ranks. Each costs the receiver 10 MiB and the sender 2 MiB of a GPU's memory (NCCL 2.30, p2p.cc), and
-# with a switch NCCL takes 32: 2.6 GiB on each of eight GPUs that connect with each other. More of them are not faster
-# here.
+# Channels for a pair of ranks. Each costs the receiver 10 MiB and the sender 2 MiB of a GPU's memory (NCCL 2.30,
+# p2p.cc), and with a switch NCCL takes 32: 2.6 GiB on each of eight GPUs that connect with each other. More of them are
+# not faster here.
 CHANNELS = "4"
 NOT_SPEED_UPS = "times measured here are not speed-ups"
 
@@ -50,13 +51,15 @@ class Placement:
         return self.devices[0].partition(":")[0]
 
     def takes_at_once(self, rank: int) -> bool:
-        """Whether this rank initializes its device before it is ready. Otherwise tensors on "the GPU" would be
-        allocated on the first GPU. Ranks on the first GPU initialize it when they need it."""
+        """Whether this rank initializes its device before it is ready. Otherwise its tensors on "the GPU" would be
+        allocated on the first GPU. Ranks on the first GPU initialize it when they need it.
+        """
         return not self.devices[rank].endswith(("cpu", ":0"))
 
     @property
     def contexts(self) -> int:
-        """The number of ranks that initialize the same device before they are ready, for the device with the most.
+        """The number of ranks that initialize the same device before they are ready, for the device with the most such
+        ranks.
 
         >>> [placement(8, gpus=gpus).contexts for gpus in (0, 1, 2, 8)]
         [0, 0, 4, 1]
@@ -83,8 +86,8 @@ def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -
 
     ranks    the number of ranks
     gpus     the number of GPUs; 0: all ranks use the CPU
-    backend  None chooses; "gloo" copies through host memory; "nccl" is also possible if ranks share a GPU (slow: a
-             demonstration of the cluster's code path)
+    backend  None: chosen automatically; "gloo" copies through host memory; "nccl" is also possible if ranks share a GPU
+             (slow: a demonstration of the cluster's code path)
 
     raises  ValueError if `ranks` is less than 1, `gpus` less than 0, or the backend unknown or impossible
 
@@ -121,16 +124,15 @@ WHY = {  # (backend, shared)
 
 def _devices(ranks):
     """(kind, torch's numbers of the usable devices for these ranks, the reason why a GPU here is not usable)."""
-    kind, numbers = devices_here()
-    here = found.here() if not os.environ.get(ASKED) else found.Gpus()
-    if here.alone and len(numbers) < ranks:
-        return kind, [], f"its compute mode lets in one process, so {_count(ranks, 'rank')} cannot share it"
-    return kind, numbers, here.why
+    if os.environ.get(ASKED):
+        return *devices_here(), ""
+    usable, why = found.here().for_ranks(ranks)
+    return "cuda", [gpu.number for gpu in usable], why
 
 
 def _on_the_cpu(ranks, backend, why=""):
     if backend == "nccl":
-        raise ValueError("backend='nccl' needs a GPU, and none is usable here: leave backend out, or give gloo")
+        raise ValueError("backend='nccl' needs a GPU, and none is usable here: leave out backend, or give gloo")
     each = ", one thread each" if ranks > 1 else ", one thread"
     aside = f"; there is a GPU, but {why}" if why else ""
     sentence = f"{_count(ranks, 'rank')} on the CPU: gloo over loopback{each}{aside}."

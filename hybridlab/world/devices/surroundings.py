@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hybridlab.world.devices import driver
-from hybridlab.world.devices.gpus import judged
+from hybridlab.world.devices.gpus import ONE_EACH, Gpus, judged
 from hybridlab.world.devices.placement import ASKED, Placement, devices_here, placement
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")  # differs between machines, and after every start
@@ -22,22 +22,24 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")  # differs between machines, and 
 
 class Seen(NamedTuple):
     """One process's view: a number for its machine; the devices that torch can use: their kind, and for each its number
-    in torch and a name that is the same in every process; and the name of the machine."""
+    in torch and a name that is the same in every process; the name of the machine; and whether ranks cannot share a
+    device."""
 
     machine: int
     kind: str
     devices: list[tuple[int, str]]
     host: str = ""
+    alone: bool = False
 
 
 def seen() -> Seen:
     """The view of this process. It is a rank, so it queries CUDA itself; a GPU is identified by its UUID."""
     kind, numbers = devices_here() if os.environ.get(ASKED) else ("cuda", None)
-    gpus = {gpu.number: gpu.uuid for gpu in judged(driver.told(), "", []).usable} if kind == "cuda" else {}
+    here = judged(driver.told(), "", driver.cards()) if kind == "cuda" else Gpus()
+    gpus = {gpu.number: gpu.uuid for gpu in here.usable}
     numbers = gpus if numbers is None else numbers
-    return Seen(
-        machine(), kind, [(number, gpus.get(number, f"{kind} {number}")) for number in numbers], socket.gethostname()
-    )
+    devices = [(number, gpus.get(number, f"{kind} {number}")) for number in numbers]
+    return Seen(machine(), kind, devices, socket.gethostname(), here.alone)
 
 
 def machine() -> int:
@@ -47,7 +49,7 @@ def machine() -> int:
 
 
 def everywhere(table: list[Seen]) -> Placement:
-    """The placement of all ranks, from the view of each: ranks that see the same devices take them in turn.
+    """The placement of all ranks, from the view of each: ranks that see the same devices use them in turn.
 
     >>> everywhere([Seen(machine, "cuda", [(0, "a"), (1, "b")]) for machine in (1, 1, 2, 2)]).devices
     ('cuda:0', 'cuda:1', 'cuda:0', 'cuda:1')
@@ -66,5 +68,8 @@ def everywhere(table: list[Seen]) -> Placement:
         taken.append(one.devices[turns[who] % len(one.devices)])
         turns[who] += 1
     distinct = {(one.machine, name) for one, (_, name) in zip(table, taken)}
+    if len(distinct) < len(table) and any(one.alone for one in table):
+        why = f"the compute mode of a GPU lets in one process, and ranks would share GPUs: {ONE_EACH}"
+        return replace(placement(len(table), gpus=0), sentence=f"all ranks are on the CPU: {why}")
     devices = tuple(f"{one.kind}:{number}" for one, (number, _) in zip(table, taken))
     return replace(placement(len(table), gpus=len(distinct)), devices=devices)

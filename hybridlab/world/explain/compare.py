@@ -1,13 +1,14 @@
 """The comparison of all ranks' announced operations, to find a mismatch or a deadlock.
 
-It is pure: from posts (see `journal`) to a `Finding`. torch does not check the parameters that must agree within a
-group: operation, shape, dtype, reduction, dim, lengths of parts and root. A wrong one gives wrong numbers instead of an
-error. A message must have the same dtype as its receive buffer, and the same shape, unless one of both is flat.
+It is a pure function from posts (see `journal`) to a `Finding`. torch does not check the parameters that must agree
+within a group: operation, shape, dtype, reduction, dim, lengths of parts and root. A wrong parameter gives wrong
+numbers instead of an error. A message must have the same dtype as its receive buffer, and the same shape, unless one of
+the two is flat.
 
 One fault cannot be found: two tensors of the same shape, reduced in different order by one call in a loop.
 
 A rank that waits needs other ranks to announce an operation. A rank that needs a finished rank, or a rank in a
-deadlock, is in a deadlock too. That is a proof, and needs no time limit.
+deadlock, is in a deadlock too. This is a proof, so it needs no time limit.
 """
 
 from collections import Counter
@@ -29,11 +30,11 @@ class Finding(NamedTuple):
 
 
 class Comparison:
-    """The posts of one run so far, stored only until they have met."""
+    """The posts of one run so far, which are stored only until they have met."""
 
     def __init__(self):
         self.last: dict[int, Post] = {}  # the latest post of each rank
-        self._turns: dict[tuple, int] = {}  # counts each rank's calls, by group and by kind of message
+        self._turns: dict[tuple, int] = {}  # the number of each rank's calls, by group and by kind of message
         self._meetings: dict[tuple, dict[int, Post]] = {}  # by group and turn: the ranks that have arrived
         self._halves: dict[tuple, Post] = {}  # by source, destination, tag and turn: the half that has been posted
         self._crossed: dict[tuple, dict[int, Post]] = {}  # by group: the latest meeting, if its lines differed
@@ -143,7 +144,9 @@ class Comparison:
             self._misfits.append(lambda: _unfitting(*((post, other) if post.op in SENDS else (other, post))))
 
     def _other_tag(self, post) -> Post | None:
-        """For a waiting message: one between the same two ranks in the same direction that waits under another tag."""
+        """For a waiting message, another one between the same two ranks, in the same direction, that waits with a
+        different tag.
+        """
         if post.peer is None:
             return None
         mine = post.op in SENDS
@@ -187,7 +190,7 @@ def _agreed(post):
 
 
 def where_of(post: Post) -> str:
-    """The line of the call, for a sentence."""
+    """The line of the call, as text for a sentence."""
     return place(*post.source.rpartition(":")[::2])
 
 

@@ -48,7 +48,7 @@ class RankError(RuntimeError):
         if traceback_text:
             self.add_note(traceback_text)
 
-    def __reduce__(self):  # complete, also when pickled in a process pool
+    def __reduce__(self):  # complete, even when pickled in a process pool
         about = {name: getattr(self, name) for name in ("rank", "kind", "message", "where", "traceback_text")}
         return partial(RankError, str(self), **about), ()
 
@@ -66,17 +66,19 @@ class Fault:
 
     @property
     def victim(self) -> bool:
-        """Whether this rank lost the connection to another rank, so that the other one is the culprit."""
+        """Whether this rank lost its connection to another rank, which is then the culprit."""
         return any(text in self.message for text in LOST_PEER)
 
     @property
     def suspicion(self):
-        """A sort key, the culprit first: not a victim, not aborted (as gloo may be if a peer vanishes), earliest."""
+        """A sort key that puts the culprit first: ranks that are not victims, then ranks that were not aborted (gloo
+        may abort a rank whose peer vanishes), then the earliest.
+        """
         return self.victim, self.kind == "SIGABRT", self.at
 
     @property
     def alike(self):
-        """A key that is equal for ranks that failed in the same way; each death has its own."""
+        """A key that is equal for ranks that failed in the same way; each death has a separate key."""
         return (self.kind, self.message, self.lines) if not self.died else self.rank
 
     def __str__(self):
@@ -91,7 +93,7 @@ class Fault:
 
 
 def shorten(line: str, room: int = 1000) -> str:
-    """A line that fits into a sentence.
+    """A line, shortened so that it fits into a sentence.
 
     >>> shorten("abcdefgh", room=4)
     'abcd…'
@@ -157,7 +159,7 @@ def failure(faults: list[Fault], size: int, function, last: dict[int, LastSeen])
 
 
 def _told(party: list[Fault], size: int, function, last) -> str:
-    """One failure and the ranks with it."""
+    """One failure and the ranks that have it, in words."""
     fault = party[0]
     ranks = sorted(fault.rank for fault in party)
     who = f"all {size} ranks" if len(ranks) == size > 1 else names(ranks)
@@ -182,7 +184,7 @@ def _traceback(fault: Fault, last) -> str:
     if fault.died:
         words = last[fault.rank].words if fault.rank in last else ""
         return words and f"On rank {fault.rank}:\n{words}"
-    # Formatted here and not on the rank, because only the kernel has the source of a notebook's cells.
+    # The traceback is formatted here and not on the rank, because only the kernel has the source of a notebook's cells.
     lines = [
         traceback.FrameSummary(_shown(file), number, function, line=linecache.getline(file, number))
         for file, number, function in _users(fault)

@@ -2,8 +2,8 @@
 
 `Watch` reads the journal of one run. It can prove two kinds of trouble, and reports them at once: operations that do
 not match, and deadlocks (`compare`). The third kind needs a time limit: a rank has waited in one operation for `hang_s`
-seconds, and some rank has not reached it. Then that rank is inspected: is it stopped? in C code? at which line? Time
-without any rank in communication does not count: a breakpoint or a first compilation is not a hang. Time in which some
+seconds, and some rank has not reached it. Then that rank is inspected: is it stopped? in C code? at which line? Time in
+which no rank is communicating does not count: a breakpoint or a first compilation is not a hang. Time in which some
 rank initializes its device, or connects to others, does not count either: eight ranks that start on one GPU arrive
 seconds apart.
 """
@@ -25,9 +25,10 @@ from hybridlab.world.talk.journal import Journal
 LOOK_SECONDS = 0.05  # between two reads of the journal
 SETTLE_SECONDS = 0.1  # after the first mismatch, for the ranks that have not arrived yet
 SURE_SECONDS = 0.2  # minimum time in a deadlock before it is reported
-STILL_SECONDS = 1.0  # ranks in a collective that another rank finished without stay unchanged for at least this long
-LONGEST_LOOK = 0.25  # a later read was prevented: the machine slept, or a handler was busy
-SILENT_SECONDS = 1.0  # without a heartbeat: Python is not running
+STILL_SECONDS = 1.0  # ranks that wait in a collective without a finished rank are unchanged for this long
+LONGEST_LOOK = 0.25  # after a longer pause, reading was prevented: the machine slept, or a handler was busy
+SILENT_SECONDS = 1.0  # without a heartbeat for this long, Python is not running
+LONGER = "if that may take so long, give hl.ranks, hl.train, hl.run or hl.check a larger hang_s"
 NO_PROGRESS = "no progress for"  # how the sentence about a hang begins; a busy machine can cause it too
 STOPPED = "stopped (SIGSTOP or a debugger)"
 STACK_SECONDS = 0.2  # for ranks to write their stacks
@@ -36,7 +37,7 @@ STACK_LINE = re.compile(r'File "(.*)", line (\d+) in (.*)')
 
 
 class Watch:
-    """One run as its journal shows it.
+    """One run, as the journal shows it.
 
     moved      whether, between the latest two reads, any rank has announced an operation or continued
     preparing  the number of devices being initialized and of connections being made, for all ranks together
@@ -47,8 +48,8 @@ class Watch:
         self._comparison = Comparison()
         self._looked = time.monotonic()
         self._heads: list = [None] * size
-        self._waited: dict[int, list] = {}  # by rank: the post it waits in, and the observed seconds
-        self._since: dict[str, tuple] = {}  # by suspicion: its evidence, and the time since when that is unchanged
+        self._waited: dict[int, list] = {}  # by rank: the post in which it waits, and the observed seconds
+        self._since: dict[str, tuple] = {}  # by suspicion: its evidence, and the time since which that is unchanged
         self._standing = Standing(hang_s)
         self.moved, self.preparing = True, 0
 
@@ -80,7 +81,7 @@ class Watch:
         # a stopped rank is reported even if no rank waits for it: it may be the only one
         alone = {} if self.moved or waiting else {r: pid for r, pid in gang.pids.items() if r not in finished}
         if still := self._standing.still(alone, seconds):
-            story = f"{_are_stopped(still, self._hang_s)}; if that may take so long, give hl.ranks a larger hang_s"
+            story = f"{_are_stopped(still, self._hang_s)}; {LONGER}"
             return error_of(Finding("hang", still[0], "", story))
         return None
 
@@ -91,7 +92,7 @@ class Watch:
         return error_of(finding) if finding else None
 
     def last(self, folder: str) -> dict[int, LastSeen]:
-        """The last known state of each rank; used when some have died."""
+        """The last known state of each rank; used if some have died."""
         return {rank: self._last(rank, last_words(folder, rank)) for rank in range(self._size)}
 
     def _last(self, rank: int, words: str) -> LastSeen:
@@ -130,7 +131,7 @@ class Watch:
         return self._looked - self._since[suspicion][1] >= seconds
 
     def _hang(self, waiting, finished, gang) -> Finding | None:
-        """The ranks for which others wait, directly or through others, and the action of each of them."""
+        """Explain a hang: the ranks for which others wait, directly or indirectly, and the action of each of them."""
         missing = {rank for post in waiting.values() for rank in self._comparison.absent(post)} - waiting.keys()
         there = {r for post in waiting.values() for r in post.group}
         if not missing and (gone := there & set(finished)):
@@ -144,12 +145,13 @@ class Watch:
         rank = next((rank for rank in odd if odd[rank]), next(iter(odd)))
         story = ", and ".join(self._does(rank, state, *whereabouts(stacks[rank])) for rank, state in odd.items())
         where = self._last(rank, stacks[rank]).where
-        advice = "if that may take so long, give hl.ranks a larger hang_s"
-        sentence = f"{NO_PROGRESS} {self._hang_s:g} s: {together(waiting)}; {story}; {advice}"
+        sentence = f"{NO_PROGRESS} {self._hang_s:g} s: {together(waiting)}; {story}; {LONGER}"
         return Finding("hang", rank, where, sentence)
 
     def _forgot(self, waiting, rank: int) -> Finding:
-        """A rank that started its part and then finished: the operation was dropped early, and may never be sent."""
+        """Find a rank that started its part of an operation and then finished: the operation was dropped early, and may
+        never be sent.
+        """
         last = self._comparison.last[rank]
         sentence = f"{together(waiting)}; rank {rank} has finished without a wait() for its part, after {told(last)}"
         return Finding("left", rank, where_of(last), sentence)
@@ -228,13 +230,15 @@ def silence(pids: dict[int, int], folder: str, unfinished: list[int], seconds: f
         doing, where = whereabouts(stacks.get(rank, ""))
         places.setdefault(f"{doing} at {where}" if where else doing, []).append(rank)
     story = "; ".join(f"{names(there)} {place}" for place, there in places.items())
-    message = f"no rank reported anything for {seconds:g} s: {story}"
+    message = f"no rank reported anything for {seconds:g} s: {story}; {LONGER}, or hl.ranks a larger timeout"
     where = next(iter(places)).partition(" at ")[2]
     return RankError(f"{message}; {FRESH}", rank=unfinished[0], kind="timeout", message=message, where=where)
 
 
 def stacks_of(pids: dict[int, int], folder: str) -> dict[int, str]:
-    """The stacks of these ranks, by rank, written into the folder when asked; "" from a rank that does not answer."""
+    """The stacks of these ranks, by rank, which they write into the folder on request; "" from a rank that does not
+    answer.
+    """
     for rank, pid in pids.items():
         Path(folder, f"stack-{rank}").write_text("")  # the stderr of its C code so far
         with contextlib.suppress(ProcessLookupError):

@@ -15,7 +15,7 @@ import numpy as np
 
 MOST_RANKS = 128  # their sockets are sent in one packet, and Linux passes at most 253 descriptors in it
 PLAIN = (type(None), bool, int, float, str)
-NUMPY_KINDS = "biufcSUmM"  # numbers, text and dates; objects and records would need pickle
+NUMPY_KINDS = "biufcSUmM"  # kinds of arrays: numbers, text and dates; objects and records would need pickle
 TORCH_DTYPES = frozenset(  # tensors that consist of their bytes only; a quantized tensor also has a scale
     """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex32 complex64
     complex128 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu""".split()
@@ -43,7 +43,7 @@ def encode(value) -> tuple[object, list]:
     """A value as a JSON tree and the list of its raw buffers.
 
     Plain values, lists, tuples, dicts, numpy arrays and scalars, and torch tensors can be encoded. Subclasses of list,
-    tuple and dict come out as the plain kind; tensors come out on the CPU and without gradient.
+    tuple and dict are decoded as the plain kind; tensors are decoded on the CPU and without gradient.
 
     raises  TypeError naming the type, for anything else
 
@@ -55,7 +55,7 @@ def encode(value) -> tuple[object, list]:
 
 
 def decode(tree, buffers):
-    """The value that `encode` was given; tensors and arrays own the memory of their buffers.
+    """The value from which `encode` made a tree; tensors and arrays own the memory of their buffers.
 
     raises  Garbled for a tree that `encode` cannot produce
 
@@ -154,7 +154,7 @@ def _room(size: int) -> bytearray:
 
 
 def _steps():
-    """Endlessly: the buffers to fill for the next frame, one by one, then that frame."""
+    """Yield, without end, the buffers to fill for the next frame, one by one, and then this frame."""
     while True:
         length = bytearray(4)
         yield length
@@ -185,7 +185,7 @@ def _encode(value, buffers):
         dtype = str(value.dtype).removeprefix("torch.")
         return {"tensor": [dtype, list(value.shape), _place(buffers, _tensor_bytes(torch, value))]}
     raise TypeError(
-        "a rank can return only numbers, text, lists, tuples, dicts, numpy arrays and dense torch tensors, "
+        "a rank can return only numbers, strings, lists, tuples, dicts, numpy arrays and dense torch tensors, "
         f"not {_name(value)}: return its parts instead"
     )
 

@@ -1,4 +1,6 @@
-"""A gang: the running processes of one pool, from the kernel's side. Read next: `handle` and `zygote`, their parent."""
+"""A gang: the running processes of one pool, from the kernel's side. Read next: `handle` and `zygote`, the parent of
+the processes.
+"""
 
 import atexit
 import contextlib
@@ -25,7 +27,7 @@ from hybridlab.world.talk import journal
 
 START_SECONDS = 60.0  # until all ranks are ready; the first import of torch can be slow
 END_SECONDS = 5.0  # for killed processes to release all resources
-REAP_SECONDS = 1.0  # for the zygote, if it is not busy, to notice their end
+REAP_SECONDS = 1.0  # for the zygote, if it is not busy, to notice that they have ended
 WHOLE_GROUP = 4  # Linux's PIDFD_SIGNAL_PROCESS_GROUP, since 6.9: also ends the children of a rank, if the zygote cannot
 
 
@@ -38,7 +40,7 @@ class Gang:
     def __init__(self, mesh: Mesh, placed: Placement, groups, longest: float):
         self.folder = unguessed()  # the folder in which ranks find each other; the zygote makes it
         self.pids: dict[int, int] = {}
-        self._handles: list[int] = []  # of the processes, in rank order; a pid may belong to another process by now
+        self._handles: list[int] = []  # in rank order; a pid may belong to another process by now
         self.runs = 0
         self.memory_killings = killed_for_memory()
         self.journal: journal.Journal | None = None
@@ -140,8 +142,8 @@ class Gang:
             return
         try:
             with contextlib.suppress(OSError):
-                self._line.shutdown(socket.SHUT_WR)  # the zygote takes this as the order
-            for handle in self._handles:  # the zygote may be importing torch just now, or be dead
+                self._line.shutdown(socket.SHUT_WR)  # for the zygote, this is the order to kill
+            for handle in self._handles:  # the zygote may be importing torch at this moment, or be dead
                 _kill(handle)
             self._await_hang_ups()
             with contextlib.suppress(OSError):
@@ -153,7 +155,7 @@ class Gang:
             if self.folder and not self._all_ended:
                 _end_marked(self.folder)
             if self.folder:
-                shutil.rmtree(self.folder, ignore_errors=True)  # if the zygote could not
+                shutil.rmtree(self.folder, ignore_errors=True)  # if the zygote could not do it
 
     def _await_hang_ups(self):
         """Wait until every rank's end of its socket is closed."""

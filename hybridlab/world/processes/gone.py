@@ -1,4 +1,4 @@
-"""The reaction of a process to a closed socket, even in the middle of other work.
+"""React to a closed socket, even in the middle of other work.
 
 The zygote, the parent of ranks, reads its sockets between two imports. An import takes seconds, or many seconds on a
 busy machine. The system can send a signal when something happens on a socket. Python handles it between two steps of an
@@ -26,14 +26,14 @@ def when_gone(sock: socket.socket, then):
     goes on
     """
     ends = select.poll()
-    ends.register(sock, 0)  # only an end is reported
+    ends.register(sock, 0)  # only the end of the connection is reported
     look = lambda *_: then() if ends.poll(0) else None
-    signal.signal(signal.SIGIO, look)  # it stays, to catch a signal that came at the last moment
+    signal.signal(signal.SIGIO, look)  # the handler stays, to catch a signal that came at the last moment
     fcntl.fcntl(sock, fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(sock, fcntl.F_GETFL)
     fcntl.fcntl(sock, fcntl.F_SETFL, flags | os.O_ASYNC)
     try:
-        look()  # it may have closed before
+        look()  # the socket may have closed before
         yield
     finally:
         fcntl.fcntl(sock, fcntl.F_SETFL, flags)

@@ -17,7 +17,7 @@ RETIRE = b"retire"  # on the control socket: leave as soon as the last pool is g
 MARK = "HYBRIDLAB_RANKS"  # an environment variable of all processes that a rank starts: the folder of its pool
 COMMAND = ("-m", "hybridlab.world.processes.zygote")
 PACKAGE = __package__.partition(".")[0]
-END_SECONDS = 5.0  # for the zygote to leave; it may be importing torch at that time
+END_SECONDS = 5.0  # seconds for the zygote to leave; it may be importing torch at that time
 
 
 class Handle:
@@ -36,7 +36,7 @@ class Handle:
         """Request a pool: its folder, the far end of its line, its journal, the far ends of one socket per rank."""
         with self._turn:
             if self._process is not None and self._edition != edition():
-                with contextlib.suppress(OSError):  # it may have died
+                with contextlib.suppress(OSError):  # the zygote may have died
                     self._control.send(RETIRE)
                 self._retired.append((self._process, self._control))
                 self._process = None
@@ -52,9 +52,10 @@ class Handle:
     def expect(self, module: str):
         """Name a module that ranks import. The zygote imports this package's modules once, and all that training needs.
 
-        It does not import modules of others: they may change between two runs, start threads, or use a GPU.
+        It does not import modules from outside this package: they may change between two runs, start threads, or use a
+        GPU.
         """
-        with self._turn, contextlib.suppress(OSError):  # it may have died
+        with self._turn, contextlib.suppress(OSError):  # the zygote may have died
             if module.partition(".")[0] == PACKAGE and module not in self._named:
                 if self._process is None:
                     self._start()
@@ -121,7 +122,7 @@ def unguessed() -> str:
 def tidy_up():
     """Remove the folder that torch's optimizers make for compiled code, if nothing was compiled.
 
-    If its name is unknown, a kernel that was killed may have made it.
+    If its name is not known, all such folders are tried, because a killed kernel may have left one.
     """
     named = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     for folder in [named] if named else Path(tempfile.gettempdir()).glob("torchinductor_*"):

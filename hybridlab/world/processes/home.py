@@ -3,8 +3,8 @@
 A child that a rank has forked does not send frames: it prints on file descriptor 1, as C code and other programs
 do, and the rank passes its output on (`Aside`).
 
-Output is limited, so that a loop that prints cannot flood a notebook: to `FLOOD` characters per second, where every
-line counts as at least `LINE`. A notice reports how much was cut.
+Output is limited, so that a loop that prints cannot flood a notebook: to `FLOOD` characters per second; every line
+counts as at least `LINE` characters. A notice reports how much was cut.
 """
 
 import builtins

@@ -1,7 +1,7 @@
 """The pool of ranks in the calling process: real processes that run functions, with an explanation of every failure.
 
-It works from scripts without a `__main__` guard, notebooks, threads and forked processes, and leaves no running
-process. The calling process does not load torch here. Read next: `gang`, the processes of a pool; `supervise`, the
+It works from scripts without a `__main__` guard, notebooks, threads and forked processes, and leaves no process
+running. The calling process does not load torch here. Read next: `gang`, the processes of a pool; `supervise`, the
 explanations.
 """
 
@@ -19,12 +19,14 @@ from hybridlab.world.explain.supervise import LOOK_SECONDS, Meeting, Watch, sile
 from hybridlab.world.processes import frames, torchrun
 from hybridlab.world.processes.frames import MOST_RANKS
 from hybridlab.world.processes.gang import START_SECONDS, ZYGOTE, Gang
+from hybridlab.world.processes.handle import MARK
 from hybridlab.world.processes.parcel import module_of, pack
 
 __all__ = ["RankError", "Ranks", "ranks"]
 
 HANG_S = 10.0
-SILENCE = 60.0  # seconds without any report from any rank, after which a run ends
+SILENCE = 60.0  # a run ends after this number of seconds without a report from any rank
+MANY_LAYERS = 10  # a process that computes a full batch alone may be silent for this many times as long
 PREPARING = 10.0  # additional seconds for each device being initialized and each connection that NCCL makes
 CROWD = 4  # ranks per core
 GONE = "the former ranks have ended: what earlier runs left in them is gone"
@@ -53,8 +55,8 @@ def ranks(
     start      "kept": the ranks stay for the next run; "fresh": every run starts new ranks
     placement  backend and device of each rank; None: chosen by `hl.placement`
 
-    raises  ValueError for less than 1 or more than 128 ranks, an unknown start, a placement for another number of
-            ranks, or if another launcher than torchrun has given this process a rank
+    raises  ValueError for fewer than 1 or more than 128 ranks, for an unknown start, and for a placement of a different
+            number of ranks; and if this process is already a rank, of this package or of a launcher other than torchrun
 
     >>> import hybridlab as hl
     >>> with hl.ranks(2) as pool:  # starts ranks
@@ -65,15 +67,39 @@ def ranks(
     if torchrun.present():
         return torchrun.TorchrunRanks(mesh, timeout if hang_s is None else hang_s, on_event, groups)
     refuse_alone()
+    _refuse_on_a_rank()
     refuse_crowd(mesh)
     if start not in ("kept", "fresh"):
         raise ValueError(f"start={start!r} is not known: give 'kept' or 'fresh'")
     placed = placement or usual(mesh.size)
     if len(placed.devices) != mesh.size:
         raise ValueError(f"this placement has {len(placed.devices)} ranks, but {mesh} has {mesh.size}: make them equal")
-    if hang_s is None:
-        hang_s = HANG_S * max(1.0, mesh.size / (CROWD * (os.cpu_count() or 1)))
+    hang_s = usual_patience(mesh.size) if hang_s is None else hang_s
     return Ranks(mesh, placed, timeout, hang_s, on_event, groups, start == "fresh")
+
+
+def usual_patience(size: int) -> float:
+    """The usual `hang_s` for this number of ranks."""
+    return HANG_S * max(1.0, size / (CROWD * (os.cpu_count() or 1)))
+
+
+def training_ranks(mesh: Mesh, hang_s: float | None = None) -> "Ranks":
+    """A pool of ranks that train a model. Their order of operations was proved before, so a rank that keeps others
+    waiting is computing: one layer of a large model may take longer than `HANG_S`.
+
+    hang_s  seconds that one operation or one layer may take; None: a minute, and more if many ranks share a core
+    """
+    patience = max(SILENCE, usual_patience(mesh.size)) if hang_s is None else hang_s
+    return ranks(mesh, timeout=patience, hang_s=patience)
+
+
+def lone_rank(hang_s: float | None = None) -> "Ranks":
+    """One process that computes a whole batch alone. It waits for no other rank, so a long silence means many layers.
+
+    hang_s  seconds that one layer may take; None: a minute
+    """
+    patience = MANY_LAYERS * (SILENCE if hang_s is None else hang_s)
+    return ranks(1, timeout=patience, hang_s=patience)
 
 
 def foresee(module: str):
@@ -99,6 +125,16 @@ def refuse_alone():
         )
 
 
+def _refuse_on_a_rank():
+    """Raise ValueError if this process is a rank: a module that starts ranks was imported there, and would start more
+    without end."""
+    if MARK in os.environ:
+        raise ValueError(
+            "a rank tried to start ranks: ranks import the modules of a model, and one of these starts ranks on "
+            "import; put the call under if __name__ == '__main__':, or into another script"
+        )
+
+
 def refuse_crowd(mesh: Mesh):
     """Raise ValueError for more ranks than one machine can run."""
     if mesh.size > MOST_RANKS:
@@ -108,7 +144,7 @@ def refuse_crowd(mesh: Mesh):
 class Ranks:
     """Ranks that stay between runs; any failure or interrupt ends them all, and the next run starts fresh ones."""
 
-    rank = 0  # of this program, which acts for the first rank; under torchrun, each process has its own
+    rank = 0  # terminal of this program, which acts for the first rank; under torchrun, each process has its own
 
     def __init__(self, mesh, placed, timeout, hang_s, on_event, groups, once):
         self.mesh, self.size, self.timeout, self.hang_s = mesh, mesh.size, timeout, hang_s
@@ -148,7 +184,7 @@ class Ranks:
             if self._once:
                 self.stop()
             return [_value(rank, results[rank]) for rank in range(self.size)]
-        except BaseException as error:  # an interrupt too: a rank inside a message can only be ended
+        except BaseException as error:  # for an interrupt too: a rank that is inside a message can only be ended
             if isinstance(error, KeyboardInterrupt) and self._gang and self._gang.runs > 1:
                 print(GONE, file=sys.stderr)
             self.stop()

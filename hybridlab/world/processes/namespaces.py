@@ -26,7 +26,7 @@ def split(kinds: int) -> bool:
 def own(kinds: int, called: int | None = None) -> bool:
     """Enter namespaces of these kinds; False if the system does not allow it to users.
 
-    called  the user's number inside, instead of the real one; programs started there have no rights over the namespaces
+    called  the user ID inside, instead of the real one; programs started there have no rights over the namespaces
     """
     if sys.platform != "linux":
         return False

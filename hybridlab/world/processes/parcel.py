@@ -5,7 +5,10 @@ Source: cloudpickle, which also packs functions that were defined in a notebook.
 """
 
 import inspect
+import io
+import random
 import sys
+from types import ModuleType
 
 from hybridlab.lazily import needed
 
@@ -17,16 +20,14 @@ def pack(function, args, kwargs, ranks: int) -> bytes:
 
     raises  TypeError naming the variable that cannot be sent
     """
-    cloudpickle = needed("cloudpickle")  # imported here, because importing hybridlab should stay quick
-
     name = getattr(function, "__name__", repr(function))
     try:
-        parcel = cloudpickle.dumps((function, args, kwargs))
+        parcel = _packed((function, args, kwargs))
     except Exception as error:
         reason = _reason(_parts(function, args, kwargs)) or error
         raise TypeError(f"{name} cannot be sent to the ranks: {reason}") from error
     if len(parcel) > LARGE:
-        sizes = {what: len(cloudpickle.dumps(value)) for what, value in _parts(function, args, kwargs).items()}
+        sizes = {what: len(_packed(value)) for what, value in _parts(function, args, kwargs).items()}
         what = max(sizes, key=sizes.get)
         print(
             f"{name} travels with {len(parcel) / 1e6:.0f} MB to each of {ranks} ranks, of which {what} has "
@@ -34,6 +35,47 @@ def pack(function, args, kwargs, ranks: int) -> bytes:
             file=sys.stderr,
         )
     return parcel
+
+
+def _packed(value) -> bytes:
+    """A value as bytes. Modules that ranks cannot import are sent with their code; shared generators stay shared."""
+    cloudpickle = needed("cloudpickle")  # imported here, because importing hybridlab should stay quick
+    shared = {id(one): place for place, one in enumerate(shared_generators())}
+
+    class Packer(cloudpickle.Pickler):
+        def reducer_override(self, one):
+            if id(one) in shared:
+                return _shared, (shared[id(one)],)
+            return super().reducer_override(one)
+
+    for module in [one for one in sys.modules.values() if isinstance(one, ModuleType) and _homeless(one)]:
+        cloudpickle.register_pickle_by_value(module)
+    with io.BytesIO() as file:
+        Packer(file).dump(value)
+        return file.getvalue()
+
+
+def _homeless(module: ModuleType) -> bool:
+    """Whether a rank cannot import a module: it has no file, or is the main program of a process that another one has
+    started through multiprocessing.
+    """
+    if module.__name__ == "__mp_main__":
+        return True
+    known = sys.modules.get(module.__name__) is module and module.__name__ != "__main__"
+    return known and module.__spec__ is None and not hasattr(module, "__file__") and "." not in module.__name__
+
+
+def shared_generators() -> tuple:
+    """The global generators of Python and numpy, to which functions such as random.random are bound; the copy of a
+    generator in a parcel would draw its own numbers.
+    """
+    numpy = sys.modules.get("numpy.random")
+    return (random.getstate.__self__, *([numpy.get_state.__self__] if numpy else []))
+
+
+def _shared(place: int):
+    needed("numpy.random")
+    return shared_generators()[place]
 
 
 def module_of(function) -> str:
@@ -53,12 +95,10 @@ def _parts(function, args, kwargs) -> dict[str, object]:
 
 
 def _reason(parts: dict[str, object]) -> str:
-    """The first variable that cannot be sent, if one alone is the reason."""
-    cloudpickle = needed("cloudpickle")
-
+    """The first variable that cannot be sent, if a single variable is the reason."""
     for what, value in parts.items():
         try:
-            cloudpickle.dumps(value)
+            _packed(value)
         except Exception as error:
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
             return f"{what} is a {kind} ({error}); make it inside the function"

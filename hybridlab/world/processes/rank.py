@@ -1,4 +1,4 @@
-"""The life of one rank, from the fork to `os._exit`: connect to the others, then run functions for the kernel.
+"""The life of one rank, from the fork to `os._exit`: it connects to the others, and then runs functions for the kernel.
 
 Read `zygote` before and `comm` after. A rank sends frames to the kernel: "ready", "output", "event", and for each call
 one "result" or one "fault".
@@ -48,7 +48,7 @@ def live(sock: socket.socket, journal: int, folder: str, parent: int):
         hello = inbox.poll().tree
         pen = Pen(journal, hello["rank"])
         os.close(journal)
-        stack = open(os.path.join(folder, f"stack-{hello['rank']}"), "a")  # open for life
+        stack = open(os.path.join(folder, f"stack-{hello['rank']}"), "a")  # open as long as the process lives
         aside = settle_in(home)
         threading.Thread(target=_beat, args=(sock, pen, aside, stack.fileno()), daemon=True).start()
         comm = _join(hello, home, pen, stack, folder)
@@ -63,14 +63,16 @@ def live(sock: socket.socket, journal: int, folder: str, parent: int):
 
 
 def _detach(parent: int):
-    """Run independently, out of reach of Ctrl-C, but killed when the zygote dies; orphaned descendants come here."""
+    """Run independently, out of reach of Ctrl-C, but killed when the zygote dies; this process becomes the parent of
+    orphaned descendants.
+    """
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-    if os.getppid() != parent:  # it died before the line above
+    if os.getppid() != parent:  # the zygote died before the line above
         os._exit(1)
 
 
@@ -95,12 +97,12 @@ def _join(hello: dict, home: Home, pen: Pen, stack, folder: str) -> Comm:
     os.environ.clear()
     placed = Placement(**hello["placed"])
     os.environ.update(hello["environ"], **placed.environment(hello["rank"]), **{MARK: folder})
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "compiled"))  # else its folder would remain
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "compiled"))  # else the folder would remain
     os.chdir(hello["cwd"])
     sys.path[:] = hello["path"]
     faulthandler.register(signal.SIGUSR1, stack)
     faulthandler.enable(stack)
-    os.dup2(stack.fileno(), 2)  # the stderr of C code before it aborts is reported with the fault, and only then
+    os.dup2(stack.fileno(), 2)  # the stderr of C code before it aborts is reported with the fault, but only then
     mesh = Mesh(**dict(hello["axes"]))
     timeout = timedelta(seconds=hello["longest"])
     store = dist.FileStore(os.path.join(folder, "store"), mesh.size)
@@ -131,7 +133,7 @@ def _serve(call: frames.Frame, comm: Comm, home: Home, pen: Pen, aside: Aside):
         if home.forked:
             traceback.print_exc()
             os._exit(1)
-        comm.ledger.failed = True  # its frames go now, and with them messages that it would have waited for
+        comm.ledger.failed = True  # its stack frames are freed now, with messages that it would have awaited
         answer = "fault", _fault(error), ()
     sys.stdout.finish()
     sys.stderr.finish()

@@ -9,7 +9,7 @@ PR_SET_CHILD_SUBREAPER = 36  # for prctl: orphaned descendants become children o
 
 def strays(own: set[int]) -> list[int]:
     """The children of this process, without its own: their parents have ended."""
-    with contextlib.suppress(OSError):  # if the system does not list them, there are none either
+    with contextlib.suppress(OSError):  # a system that does not list them has none
         listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
         return [pid for pid in map(int, listed.split()) if pid not in own]
     return []

@@ -5,7 +5,7 @@ the command opens ranks, each process gets `TorchrunRanks` instead of `Ranks`. `
 and then all processes exchange their results, so that each continues with the same list. Only rank 0 prints the
 command's output; output of the function itself is printed by every rank, with its number.
 
-Before they connect, the processes exchange through torchrun's store which GPUs they see (`seen`).
+Before they connect, the processes tell each other through torchrun's store which GPUs they see (`seen`).
 
 torchrun ends all processes when one fails. The journal and the explanations of faults work only within one machine, so
 they are not available here. torchrun's own store listens on all interfaces of the first machine.
@@ -34,7 +34,7 @@ from hybridlab.world.processes import frames
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LONGEST = 30 * 24 * 3600.0  # seconds; torch accepts no timeout beyond some limit
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
-MEETING, SILENT = 120.0, 10.0  # seconds to wait for the other processes; of these, without a word
+MEETING, SILENT = 120.0, 10.0  # seconds to wait for the other processes; seconds of these without a message
 UNSET = f"if torchrun has not started this process, unset {', '.join(VARIABLES)}"
 
 
@@ -140,7 +140,7 @@ class TorchrunRanks:
 
 
 def _numbered() -> tuple[int, int]:
-    """(the number of this process, how many torchrun has started).
+    """(the number of this process, the number of processes that torchrun has started).
 
     raises  ValueError if the environment has numbers that torchrun does not give
     """
@@ -183,7 +183,7 @@ def _leave():
 
 
 def _heard_by(handler, rank: int, stdout):
-    """The receiver of a rank's events: the handler, with its output printed where the program prints."""
+    """The function that receives a rank's events: the handler, whose output is printed where the program prints."""
 
     def hear(event):
         with contextlib.redirect_stdout(stdout):
@@ -202,7 +202,7 @@ class Tagged(io.TextIOBase):
         """Print every complete line; the rest waits for its end."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
-            # In one write: torchrun starts Python unbuffered, and other ranks could print between a line and its end.
+            # In one call: torchrun starts Python unbuffered, and other ranks could print between a line and its end.
             sys.__stdout__.write(f"{self._tag}{line}\n")
             sys.__stdout__.flush()
         return len(text)
@@ -250,8 +250,8 @@ def _store():
         return next(dist.rendezvous("env://", timeout=timedelta(seconds=MEETING)))[0]
     except (dist.DistError, TimeoutError) as error:
         raise ValueError(
-            f"rank {rank} has not met {started} processes of torchrun {where} within {MEETING:g} s: start all of them "
-            f"with torchrun; {UNSET}"
+            f"rank {rank} could not connect to all {started} processes of torchrun {where} within {MEETING:g} s: start "
+            f"all of them with torchrun; {UNSET}"
         ) from error
     finally:
         word.cancel()

@@ -2,8 +2,8 @@
 
 Started as `python -m hybridlab.world.processes.zygote FD`, it imports torch once and forks ranks from that state, so
 four ranks are ready in a fraction of a second. It has no threads and never touches CUDA: neither would work in its
-children. Only a parent can wait for a process. So the zygote also reports how each rank ended, even during an import:
-then it handles signals. And only a parent can be sure that a pid is still that of its child. So the zygote ends the
+children. Only a parent can wait for a process. So the zygote also reports how each rank ended, even during an import,
+when it handles signals. And only a parent can be sure that a pid is still that of its child. So the zygote ends the
 children of ranks: processes whose rank has died become its children (`strays`).
 
 It has two kinds of socket, both SOCK_SEQPACKET:
@@ -38,7 +38,7 @@ from hybridlab.world.processes.handle import RETIRE, tidy_up
 from hybridlab.world.processes.namespaces import own_network
 from hybridlab.world.processes.strays import PR_SET_CHILD_SUBREAPER, strays
 
-IDLE_SECONDS = 0.1  # without any request, before the zygote uses the time
+IDLE_SECONDS = 0.1  # seconds without any request, before the zygote uses the time
 FILES = 2**16  # limit of a rank's open files, if the system allows it
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
@@ -73,7 +73,7 @@ class Zygote:
         self.events.register(self.bell, selectors.EVENT_READ, self.reap)
 
     def serve(self):
-        """Serve requests until the kernel has gone."""
+        """Serve requests until the kernel has ended."""
         os.set_blocking(self.ringer, False)
         signal.set_wakeup_fd(self.ringer)
         signal.signal(signal.SIGCHLD, lambda *_: self.importing and self.collect())
@@ -93,7 +93,9 @@ class Zygote:
 
     @contextlib.contextmanager
     def busy(self):
-        """A context for long work: a rank's end is reported at once, and when the kernel ends, this process leaves."""
+        """A context for long work, in which a rank's end is reported at once, and this process leaves when the kernel
+        ends.
+        """
         self.importing = True
         try:
             self.collect()  # ranks that ended just before
@@ -149,7 +151,7 @@ class Zygote:
     def introduce(self, pool: Pool):
         """Send the pids of a pool's ranks to the kernel; a handle stays valid when its pid has been reused."""
         handles = [os.pidfd_open(pid) for pid in pool.living] if hasattr(os, "pidfd_open") else []
-        with contextlib.suppress(OSError):  # the kernel may have gone before
+        with contextlib.suppress(OSError):  # the kernel may have ended before
             socket.send_fds(pool.line, [json.dumps(["", list(pool.living)]).encode()], handles)
         for handle in handles:
             os.close(handle)
@@ -183,7 +185,7 @@ class Zygote:
         os.read(self.bell, 4096)
         self.collect()
         for pid in strays({pid for pool in self.pools for pid in pool.living}):
-            _kill_group(pid)  # its own children come here in turn, and ring again
+            _kill_group(pid)  # children of such a process then become children of this one, and ring again
             os.waitpid(pid, 0)
         self.forget_the_unwanted()
 
@@ -199,7 +201,7 @@ class Zygote:
                     _, status, used = os.wait4(pid, 0)
                     del pool.living[pid]
                     exit = [rank, os.waitstatus_to_exitcode(status), used.ru_maxrss * MAXRSS_UNIT]
-                    with contextlib.suppress(OSError):  # the kernel may have gone before
+                    with contextlib.suppress(OSError):  # the kernel may have ended before
                         pool.line.send(json.dumps(exit).encode())
                         if not pool.living:
                             pool.line.shutdown(socket.SHUT_WR)
@@ -251,9 +253,9 @@ def main(fd: int):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a rank that aborts should not write gigabytes to disk
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     room = FILES if most == resource.RLIM_INFINITY else min(most, FILES)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (room, most))  # a silent connection to a rank takes one
+    resource.setrlimit(resource.RLIMIT_NOFILE, (room, most))  # a connection to a rank that sends nothing takes one file
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphaned processes of a rank come here
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # this process adopts a rank's orphaned processes
     gc.freeze()  # the collector would touch, and so copy, every page that the ranks share
     Zygote(control, rank.live).serve()
 

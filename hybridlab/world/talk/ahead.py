@@ -4,12 +4,13 @@
     y = x @ a                                             # meanwhile
     z = y @ coming.wait()                                 # needed here
 
-Gradients take the same way back, from `wait` to the start: the backward of `wait` starts the transposed move, and the
+Gradients go the same way back, from `wait` to the start: the backward of `wait` starts the transposed move, and the
 backward of the start waits for it. Autograd runs in reverse order. So work between the two in the forward is also
 between the two in the backward: a collective *prefetched* in the forward is *deferred* in the backward, without further
 code.
 
-Each function has the arguments of its namesake in `typed`. Started and waited for at once, it gives the same bits.
+Each function has the arguments of the function with this name in `typed`. If its result is waited for at once, both
+give the same bits.
 """
 
 import torch

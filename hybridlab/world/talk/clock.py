@@ -43,13 +43,14 @@ class StreamClock:
         self.anchor()
 
     def mark(self) -> torch.Event:
-        """Now, in the order of the current stream; the host continues."""
+        """A mark for now, in the order of the current stream; the host continues."""
         event = torch.Event(device=self.device, enable_timing=True)
         event.record()
         return event
 
     def aside(self, wait) -> torch.Event:
-        """A mark at the time when an otherwise idle stream gets past `wait`, a function that makes it wait.
+        """A mark for the time at which `wait`, a function that makes an otherwise idle stream wait, lets this stream
+        continue.
 
         torch has 32 streams of each priority on a device, and uses them in turn. NCCL's communicators use those of the
         default priority. A mark on one of these would delay the next message on it, for which the other side may wait.

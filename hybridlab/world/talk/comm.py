@@ -5,7 +5,7 @@ tuple of names, a tuple of ranks that was given to `open`, or None for all ranks
 axis with one rank there is no other rank: the call returns at once and is not counted. An operation whose name begins
 with i only starts: it returns a `Message`, whose `wait` returns the result of the operation without i.
 
-Here are the collectives; messages from one rank to another are in `door`, with four facts that shape a program.
+This file has the collectives; `door` has the messages from one rank to another, and four facts that shape a program.
 """
 
 import math
@@ -62,7 +62,7 @@ class Comm(Door):
         return self._started(work, row, flat, self._came(row, lambda: settle(flat, x)))
 
     def all_gather(self, x, axis=None, dim=0, sizes=None):
-        """A new tensor: the x of every rank of the group, in group order, joined along `dim`.
+        """A new tensor: the x of every rank of the group, in group order, concatenated along `dim`.
 
         sizes  the length of every rank's x along `dim`, if they differ; all are then padded to the longest
         """
@@ -111,8 +111,8 @@ class Comm(Door):
         return self._started(work, row, parts, self._came(row, lambda: mine.narrow(dim, 0, length).contiguous()))
 
     def all_to_all(self, x, axis=None, cut=0, join=0, sent=None, received=None):
-        """A new tensor: x is split along the dim `cut`, part k is sent to rank k, and the received parts are joined
-        along `join`.
+        """A new tensor: x is split along the dim `cut`, part k is sent to rank k, and the received parts are
+        concatenated along `join`.
 
         sent      the length along `cut` of the part for each rank, if they differ
         received  the length along `join` of the part from each rank, if they differ
@@ -131,7 +131,7 @@ class Comm(Door):
         received = [each] * group.size if received is None else integers("all_to_all", received)
         if len(received) != group.size:
             raise ValueError(
-                f"all_to_all cannot join received={tuple(received)}: give {group.size} lengths, one from each rank"
+                f"all_to_all cannot use received={tuple(received)}: give {group.size} lengths, one from each rank"
             )
         if group.size == 1:
             return Message(lambda: x.detach().clone())

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
-ASIDE = -2  # the priority of streams on which such an operation is posted: those of marks wait for messages
+ASIDE = -2  # priority of the streams for such operations; streams of marks, which wait for messages, have another
 LOOK_SECONDS = 0.002  # between two checks whether the others have come
 SHARE = 0.05  # fraction of the time already waited: the next check may be this much later
 
@@ -68,7 +68,7 @@ class Connections:
 
     def __init__(self, rank: int):
         self.rank, self.made, self._turn = rank, set(), threading.Lock()
-        self._waiting: dict[tuple, deque] = {}  # by ranks: the operations that their thread will post
+        self._waiting: dict[tuple, deque] = {}  # by group of ranks: the operations that their thread will post
 
     def post(self, ledger, group, ranks: tuple[int, ...], device: torch.device, call: Callable):
         """The result of `call`, which posts an operation of these ranks in one of torch's groups; for ranks that have
@@ -113,6 +113,6 @@ class Connections:
             with torch.Stream(device=device, priority=ASIDE) as stream:
                 stream.wait_event(before)
                 late.is_here(call())
-        except Exception as error:  # it is raised where the operation is waited for
+        except Exception as error:  # the error is raised where the operation is waited for
             late.posted.set_exception(error)
         return True

@@ -51,10 +51,10 @@ class Door:
         self.ledger = Ledger(mesh)
         self.on_event = on_event
         self._timeout = timeout
-        self._handles = {tuple(range(self.size)): dist.group.WORLD}  # by the ranks that meet
+        self._handles = {tuple(range(self.size)): dist.group.WORLD}  # by ranks of a group
         self._take_places(mesh, groups)
         # NCCL's messages between two ranks wait for each other unless each direction has a separate group.
-        two = self._on_streams and self.size > 1  # a mesh of one rank may be opened by that rank alone
+        two = self._on_streams and self.size > 1  # one rank alone may open a mesh of one rank
         on_device = {"backend": of_device(self._placed), "timeout": timeout} if two else {}
         self._lanes = [self.net.new_group(**on_device) for _ in "↓↑"] if two else [None, None]
         self._connections, self._greeted = Connections(rank), set()
@@ -62,7 +62,7 @@ class Door:
         self._turn = threading.Lock()  # receivers post from separate threads: see `runtime.message_driven`
 
     def _take_places(self, mesh: Mesh, groups):
-        """Be at this rank's coordinates of a mesh, with the groups of its axes, and these sets of axes."""
+        """Take this rank's coordinates in a mesh, and its groups along each axis and along these sets of axes."""
         self.mesh, self.coordinates, self._groups = mesh, mesh.coordinates(self.rank), {}
         every = tuple(mesh.axes)
         self._open([(), *((axis,) for axis in every), every, *groups])
@@ -93,11 +93,11 @@ class Door:
         return self._recv("recv", x, source, tag).wait()
 
     def isend(self, x, to, tag=0) -> Message:
-        """Start to send x to the rank `to`; x must not change until the message's `wait`."""
+        """Start sending x to the rank `to`; x must not change until the message's `wait`."""
         return self._send("isend", x, to, tag)
 
     def irecv(self, x, source, tag=0) -> Message:
-        """Start to receive into x the tensor that rank `source` sends with this tag; x holds it after the message's
+        """Start receiving into x the tensor that rank `source` sends with this tag; x holds it after the message's
         `wait`.
         """
         return self._recv("irecv", x, source, tag)
@@ -169,7 +169,7 @@ class Door:
         return door
 
     def _came(self, row, deliver):
-        """The function that delivers an operation's tensor, and reports it to the watch for the first nan."""
+        """A function that delivers an operation's tensor, and reports it to the watch for the first nan."""
         ledger = self.ledger
         return lambda: ledger.came(row, deliver())
 
@@ -229,7 +229,9 @@ class Door:
         return self._placed.backend == "nccl"
 
     def _via_host(self, x) -> bool:
-        """Whether a message must go through host memory: gloo would read an address on the GPU as one on the host."""
+        """Whether a message must go through host memory: gloo would read an address on the GPU as an address on the
+        host.
+        """
         return x.device.type != "cpu" and not self._on_streams
 
     def _works_on(self, device: torch.device) -> bool:

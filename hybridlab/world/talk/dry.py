@@ -18,7 +18,7 @@ META = torch.device("meta")
 
 
 class Nobody:
-    """A network without other ranks: nothing is sent. Announcements on the host count as equal on all ranks."""
+    """A network without other ranks: nothing is sent. Announcements on the host are taken to be equal on all ranks."""
 
     @staticmethod
     def all_reduce(*_, **__):

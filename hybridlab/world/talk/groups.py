@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 from hybridlab.core.where.mesh import Mesh
 
-COURSE_AXES = ("dp", "pp", "tp", "cp", "ep")  # may be used on any mesh: an axis that the mesh lacks has one rank
+COURSE_AXES = ("dp", "pp", "tp", "cp", "ep")  # these may be used on any mesh: an axis that the mesh lacks has one rank
 
 
 class Group(NamedTuple):
-    """The ranks that this rank meets along some axes: their label, global numbers, and torch's handle of them."""
+    """The ranks that this rank meets along some axes: their label, their global numbers, and torch's handle."""
 
     label: str
     ranks: tuple[int, ...]
@@ -20,7 +20,7 @@ class Group(NamedTuple):
 
 
 def axes_of(mesh: Mesh, axis: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The named axes, without those of one rank, in mesh order: the same group has the same name.
+    """The named axes in mesh order, without axes of length 1, so that the same group has the same name.
 
     raises  ValueError for a name that is neither an axis of the mesh nor one of `COURSE_AXES`
 

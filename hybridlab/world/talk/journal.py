@@ -3,7 +3,7 @@
 A rank writes each operation before it calls torch; the kernel reads it. The record stays readable when the rank is
 killed, stopped, or stuck in C code. The memory is one file without a name, mapped by all processes. Each rank has one
 slot in it: a head, and a ring of `RING` posts. A post is overwritten only after the kernel has read it, so nothing is
-lost: a rank that is a full ring ahead waits for its reader.
+lost: a rank that is a full ring ahead waits for the reader.
 
 Groups of ranks are written as bit masks. Times are nanoseconds of `time.perf_counter_ns`, one clock for all processes.
 """
@@ -56,7 +56,7 @@ class Post(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The head of a slot: the current run, the number of posts, the post that the rank waits in (0: none), the last
+    """The head of a slot: the current run, the number of posts, the post in which the rank waits (0: none), the last
     heartbeat in ns, and the number of things that the rank is preparing: its device, connections with others."""
 
     run: int
@@ -67,7 +67,7 @@ class Head(NamedTuple):
 
 
 def create(size: int):
-    """Make the file for this many ranks; it disappears when its last descriptor is closed.
+    """Make the file for this number of ranks; it disappears when its last descriptor is closed.
 
     Its space is allocated now, so that no rank finds a full disk later. On Linux it is in memory and needs no disk.
     """
@@ -122,7 +122,7 @@ class Pen:
         self._memory[place : place + len(data)] = data
         if waits:
             self._set(WAITING, number)
-        self._set(WRITTEN, number)  # last: a counted post is complete
+        self._set(WRITTEN, number)  # written last: a counted post is complete
         self._written = number
         return number
 
@@ -167,7 +167,7 @@ class Journal:
         return Head(*numbers)
 
     def news(self, rank: int, run: int) -> list[Post]:
-        """The posts of this run that have not been read yet; none while the rank is not in this run."""
+        """The posts of a rank in this run that have not been read yet; none while the rank is in another run."""
         first = rank * SLOT // WORD
         if self._words[first + RUN] != run:
             return []
@@ -177,7 +177,7 @@ class Journal:
         return posts
 
     def post(self, rank: int, number: int) -> Post | None:
-        """A rank's post by its number; None if a later one has replaced it."""
+        """A rank's post, given its number; None if a later one has replaced it."""
         place = rank * SLOT + HEAD_ROOM + number % RING * ENTRY
         found, group, turn, size, *who, length = POST.unpack_from(self._memory, place)
         if found != number:
@@ -192,13 +192,13 @@ class Journal:
 
 
 def _mapped(file: int) -> tuple[mmap.mmap, memoryview]:
-    """The memory of an open file, and the same as words."""
+    """The memory of an open file, as bytes and as words."""
     memory = mmap.mmap(file, os.fstat(file).st_size)
     return memory, memoryview(memory).cast("Q")
 
 
 def _shortened(data: bytes) -> bytes:
-    """Text that fits: long text loses its middle, but no field is lost."""
+    """Text that fits into a post: fields of long text lose their middle, but no field is lost."""
     fields = data.split(b"\n")
     longest = max(fields, key=len)
     room = max(TEXT - len(data) + len(longest), 60)

@@ -19,7 +19,7 @@ from hybridlab.world.talk.nans import UNWATCHED, Unwatched
 
 THEIRS = "torch.distributed"  # the purpose of operations that bypassed the communicator: see `overheard`
 READ_ONLY = (*SENDS, "all_gather")  # the given tensor is not changed
-PLACES, PIECE = 4, 512  # places of a tensor in transit that are compared when it has arrived; and bytes of each
+PLACES, PIECE = 4, 512  # places of a tensor in transit that are compared when it has arrived; bytes of each
 LIBRARY = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -39,7 +39,7 @@ class Ledger:
 
     def __init__(self, mesh: Mesh, pen: Pen | None = None):
         self._mesh, self._pen = mesh, pen
-        self._turn = threading.Lock()  # the backward may call from another thread
+        self._turn = threading.Lock()  # a backward may call from another thread
         self._preparing = 0  # the number of things in preparation
         self._speaker: str | None = None
         self._masks: dict[tuple[int, ...], int] = {}
@@ -47,13 +47,13 @@ class Ledger:
 
     def clear(self):
         """Start again, with no operation."""
-        self._turns: dict[object, int] = {}  # counts, by group, or by pair, direction and tag
-        self._numbers: list[int] = []  # of each row in the journal
+        self._turns: dict[object, int] = {}  # numbers of operations, by group, or by pair, direction and tag
+        self._numbers: list[int] = []  # each row's number in the journal
         self.forgotten = 0  # the number of removed rows before the first one
         self._open: dict[int, tuple[int, ...]] = {}  # by row: the ranks of operations that have begun and not ended
         self.failed = False  # whether the run has failed: then pending operations are not a mistake
         self._lent: dict[int, tuple] = {}  # by row: a tensor in transit, its version when it left, some of its numbers
-        self._warned: set[str] = set()  # of dropped messages: a loop drops many
+        self._warned: set[str] = set()  # lines with dropped messages: a loop drops many
         self.nans: Unwatched = UNWATCHED  # the watch for the first nan, for the rest of this run
         for column in self.COLUMNS:
             setattr(self, column, [])
@@ -117,8 +117,9 @@ class Ledger:
 
     @contextlib.contextmanager
     def preparing(self):
-        """A context in which waiting for this rank is not a deadlock: it initializes its device, or connects to ranks
-        that have arrived. Either can take seconds; several threads may do it at once."""
+        """A context in which it is not a deadlock if others wait for this rank: it initializes its device, or connects
+        to ranks that have arrived. Either can take seconds; several threads may do it at once.
+        """
         self._prepare(+1)
         try:
             yield
@@ -145,7 +146,7 @@ class Ledger:
 
     def when_over(self, row: int):
         """A function that records the end of an operation, even if its rank is in another run by then."""
-        ends, lent, begun = self.end_ns, self._lent, self._open  # of this run: `clear` makes new ones
+        ends, lent, begun = self.end_ns, self._lent, self._open  # the columns of this run: `clear` makes new ones
 
         def note():
             ends[row] = time.perf_counter_ns()
@@ -155,7 +156,8 @@ class Ledger:
         return note
 
     def dropped(self, row: int, run: list):
-        """Warn on stderr that no code can wait for this operation any more: its message was dropped. Once for a line.
+        """Warn on stderr, once for each line, that no code can wait for this operation any more: its message was
+        dropped.
 
         run  `end_ns` when it was recorded: `close` has already warned about earlier runs, and the row now belongs to
              another one
@@ -233,23 +235,25 @@ class Ledger:
 
 
 _sources: dict[tuple[str, int], str] = {}
-_columns: dict[tuple[str, int, int], str] = {}  # of a call in its line, by file, line and instruction
+_columns: dict[tuple[str, int, int], str] = {}  # the columns of a call in its line, by file, line and instruction
 _paths: dict[str, str] = {}  # the same with the full path, by which the kernel finds a notebook's cell
 _dtypes: dict[tuple, str] = {}
 
 
 def _beside() -> bool:
-    """Whether a thread of the program calls: while it waits, the rank continues. Autograd's threads do not count."""
+    """Whether another thread of the program calls: while that thread waits, the rank continues. Autograd's threads do
+    not count.
+    """
     return type(threading.current_thread()) is threading.Thread
 
 
 def caller(*passing: str) -> str:
-    """The "file:line" of the first caller outside `world`, torch and further files, which only pass calls on."""
+    """The "file:line" of the first caller outside `world`, torch and some other files, which only pass calls on."""
     return called(*passing)[0]
 
 
 def called(*passing: str) -> tuple[str, str]:
-    """The same, and the columns of the call in its line: "4-21"."""
+    """The caller's "file:line", and the columns of the call in its line: "4-21"."""
     frame, passing = sys._getframe(1), (WORLD, LIBRARY, *passing)
     while frame.f_code.co_filename.startswith(passing) and frame.f_back:
         frame = frame.f_back

@@ -1,14 +1,15 @@
 """The lengths of exchanged parts that ranks announce, as text, and the pair of ranks that do not match.
 
-A backend does not check lengths: if one rank sends other lengths than another expects, numbers arrive in wrong places,
-or the process aborts. Written in `comm`, compared in `explain.compare`; torch is not needed here.
+A backend does not check lengths: if a rank sends parts with lengths other than those that another rank expects, numbers
+arrive in wrong places, or the process aborts. Written in `comm`, compared in `explain.compare`; torch is not needed
+here.
 """
 
 import functools
 from itertools import permutations
 from typing import NamedTuple
 
-MOST = 60  # characters, which no post truncates; of longer texts only a hash is announced
+MOST = 60  # characters, which no post truncates; for longer texts only a hash is announced
 PRIMES = 1_000_003, 998_244_353, (1 << 61) - 1
 
 
@@ -33,11 +34,11 @@ def told(lengths) -> str:
     """
     alike = len(set(lengths)) == 1
     text = f"{lengths[0]}×{len(lengths)}" if alike else ",".join(map(str, lengths))
-    return text if len(text) <= MOST else f"#{hash(tuple(lengths)):x}"  # of numbers: the same in every process
+    return text if len(text) <= MOST else f"#{hash(tuple(lengths)):x}"  # a hash of numbers, equal in every process
 
 
 def exchanged(sent, received, joining: int | None, place: int, leaving, coming) -> str:
-    """The lengths that a rank announces for an exchange; place is its own in the group.
+    """The lengths that a rank announces for an exchange; `place` is this rank's place in the group.
 
     leaving, coming  numbers of elements, rank by rank: if the list of lengths would be too long, their sums are
                      announced
@@ -54,7 +55,8 @@ def exchanged(sent, received, joining: int | None, place: int, leaving, coming) 
 
 
 def unfitting(said: dict[int, str], size: int) -> tuple[int, int, str] | None:
-    """(the place of a sender, that of a receiver, the mismatch) in a group; not all ranks have announced yet.
+    """(the place of a sender, the place of a receiver, the mismatch) in a group; perhaps not all ranks have announced
+    their lengths yet.
 
     >>> unfitting({0: "1,2>1,5>", 1: "4,2>2,2>"}, size=2)
     (1, 0, 'sends 4 and 5 are expected')

@@ -38,7 +38,7 @@ class Message:
             self._ledger.dropped(self._row, self._run)
 
     def _forgotten(self) -> bool:
-        """Whether a wait was missing, without an observer."""
+        """Whether no code has waited for the message, and no thread watches it."""
         return bool(self._work) and not self._watched
 
     def wait(self):
@@ -138,7 +138,7 @@ class StreamMessage(Message):
 
 
 def looked_after(work):
-    """Block the host until a device's operation is over, without a stream that waits for it."""
+    """Block the host until a device's operation is over; no stream waits for it."""
     until_posted(work)
     while not work.is_completed():
         time.sleep(LOOK_SECONDS)
@@ -171,18 +171,18 @@ WATCHERS = _Watchers()
 def _settle(future: Future, wait):
     try:
         future.set_result(wait())
-    except Exception as error:  # it is raised again where the message is waited for
+    except Exception as error:  # the error is raised again where the message is waited for
         future.set_exception(error)
 
 
 def outgoing(x, via_host: bool):
-    """x in a form that the network can read: outside autograd, contiguous, on the host where necessary."""
+    """x in a form that the network can read: outside autograd, contiguous, and if necessary on the host."""
     x = x.detach()
     return twin(x).copy_(x) if via_host else x.contiguous()
 
 
 def incoming(x, via_host: bool):
-    """A buffer for the future x: x's own memory where the network can write there."""
+    """A buffer into which x is received: x's own memory, if the network can write to it."""
     return twin(x) if via_host else x.detach().contiguous()
 
 

@@ -1,7 +1,7 @@
 """Nans: the rank of the first one, and a maximum of numbers that may include nans.
 
-`FirstNan` records a sum of every tensor that a rank computes or receives, in order; a sum that is nan reveals one. At
-the end of a step the records show which tensor was the first, and whether the rank received it from another.
+`FirstNan` records a sum of every tensor that a rank computes or receives, in order; a sum that is nan reveals a nan. At
+the end of a step the records show which tensor was the first, and whether the rank received it from another rank.
 """
 
 import time

@@ -16,7 +16,7 @@ ABOVE = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)  # where `
 
 
 def _unheard(call):
-    """The same call, below the level of `overheard`: the communicator has recorded it already."""
+    """The same call, below the level of `overheard`, because the communicator has already recorded it."""
 
     @functools.wraps(call)
     def below(*given, **named):
@@ -29,6 +29,6 @@ def _unheard(call):
 all_reduce, all_to_all_single = _unheard(dist.all_reduce), _unheard(dist.all_to_all_single)
 barrier, broadcast = _unheard(dist.barrier), _unheard(dist.broadcast)
 irecv, isend = _unheard(dist.irecv), _unheard(dist.isend)
-# torch 2.13 has new names for these and warns of the old ones; 2.11 has the old ones only.
+# torch 2.13 has new names for these and warns about the old ones; 2.10 has only the old ones.
 all_gather = _unheard(getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor)
 reduce_scatter = _unheard(getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor)

@@ -12,7 +12,7 @@ import torch
 
 from hybridlab.world.devices.surroundings import machine
 
-ASKED = 50  # times: if programs share cores, few trips are short
+ASKED = 50  # number of trips: if programs share cores, few of them are short
 
 
 def offset(comm) -> int:

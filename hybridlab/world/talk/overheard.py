@@ -23,7 +23,7 @@ from hybridlab.world.talk.ledger import LIBRARY, THEIRS
 from hybridlab.world.talk.message import WATCHERS, looked_after
 from hybridlab.world.talk.network import ABOVE
 
-# operator: its name in the ledger, and the argument that is the full tensor, or of which each rank has a part
+# {operator: its name in the ledger, and the argument that is the full tensor, or of which each rank has a part}
 COLLECTIVES = {
     "allreduce_": ("all_reduce", "tensors"),
     "allreduce_coalesced_": ("all_reduce", "tensors"),
@@ -45,7 +45,7 @@ COLLECTIVES = {
 PARTS = ("scatter", "gather")  # only the root has the full tensor: every rank counts its part for each
 UNEQUAL = ("all_gather", "all_to_all", *PARTS)  # ranks may pass tensors of different shapes
 MOST = 10_000  # messages in transit
-OURS = (WORLD, LIBRARY)  # the code between the network and a program
+OURS = (WORLD, LIBRARY)  # files between the network and a program
 MESSAGES = ("send", "recv_")
 
 
@@ -144,8 +144,9 @@ def _waited(work):
 
 
 def _on_streams(group, tensors) -> bool:
-    """Whether the device waits for these tensors and not the host. Then no other thread may wait: its stream is the
-    default one, so all work there would wait too."""
+    """Whether the device, and not the host, waits for these tensors. Then no other thread may wait: its stream is the
+    default stream, so all work on it would wait too.
+    """
     devices = {x.device for x in tensors} - {torch.device("cpu")}
     return any(dist.ProcessGroup.unbox(group)._get_backend(one).name() != "gloo" for one in devices)
 

@@ -22,7 +22,7 @@ def dimension(op: str, x, dim: int) -> int:
 
 
 def integers(op: str, sizes) -> list[int]:
-    """Given lengths as ints: tensors with one integer count as such, and so do numpy's integers.
+    """The given lengths as ints: a tensor with one integer, or numpy's integer, is accepted.
 
     raises  ValueError for anything else
 
@@ -36,7 +36,7 @@ def integers(op: str, sizes) -> list[int]:
 
 
 def lengths(op: str, length: int, dim: int, ranks: int, sizes=None) -> list[int]:
-    """The length of every rank's part of a dim of this length.
+    """For a dim of this length, the length of every rank's part.
 
     raises  ValueError if the dim cannot be cut like that
 
@@ -106,5 +106,5 @@ def tensor_of(x) -> torch.Tensor:
     raises  TypeError naming its type
     """
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"ranks exchange tensors, and this is {'None' if x is None else f'a {type(x).__name__}'}")
+        raise TypeError(f"ranks exchange tensors, but this is {'None' if x is None else f'a {type(x).__name__}'}")
     return x

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One step of one rank: the chunk sent to the right, the chunk received from the left, whether that is added."""
+    """One step of one rank: the chunk sent to the right, the chunk received from the left, and whether the received
+    chunk is added.
+    """
 
     sends: int
     gets: int
@@ -23,7 +25,7 @@ def route(ranks: int, here: int) -> list[Step]:
     """The steps of rank `here` on a ring.
 
     ranks  on the ring
-    here   the number of the rank
+    here   the index of the rank
 
     >>> for step in route(3, 0): print(*step)
     0 2 True

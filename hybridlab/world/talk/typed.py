@@ -47,7 +47,7 @@ from hybridlab.world.talk.windows import Windows
 
 
 class Parts(NamedTuple):
-    """How a tensor is cut over the ranks of a group: along which dim, and the length of each part (None: all equal)."""
+    """The cut of a tensor over the ranks of a group: its dim, and the length of each part (None: all equal)."""
 
     dim: int = 0
     sizes: tuple[int, ...] | None = None
@@ -61,10 +61,10 @@ def enter(comm, x, axis):
     backward.
 
     comm  the communicator of this rank
-    axis  of the mesh, along which the ranks are
+    axis  the mesh axis along which the ranks communicate
     x     the same on every rank
 
-    The forward has no effect, so only a wrong gradient reveals that it was forgotten.
+    The operation has no effect in the forward, so only a wrong gradient reveals that it was left out.
     """
     return _typed(comm, x, axis, "I->R")
 
@@ -81,12 +81,12 @@ def all_reduce(comm, x, axis, *, to: str):
 
 
 def all_gather(comm, x, axis, dim: int, *, to: str, sizes=None):
-    """The parts of all ranks, joined along `dim`: to="I" if all ranks then do the same work, "R" if they do not.
+    """The parts of all ranks, concatenated along `dim`: to="I" if all ranks then do the same work, "R" if they do not.
 
     comm   the communicator of this rank
     axis   the mesh axis along which the ranks communicate
     x      this rank's part
-    dim    the dim along which parts are joined
+    dim    the dim along which parts are concatenated
     to     "I" or "R"
     sizes  the length along `dim` of each rank's part; None: even parts
     """
@@ -120,8 +120,8 @@ def reduce_scatter(comm, x, axis, dim: int, *, sizes=None):
 
 
 def all_to_all(comm, x, axis, *, cut: int, join: int, sent=None, received=None):
-    """Every rank's x is cut along one dim, part k is sent to rank k, and received parts are joined along another dim,
-    or the same.
+    """Every rank's x is cut along one dim, part k is sent to rank k, and the received parts are concatenated along the
+    same dim or another one.
 
     comm       the communicator of this rank
     axis       the mesh axis along which the ranks communicate
@@ -140,7 +140,7 @@ def window(comm, x, axis, dim: int, *, have, want):
     axis        the mesh axis along which the ranks communicate
     x           this rank's part
     dim         the dim that is cut
-    have, want  the span, (from, to), that each rank has, and needs
+    have, want  the spans, (from, to), that each rank has and needs
     """
     return _typed(comm, x, axis, "V->W", Windows(dim, tuple(have), tuple(want)))
 
@@ -152,13 +152,13 @@ def fold(comm, x, axis, dim: int, *, have, want):
     axis        the mesh axis along which the ranks communicate
     x           this rank's partial sum
     dim         the dim that is cut
-    have, want  the span, (from, to), that each rank has, and needs
+    have, want  the spans, (from, to), that each rank has and needs
     """
     return _typed(comm, x, axis, "S->V", Windows(dim, tuple(have), tuple(want)))
 
 
 def stated(call: str, name: str, kind: str) -> str:
-    """The type that a caller has given, I or R; raises ValueError for any other.
+    """The type that a caller has given, I or R.
 
     call  its text, for the error
     name  of the argument
@@ -223,7 +223,7 @@ def _fold(comm, x, axis, cut, joined):
 
 
 def _part(comm, x, axis, cut, joined):
-    """This rank's part; no message, since x is here."""
+    """This rank's part; no message is needed, since x is here."""
     group = comm.group(axis)
     sizes = lengths("split", x.shape[cut.dim], cut.dim, group.size, cut.sizes)
     return x.split(sizes, cut.dim)[group.ranks.index(comm.rank)].clone()

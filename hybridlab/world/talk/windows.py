@@ -1,7 +1,7 @@
 """Windows on a dim: each rank of a group *has* a span of it and *wants* (needs) a span. Needed spans may overlap.
 
     have   ((0, 4), (4, 8))    from, to: the span of each rank; no two overlap
-    want   ((0, 5), (3, 8))    the span that each rank needs: here one more on the inner side, a halo
+    want   ((0, 5), (3, 8))    the span that each rank needs: here one more position on the inner side, a halo
 
 Cannon's shift is a window with rotated spans (`turned`), SUMMA's panel one in which all ranks need the same span, a
 halo one with wider spans (`widened`). A rank receives only the parts of its needed span that other ranks have: bytes
@@ -46,7 +46,7 @@ def turned(spans, by: int = 1) -> tuple[Span, ...]:
 
 
 def widened(spans, before: int, after: int) -> tuple[Span, ...]:
-    """The spans that ranks need if each also takes this many positions from both neighbours, if there are any.
+    """The spans that ranks need if each also takes this many positions from each neighbour that it has.
 
     spans          of the ranks, (from, to)
     before, after  places from the neighbour on that side
@@ -72,7 +72,7 @@ class Flight:
 
 
 def fetch(comm, x, axis, windows: Windows) -> Flight:
-    """Start to fetch the span that this rank needs from all ranks; x is its own span.
+    """Start fetching, from all ranks, the span that this rank needs; x is the span that it has.
 
     comm     the communicator of this rank
     axis     the mesh axis along which the ranks communicate
@@ -97,11 +97,12 @@ def fetch(comm, x, axis, windows: Windows) -> Flight:
 
 
 def fold(comm, x, axis, windows: Windows) -> Flight:
-    """Start to send the parts computed for other ranks, and to add theirs: x covers the span that this rank needed.
+    """Start sending the parts that this rank computed for others, and adding the parts that they computed for this
+    rank: x covers the span that this rank needed.
 
     comm     the communicator of this rank
-    axis     of the mesh, along which the ranks are
-    x        this rank's partial sum for its needed span
+    axis     the mesh axis along which the ranks communicate
+    x        this rank's partial sum for the span that it needs
     windows  the spans that each rank has and needs
 
     raises  as `fetch` does
@@ -141,7 +142,7 @@ def _exchange(comm, x, axis, dim, span, sent, taken, deliver) -> Flight:
 
 
 def _here(op, comm, x, axis, windows, held) -> int:
-    """This rank's place in the group, after a check that all fits: x covers its own span in `held`."""
+    """This rank's place in the group, after a check that everything fits: x covers this rank's span in `held`."""
     dim, have, want = windows
     group = comm.group(axis)
     for name, spans in (("have", have), ("want", want)):
@@ -157,7 +158,7 @@ def _here(op, comm, x, axis, windows, held) -> int:
         missing = end - begin - sum(_length(overlap((begin, end), one)) for one in there)
         if missing:
             raise ValueError(
-                f"{op}: rank {rank} wants {begin}:{end}, but no rank has {missing} of it; let one rank have it"
+                f"{op}: rank {rank} needs {begin}:{end}, but no rank has {missing} of it; let one rank have it"
             )
     here = group.ranks.index(comm.rank)
     begin, end = held[here]
