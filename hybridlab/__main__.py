@@ -4,8 +4,15 @@ import signal
 import sys
 
 
+def _without_interrupts(found):
+    """An interrupt in a callback of the import system cannot be caught: it is not printed, and everything else is."""
+    if found.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(found)
+
+
 def main() -> int:
     """Run the typed command. An interrupt, and any further one, ends it with a sentence, even while libraries load."""
+    sys.unraisablehook = _without_interrupts
     try:
         from hybridlab.cli.main import main as command
 

@@ -66,8 +66,8 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
     for kind in PAGES:
         (folder / kind).mkdir(parents=True)
     student = folder / "student"
-    for name in ("notebooks", "docs", "examples"):
-        shutil.copytree(HOUSE / name, student / name, ignore=shutil.ignore_patterns(".*"))
+    for name in ("notebooks", "docs", "examples", "bench", "results"):
+        shutil.copytree(HOUSE / name, student / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
     for path in (*HOUSE.glob("*.md"), HOUSE / "LICENSE"):
         shutil.copyfile(path, student / path.name)
     for name, book in books().items():

@@ -23,7 +23,8 @@ from hybridlab.show.live import page as explorer
 from tools import reference, sheet
 from tools.course import FOLDER, HOUSE, Book, books
 
-WRITTEN = ("*.md", "notebooks/README.md", "examples/README.md", "docs/**/*.md")  # patterns of the pages
+WRITTEN = ("*.md", "notebooks/README.md", "examples/README.md", "docs/**/*.md", "results/**/*.md")  # patterns of pages
+TAKEN = ("docs", "examples", "bench", "results")  # folders whose other files are copied
 FAMILIES = {"0": "Begin", "1": "Pipelines", "2": "Data parallelism", "3": "Inside a layer", "4": "All together"}
 ABOVE = {  # the bar: name, page
     "hybridlab": "index.html",
@@ -46,8 +47,9 @@ THEME = '<button id="theme" type="button" aria-label="light or dark">◐</button
 
 def build(folder: pathlib.Path) -> list[pathlib.Path]:
     """Write the site into a new folder; the files that were written."""
-    shutil.copytree(HOUSE / "docs", folder / "docs", ignore=shutil.ignore_patterns("*.md", "*.toml"))
-    shutil.copytree(HOUSE / "examples", folder / "examples", ignore=shutil.ignore_patterns(".*", "*.md", "__pycache__"))
+    for name in TAKEN:
+        hidden = shutil.ignore_patterns(".*", "*.md", "*.toml", "__pycache__")
+        shutil.copytree(HOUSE / name, folder / name, ignore=hidden)
     for name, book in books().items():
         _write(folder / "notebooks" / f"{name}.html", notebook(book))
         _write(folder / "notebooks" / f"{name}.ipynb", fresh(FOLDER / f"{name}.ipynb"))
@@ -157,7 +159,8 @@ def _linked(html: str, notebooks: str = "") -> str:
             path = notebooks + path
         elif path.endswith(".ipynb") and "download" not in html[found.end() : found.end() + 10]:
             path = path.removesuffix(".ipynb") + ".html"
-        return f"{before}{path}{(anchor or '').lower()}{after}"
+        anchor = (anchor or "").lower().replace("%27", "'")  # as the name of a heading has it
+        return f"{before}{path}{anchor}{after}"
 
     html = re.sub(r'(<h\d id=")([^"]*)"', lambda found: f'{found[1]}{found[2].lower()}"', html)
     return LINK.sub(link, html)

@@ -136,6 +136,11 @@ def test_a_search_finds_only_what_can_be_run():
     for more in ({"p": 1}, {"spread_head": True}, {"p": 2, "v": 3, "uneven": True}):
         with pytest.raises(ValueError, match="slices need several stages, each with a block"):
             check_plan(Plan(**{"p": 2, "n": 2} | more), Shape(layers=4), 12)
+    short = Shape(layers=4, heads=4, context=16)
+    assert not any(one.legal.any() for one in grid(short, 8, 8, slices=True, given={"n": 17})[1])
+    for asked in (lambda: check_plan(Plan(p=2, n=17), short, 12), lambda: hl.plan(short, "a100", 8, 8, n=17)):
+        with pytest.raises(ValueError, match="n = 17 slices are too many: a row has 16 tokens"):
+            asked()
     with pytest.raises(ValueError, match="the 3 slices do not fit p = 2"):
         check_plan(Plan(p=2, v=2, n=3), Shape(layers=4), 1)
 

@@ -101,8 +101,10 @@ def test_message_driven_is_one_device_bit_for_bit_on_one_pipeline(bench):
     assert report.ok, report
 
 
-# Ranks of bpipe lend memory to each other.
-@pytest.mark.parametrize("name", one_in(4, [name for name in hl.schedules() if name != "bpipe"]))
+MOVING = ("bpipe", "pipeoffload")  # activations leave the rank, and `peak_held` counts the bytes that stay
+
+
+@pytest.mark.parametrize("name", one_in(4, [name for name in hl.schedules() if name not in MOVING]))
 def test_ranks_hold_as_many_activations_as_the_simulator_says(kept, name):
     s = hl.schedule(name, ranks=4, microbatches=8)
     plain = s.slices > 1 or s.pieces or not s.breaks

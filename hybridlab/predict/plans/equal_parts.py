@@ -78,6 +78,13 @@ def refuse_slices(plan: "Plan", shape: Shape) -> None:
             f"n = {plan.n} slices need several stages, each with a block, and a head on the last one: choose p = 2 or "
             f"more, p·v up to {shape.layers}, and leave out spread_head"
         )
+    refuse_empty_slices(plan.n, shape)
+
+
+def refuse_empty_slices(n: int, shape: Shape) -> None:
+    """Raise ValueError for more token slices than a row has tokens."""
+    if n > shape.context:
+        raise ValueError(f"n = {n} slices are too many: a row has {shape.context} tokens, so choose n up to that")
 
 
 def refuse_further(plan: "Plan", shape: Shape) -> None:

@@ -22,6 +22,7 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans.arithmetic import flops
 from hybridlab.predict.plans.choice import Choice
+from hybridlab.predict.plans.equal_parts import refuse_empty_slices
 from hybridlab.predict.plans.footprint import ROOM, Footprint, footprint, room_of
 from hybridlab.predict.plans.given import summed, wider
 from hybridlab.predict.plans.link_needed import told
@@ -290,6 +291,7 @@ def plan(
     given = {name: value for name, value in given.items() if value is not None}
     refuse_numbers(gpus=gpus, batch=batch)
     refuse_sizes(given)
+    refuse_empty_slices(given.get("n", 1), shape)
     given = summed(sums, shape, fixed_by(schedule, given))
     if missing := too_few(shape, kind, gpus, named(given)):
         raise ValueError(missing)

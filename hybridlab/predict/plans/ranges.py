@@ -30,10 +30,12 @@ def refuse_question(sizes: dict) -> None:
 
 
 def refuse_sizes(given: dict) -> None:
-    """Raise ValueError for sizes that no plan can have."""
+    """Raise ValueError for sizes that no plan can have. A field of a plan is a whole number unless it is a fraction."""
     whole = {name: (int(name in AT_LEAST_ONE), MOST) for name in Plan._fields}
     spans = whole | {"zero": (0, 3), "redone": (0, 1), "offload": (0, 1), "further": (0, 16), "optimizer": (0, 1)}
     for name, value in given.items():
         least, most = spans.get(name, (0, MOST))
         if value is None or not isinstance(value, str) and not least <= value <= most:
             raise ValueError(f"{name}={value} is not possible: give a number from {least} to {most:g}")
+        if isinstance(value, float) and Plan.__annotations__.get(name) is not float:
+            raise ValueError(f"{name}={value} is not possible: give a whole number, such as {name}=2")

@@ -213,7 +213,7 @@ def _matters(every: Plan, shape: Shape):
     """For each plan, whether its options have an effect together, and every fragment has a layer."""
     p, how, cp = every.p, every.recompute, every.cp
     free = ((p > 1) & (every.v == 1) & ~every.sequence) | np.logical_not(every.spread_head)
-    free = free & ((every.n == 1) | ((p > 1) & np.logical_not(every.spread_head)))
+    free = free & ((every.n == 1) | ((p > 1) & (every.n <= shape.context) & np.logical_not(every.spread_head)))
     free = free & (np.equal(every.further, 0) | ((every.n == 1) & np.logical_not(every.spread_head)))
     free = free & ((every.sequence & (every.x == 1)) | np.logical_not(every.overlap))
     free = free & (np.equal(every.directions, 1) | (np.equal(every.directions, 2) & every.overlap))
