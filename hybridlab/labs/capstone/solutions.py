@@ -39,7 +39,7 @@ SOLUTIONS: dict[str, Solution] = {
             (dict(p=2, t=2, d=64, b=1, zero=1), "needs more than 72 GB"),
             (dict(p=4, t=4, d=8, b=1), "128, but there are 256"),
             (dict(p=3, t=4, d=16), "192, but there are 256"),
-            (dict(p=4, t=4, d=16, b=1), "no zero=1 and no sequence=True"),
+            (dict(p=4, t=4, d=16, b=1), "lacks zero=1 and sequence=True"),
             ("p=4", "Answer with dict"),
         ),
         also=(dict(p=8, t=4, d=8, b=1, zero=1, sequence=True),),
@@ -85,7 +85,7 @@ SOLUTIONS: dict[str, Solution] = {
         (
             ("", "three of them"),
             ("Too short.", "a page has"),
-            (" ".join(["word"] * 200), "are not there"),
+            (" ".join(["word"] * 200), "Some parts of the page are missing"),
             (PAGE.replace("46.6 GB", "20 GB").replace("69.9 GB", "20 GB"), "keeps the limits"),
             (PAGE.replace("p = 4", "p = 99").replace("Four stages", "They"), "names no sizes"),
             (4, "quotes"),

@@ -55,7 +55,7 @@ SOLUTIONS: dict[str, Solution] = {
             (_gradient("squares.mean()", "first.grad + last.grad"), "sum of means"),
             (_gradient("squares.mean()", "(first.grad + last.grad) / 2"), "mean of means"),
             (_gradient("squares.sum()", "first.grad + last.grad"), "gradient of the sum"),
-            (_gradient("(squares.sum() / 4)", "first.grad"), "that of first"),
+            (_gradient("(squares.sum() / 4)", "first.grad"), "the gradient of first alone"),
             (_gradient("(squares.sum() / 4)", "first.grad + last.grad", "pass"), "nothing was summed"),
             (
                 _gradient("(squares.sum() / comm.size)", "first.grad + last.grad"),
@@ -66,7 +66,7 @@ SOLUTIONS: dict[str, Solution] = {
                 "also by",
             ),
             (_homes(*OWN), "nothing was summed"),
-            (_homes((LAST_0 + LAST_1) / 4), "that of last"),
+            (_homes((LAST_0 + LAST_1) / 4), "the gradient of last alone"),
             (_homes(FIRST_0, FIRST_1 / 3), "And nothing was summed"),
             (_homes(LAST_0 + LAST_1 / 3), "mean over its own rows"),
             (_homes(SUM / 5), "not the gradient"),

@@ -170,7 +170,7 @@ labs.answer("gpipe.design", min((b for b in range(1, 97) if 96 % b == 0), key=le
     "gpipe.again": Solution(
         'labs.answer("gpipe.again", $microbatches * 1)',
         "Every rank repeats m forwards of one unit, all ranks at the same time, and the idle time stays the same.",
-        ((32, "all four ranks"), (11, "in eight of them"), (7, "Too small"), (41, "Too large")),
+        ((32, "all four ranks"), (11, "in only eight of them"), (7, "Too small"), (41, "Too large")),
         also=(8, "8"),
     ),
 }

@@ -214,7 +214,7 @@ labs.answer("out_of_core.free", least_bandwidth(model("gpt3-175b").shape, machin
         "FLOP/s divided by FLOP for each byte are the bytes saved in a second.",
         (
             (111, "at its peak"),
-            (27.7, "counts once"),
+            (27.7, "factor of 0.5 only once"),
             (55490, "in MB/s"),
             (1, "Too small"),
             ("PCIe", "one number"),

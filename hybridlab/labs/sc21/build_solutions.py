@@ -46,8 +46,8 @@ BUILD_SOLUTIONS: dict[str, Solution] = {
         (
             (by_hand(bubble=0), "bubble is missing"),
             (by_hand(bubble=2), "divided by v"),
-            (by_hand(forwards=3), "recomputed forward is missing"),
-            (by_hand(multiply=1), "they reach 72.5 %"),
+            (by_hand(forwards=3), "leaves out the recomputed forward"),
+            (by_hand(multiply=1), "they reach only 72.5 %"),
             (by_hand(multiply=1, memory=1), "Neither"),
             (by_hand(m=96), "how many sequences"),
             (90, "large"),

@@ -95,7 +95,7 @@ labs.answer("search.price", 6 * 0.05 + 1.5 * size / 10e9 * 1000)""",
         "Six latencies, and one and a half times the bytes of A.",
         (
             (5.033, "six messages"),
-            (2.667, "goes around twice"),
+            (2.667, "goes around the ring twice"),
             (3.655, "2 · 3/4 times"),
             (1.558, "4 bytes"),
             (20.433, "a quarter of the tensor"),

@@ -138,7 +138,7 @@ SOLUTIONS: dict[str, Solution] = {
     "slices.peak": Solution(
         'labs.answer("slices.peak", ($slices + $ranks - 1) / $slices)',
         "Rank 0 holds n + p - 1 slices, and n of them are a row.",
-        ((8, "whole rows"), (11, "number of slices"), (1.75, "n - 1 slices more"), (3, "one forward"), (20, "large")),
+        ((8, "whole rows"), (11, "number of slices"), (1.75, "n - 1 more slices"), (3, "one forward"), (20, "large")),
         also=("2.75",),
     ),
     "slices.best": Solution(
