@@ -16,6 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from hybridlab.labs.engine import toy
 from hybridlab.labs.engine.case import Case, lists
 from hybridlab.labs.engine.rank import UNMARKED, messages
+from hybridlab.labs.trials.watched import Watched
 
 RATE = 0.5  # the learning rate; a power of two, so that w - rate · g has the same last bit however it is written
 
@@ -108,9 +109,9 @@ def play(comm, answer, case: Case) -> Did:
     """On each rank: the student's function, with a stage that is watched."""
     program = lists(*case)
     stage, data = _Stage(comm.rank, case.stages), toy.microbatches(case.microbatches)
-    before = len(comm.ledger)
+    talk, before = Watched(comm, []), len(comm.ledger)
     try:
-        found = answer(comm, stage, weights(comm.rank, case.stages), program, data, RATE)  # only it holds version 0
+        found = answer(talk, stage, weights(comm.rank, case.stages), program, data, RATE)  # only it holds version 0
     except (TypeError, RuntimeError) as error:
         if stage.unmarked and ("None" in str(error) or "does not require grad" in str(error)):
             error.args = (stage.unmarked,)
@@ -119,7 +120,7 @@ def play(comm, answer, case: Case) -> Did:
     forwards = [k for kind, k in program[comm.rank] if kind == "F"]
     order = [(kind, forwards[which] if which < len(forwards) else which) for kind, which in stage.did]
     changed = forwards[stage.changed[0]] if stage.changed else -1
-    return Did(*_compared(found, rights), order, changed, stage.most, *messages(comm, before))
+    return Did(*_compared(found, rights), order, changed, stage.most, *messages(talk, before))
 
 
 def _compared(found, rights) -> tuple[str, float, str]:

@@ -55,7 +55,7 @@ labs.answer("axonn.words", block // 2 + 2 * part // 2)""",
         "own rows, so the block is replicated. All ranks along inner continue with the same sum, so it is invariant.",
         (
             (FORWARD.but(ENTER, ""), "its dX is a partial sum"),
-            (FORWARD.but(", sizes=lengths", ""), "give all_gather sizes=lengths"),
+            (FORWARD.but(", sizes=lengths", ""), "pass sizes=lengths to all_gather"),
             (
                 FORWARD.but("x @ w.T", 'x @ typed.enter(comm, w, "z").T'),
                 "2 times too large: along an axis of 2 ranks it is added one time too many",

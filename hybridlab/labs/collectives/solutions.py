@@ -137,7 +137,7 @@ labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ran
             (_shift("comm.send(x, to=right)", "comm.recv(y, source=left)"), "wait"),
             (
                 _shift("leaving = comm.isend(x, right)", "comm.recv(y, source=left)", "leaving.wait()"),
-                "With isend no rank waits in a cycle",
+                "With isend, as in the ring, no rank waits in a cycle",
             ),
             (_shift("y = comm.all_gather(x)[left]"), "Rank 0 called all_gather"),
             (_shift("y = x"), "its own"),

@@ -99,12 +99,12 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
             (JOINED.but(WEIGHTED, "out + other_out"), "each was divided by its own sum"),
             (JOINED.but(WEIGHTED, "(out + other_out) / 2"), "weighs both parts alike"),
             (JOINED.but("torch.logaddexp(lse, other_lse)", "lse + other_lse"), "added the two lse"),
-            (JOINED.but("torch.logaddexp(lse, other_lse)", "torch.maximum(lse, other_lse)"), "another lse"),
+            (JOINED.but("torch.logaddexp(lse, other_lse)", "torch.maximum(lse, other_lse)"), "gave a different lse"),
             (
                 JOINED.but("torch.logaddexp(lse, other_lse)", "(lse.exp() + other_lse.exp()).log()"),
                 "exp of a large number overflows",
             ),
-            (JOINED.but("out * (lse - both)", "out * (other_lse - both)"), "each part counts with its share"),
+            (JOINED.but("out * (lse - both)", "out * (other_lse - both)"), "the weight of each part is exp"),
             (JOINED.but("return joined, both", "return joined"), "return two tensors"),
             (JOINED.but("return joined, both", "return both, joined"), "as out; it has shape"),
             (JOINED.but("    both =", "    out *= 1.5\n    both ="), "make new tensors"),
@@ -268,7 +268,7 @@ labs.answer("context.tokens", math.ceil(2 * flops * keys / (2 * width * link)))"
             (MENDED.but('"b"', '"c"'), "no target would match"),
             (MENDED.but('"b"', '"d"'), "the first loss"),
             (MENDED.but('"b"', '"e"'), "one of a, b, c, d"),
-            (MENDED.but("(rank, 2 * ranks - 1 - rank)", "(2 * ranks - 1 - rank, rank)"), "in another order"),
+            (MENDED.but("(rank, 2 * ranks - 1 - rank)", "(2 * ranks - 1 - rank, rank)"), "in a different order"),
             (
                 MENDED.but("(rank, 2 * ranks - 1 - rank)", "(2 * rank, 2 * rank + 1)"),
                 "two chunks of 2 positions: which ones",

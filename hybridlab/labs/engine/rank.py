@@ -9,6 +9,7 @@ import torch
 from hybridlab.labs.engine import toy
 from hybridlab.labs.engine.case import Case, lists
 from hybridlab.labs.engine.watched import Watch, Watched
+from hybridlab.labs.trials import watched
 
 UNMARKED = (
     "what it sends is None: autograd kept no x.grad, since the x that arrived was not marked with requires_grad_() "
@@ -40,9 +41,9 @@ def play(comm, answer: Callable, call: str, case: Case) -> Did:
     watch, program = Watch(), lists(*case)
     mine = range(comm.rank, case.stages, case.ranks)
     stages = {number: Watched(toy.stage(number, case.stages), watch, number) for number in mine}
-    before = len(comm.ledger)
+    talk, before = watched.Watched(comm, []), len(comm.ledger)
     try:
-        CALLS[call](answer, comm, stages, program, toy.microbatches(case.microbatches))
+        CALLS[call](answer, talk, stages, program, toy.microbatches(case.microbatches))
     except TypeError as error:
         if watch.unmarked and "this is None" in str(error):
             error.args = (UNMARKED,)
@@ -59,13 +60,13 @@ def play(comm, answer: Callable, call: str, case: Case) -> Did:
         raise
     of = _microbatch_of(program[comm.rank])
     order, overwrote = _order(watch, of), [of(*one)[0] for one in watch.overwrote]
-    return Did(*_compared(stages, case), order, overwrote, watch.most, *messages(comm, before))
+    return Did(*_compared(stages, case), order, overwrote, watch.most, *messages(talk, before))
 
 
-def messages(comm, since: int) -> tuple[int, int, int]:
+def messages(talk: watched.Watched, since: int) -> tuple[int, int, int]:
     """(messages that this rank has sent from row `since` of its ledger on, their bytes, sends without a wait())."""
-    rows = [row for row in comm.ledger.rows()[since:] if row["op"] in ("send", "isend")]
-    return len(rows), sum(row["bytes"] for row in rows), sum(not row["end_ns"] for row in rows)
+    rows = [row for row in talk.ledger.rows()[since:] if row["op"] in ("send", "isend")]
+    return len(rows), sum(row["bytes"] for row in rows), talk.left
 
 
 def _compared(stages, case) -> tuple[list[str], float, float]:

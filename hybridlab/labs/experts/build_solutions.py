@@ -53,7 +53,7 @@ SOLUTIONS: dict[str, Solution] = {
         PLACES,
         "A copy goes where one copy has the largest load, and the largest copies are placed first.",
         (
-            (PLACES.but("loads[expert] / copies[expert])] += 1", "loads[expert])] += 1"), "These are other copies"),
+            (PLACES.but("loads[expert] / copies[expert])] += 1", "loads[expert])] += 1"), "has different copies"),
             (PLACES.but("key=lambda expert: loads[expert] / copies[expert])", "key=lambda expert: -copies[expert])"),
              "A copy of expert"),
             (PLACES.but("sorted(each, reverse=True)", "sorted(each)"), "is possible"),

@@ -123,7 +123,7 @@ SOLUTIONS: dict[str, Solution] = {
             (BACKWARD.but(PAST, f"{PAST}[::-1]"), "gave slice 2 the earlier slices in reverse order"),
             (BACKWARD.but(PAST, f"{PAST}[-1:]"), "gave slice 2 only the keys of slice 1"),
             (BACKWARD.but(PAST, "[x[0] for x in cache]"), "failed"),
-            (BACKWARD.but(PAST, "[2 * leaf for _, _, _, leaf in cache]"), "other keys and values"),
+            (BACKWARD.but(PAST, "[2 * leaf for _, _, _, leaf in cache]"), "keys and values other than those"),
             (BACKWARD.but("leaf.grad is None", "False"), "own has no gradient here: no later slice has read"),
             (BACKWARD.but("(y, own), (gradient, leaf.grad)", "y, 2 * gradient"), "different gradients from"),
             (3, "the functions themselves"),

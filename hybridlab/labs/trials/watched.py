@@ -17,6 +17,12 @@ class Watched:
     def __getattr__(self, name):
         return getattr(self._comm, name)
 
+    @property
+    def left(self) -> int:
+        """The sends that have been started and not waited for."""
+        count = Counter(what for what, *_ in self._seen)
+        return count["send"] - count["waited send"]
+
     def isend(self, x, to, tag=0):
         self.targets.add(to)
         with self._said():

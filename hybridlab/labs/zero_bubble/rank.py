@@ -7,6 +7,7 @@ import torch
 from hybridlab.labs.engine import toy
 from hybridlab.labs.engine.case import WIDTH, Case, lists
 from hybridlab.labs.engine.rank import messages
+from hybridlab.labs.trials.watched import Watched
 from hybridlab.labs.zero_bubble.trial import NEAR
 from hybridlab.labs.zero_bubble.without_autograd import Product, Products, one_device, products, weights
 
@@ -27,15 +28,15 @@ class Did(NamedTuple):
 def play(comm, answer, case: Case) -> Did:
     """On each rank: the student's interpreter, watched while it multiplies."""
     stage, data = weights(comm.rank, case.stages), toy.microbatches(case.microbatches)
-    before = len(comm.ledger)
+    talk, before = Watched(comm, []), len(comm.ledger)
     known, wanted = [*stage, *(x for x, _ in data)], products(comm.rank, case.stages, case.microbatches)
-    with Products(wanted, known, lambda: messages(comm, before)[0]) as watch:
-        found = answer(comm, stage, lists(*case), data)
+    with Products(wanted, known, lambda: messages(talk, before)[0]) as watch:
+        found = answer(talk, stage, lists(*case), data)
     right = one_device(case.stages, case.microbatches)[comm.rank]
     problem, gap, ratio = compared(found, right)
     if not problem and gap > NEAR:
         problem = next((told for other, told in _slips(right, wanted) if compared(found, other)[1] <= NEAR), "")
-    return Did(problem, gap, ratio, watch.did, watch.most, *messages(comm, before))
+    return Did(problem, gap, ratio, watch.did, watch.most, *messages(talk, before))
 
 
 def _slips(right: list, wanted: list[Product]):
