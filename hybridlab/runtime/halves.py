@@ -86,7 +86,7 @@ def _junctions(roots, inputs) -> tuple[list[tuple[list[GradientEdge], list]], li
     if met := _meetings(order, ends, again):
         left, into, again = _branches(roots, order, ends | met)
     edges = lambda nodes: [GradientEdge(node, number) for node in nodes for number in sorted(into[node])]
-    return [(edges(nodes), weights) for nodes, weights in _together(left, again)], again
+    return [(edges(nodes), weights) for nodes, weights in _together(left, again, order)], again
 
 
 def _branches(roots, order, ends) -> tuple[dict, dict, list]:
@@ -141,17 +141,23 @@ def _reaching(nodes, order) -> set:
     return found
 
 
-def _together(left, without) -> list[tuple[list, list]]:
-    """(junctions, their weights): junctions with a common weight are merged; the weights in `without` are left out."""
+def _together(left, without, order) -> list[tuple[list, list]]:
+    """(junctions, their weights): junctions with a common weight are merged; the weights in `without` are left out.
+
+    Merged junctions stay apart if one of them is below another: through the upper one, the gradient would reach the
+    weights of the lower one a second time.
+    """
     groups, leave = [], {id(weight) for weight in without}
-    for node, weights in left.items():
-        mine = {id(weight): weight for weight in weights if id(weight) not in leave}
+    rest = {node: {id(one): one for one in weights if id(one) not in leave} for node, weights in left.items()}
+    for node, mine in rest.items():
         same = [group for group in groups if not group[1].keys().isdisjoint(mine)]
         groups = [group for group in groups if group[1].keys().isdisjoint(mine)]
         nodes = [one for others, _ in same for one in others] + [node]
         those = {key: weight for _, others in same for key, weight in others.items()} | mine
         groups += [(nodes, those)] * bool(mine)
-    return [(nodes, list(those.values())) for nodes, those in groups]
+    apart = lambda nodes: [([node], rest[node]) for node in nodes]
+    parts = (apart(nodes) if _one_below(nodes, order) else [(nodes, those)] for nodes, those in groups)
+    return [(nodes, list(those.values())) for part in parts for nodes, those in part]
 
 
 def _upward(roots) -> list:

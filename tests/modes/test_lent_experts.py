@@ -28,6 +28,7 @@ CASES = [  # the first two are quick
     (hl.Mesh(dp=2, ep=2), {"zero": 1, "optimizer": "adamw", "rate": 0.01, "clip": 0.1}),
     (hl.Mesh(dp=2, ep=2), {"zero": 3, "accumulate": 2, "sums": "buckets"}),
     (hl.Mesh(pp=2, ep=2), {"schedule": "zb_h1"}),
+    (hl.Mesh(pp=2, ep=3), {"schedule": "zb_h1", "rows": 3}),  # one rank of three neither lends nor borrows
     (hl.Mesh(dp=2, pp=2, ep=2), {"schedule": "interleaved", "chunks": 2, "model": replace(SMALL, layers=4)}),
     (hl.Mesh(pp=2, ep=2), {"schedule": "seq1f1b", "slices": 3}),
     (hl.Mesh(ep=2, tp=2), {"expert_copies": {1: 1}}),

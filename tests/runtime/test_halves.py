@@ -41,11 +41,24 @@ class Stacked(nn.Module):
         return sum(torch.tanh(x @ expert) for expert in self.experts)
 
 
+class Beside(nn.Module):
+    """Two layers in line, and beside them a sum over both of their weights, which meet at one node."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = (nn.Parameter(torch.randn(4, 4)) for _ in range(2))
+
+    def forward(self, x):
+        parts = (2 * torch.cat([self.up, self.down])).split([4, 4])
+        return torch.tanh(x @ self.up) @ self.down + sum(part.sum() for part in parts)
+
+
 MODELS = {
     "a chain": lambda: nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4)),
     "branches that meet": lambda: nn.Sequential(Branching(), nn.Linear(4, 4), Branching()),
     "one weight twice in line": lambda: nn.Sequential(nn.Linear(4, 4), Twice()),
     "slices of one tensor": lambda: nn.Sequential(nn.Linear(4, 4), Stacked()),
+    "weights in line, and together beside it": lambda: nn.Sequential(nn.Linear(4, 4), Beside()),
 }
 
 
