@@ -7,7 +7,7 @@ hidden. Breadth-first schedules gather each chunk once per pass; depth-first sch
 
 import numpy as np
 
-from hybridlab.core.when.action import CODE, Action, last_backwards
+from hybridlab.core.when.action import CODE, COMPUTE, SWAPS, Action, last_backwards
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.signatures import typed
 
@@ -30,7 +30,8 @@ def sharded(schedule: Schedule, active: int = 2) -> Schedule:
     if active < 1:
         raise ValueError(f"active={active} leaves no memory for the stage in use: give 1 or more")
     tied = {stage for group in schedule.tied for stage in group}
-    programs = [_with_gathers(program, active, tied, schedule.copy_of) for program in schedule.computing]
+    own = lambda program: [one for one in program if one.kind in (*COMPUTE, *SWAPS)]
+    programs = [_with_gathers(own(program), active, tied, schedule.copy_of) for program in schedule.program]
     return schedule.with_programs(programs)
 
 
@@ -53,7 +54,6 @@ def _with_gathers(program, active, tied, copy_of):
     A stage is reduced after its last backward; one that shares weights with another stage, after all backwards.
     Replicas that have a stage on the same rank share its weights, so they gather and reduce them as one.
     """
-    program = [action for action in program if action.kind != "REDUCE_GRAD"]
     used = [_places(action, copy_of) for action in program]
     upcoming, last = _next_places(used, active), {}
     for place, number in last_backwards(program).items():
@@ -87,7 +87,9 @@ def _next_places(used, count):
 
 
 def _places(action, copy_of):
-    """The (stage, replica) whose weights an action uses, each once."""
+    """The (stage, replica) whose weights an action uses, each once; the copy of an activation uses none."""
+    if action.kind in SWAPS:
+        return []
     places = [(part.stage, copy_of[part.stage, part.replica]) for part in action.each]
     return list(dict.fromkeys(places))
 

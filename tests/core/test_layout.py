@@ -116,7 +116,9 @@ def test_what_a_rank_keeps_is_its_pieces(layout):
         kept = {what: share if param.rest >= level else share * param.owners for what, level in rest.items()}
         whole = {name: slice(0, layout.size(name, rank)) for name in layout.held(rank)}
         shares = [layout.share(name, rank) if param.rest else whole[name] for name in whole]
-        assert layout.elements(rank) == kept | {"owned": sum(share.stop - share.start for share in shares)}
+        owned = sum(share.stop - share.start for share in shares)
+        kept |= {"owned": owned, "whole": owned * param.whole, "alone": share * (param.rest == 3)}
+        assert layout.elements(rank) == kept
 
 
 # ---- who meets whom

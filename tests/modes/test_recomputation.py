@@ -49,7 +49,7 @@ def about(mesh, more):
 @pytest.mark.ranks
 def test_gradients_are_those_of_one_device(mesh, more, how):
     report = hl.check(mesh, **{"shape": SMALL} | more, recompute=how)
-    assert report.ok and report.largest_gap < (1e-2 if "dtype" in more else 1e-12), report
+    assert report.ok and report.largest_gap < (1e-2 if "dtype" in more else 1e-11), report
 
 
 @pytest.mark.ranks

@@ -13,7 +13,9 @@ import hybridlab as hl
 pytestmark = [pytest.mark.ranks, pytest.mark.long]
 RANKS, MICROBATCHES, WIDTH, STEPS, RATE = 2, 4, 16, 3, 0.1
 BEYOND = {"dualpipe", "chimera", "pipedream", "pipedream_2bw"}  # replicas of stages, versions of weights
-OURS = sorted({*hl.schedules(), "automatic"} - BEYOND)
+SKIPPING = {"seq1f1b", "terapipe", "vocabulary_1f1b"}  # edges between stages that are no neighbours
+MOVING = {"bpipe", "pipeoffload"}  # activations that leave the rank: those of bpipe on four ranks or more
+OURS = sorted({*hl.schedules(), "automatic"} - BEYOND - SKIPPING - {"pipeoffload"})
 CHUNKED = ("Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 THEIRS = [("GPipe", False), *((name, comms) for name in CHUNKED for comms in (False, True))]  # one stage: no messages
 
@@ -83,6 +85,16 @@ def test_pytorchs_runtime_trains_right_by_our_schedules(name, form, pool):
     gaps = [float((a - b).abs().max()) for stage, plain in enumerate(one_device(made.stages))
             for a, b in zip(found[stage], plain)]  # fmt: skip
     assert len(gaps) == 2 * made.stages and max(gaps) < 1e-14
+
+
+@pytest.mark.parametrize(
+    "name, lacks", [*((name, "skip") for name in sorted(SKIPPING)), *((name, "SWAP_OUT") for name in sorted(MOVING))]
+)
+def test_what_pytorchs_form_cannot_say_is_refused(name, lacks):
+    made = hl.schedule(name, 4, 8)
+    for one in (made, hl.lower(made)):
+        with pytest.raises(ValueError, match=f"PyTorch's form cannot express .*{lacks}.*leave it out"):
+            one.to_pytorch()
 
 
 @pytest.mark.parametrize("name, comms", THEIRS)
