@@ -54,6 +54,7 @@ def legal(shape, devices, batch, grids=False, contexts=False, experts=False, **f
     for p, t, d, x, cp, ep in (some for some in product(*sizes) if math.prod(some) == devices):
         cuts = [(False, False)] + [(True, False)] * (t > 1) + [(False, True)] * (t > 1 and p > 1)
         meetings = product(range(4), ways, (False, True)) if cp > 1 and shape.heads else [(0, 1, False)]
+        meetings = [(how, u, zigzag) for how, u, zigzag in meetings if zigzag or how != USP]  # never quicker without
         folds = (False, True) if experts and t * cp > 1 and shape.experts > 1 else (False,)
         switches = list(product(meetings, range(2 if ep > 1 else 1), folds))
         counts = range(1, batch + 1), range(1, shape.layers + 1)

@@ -528,7 +528,7 @@ def work(comm):
     return comm.all_reduce(torch.ones(3)).sum().item()
 print(ranks(2).run(work))
 """
-FOREIGN = {"RANK": "7", "WORLD_SIZE": "9", "LOCAL_RANK": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1"}
+FOREIGN = {"LOCAL_RANK": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1"}
 SURROUNDINGS = {
     "-O": {"flags": ["-O"]},
     "-OO": {"flags": ["-OO"]},
@@ -557,6 +557,14 @@ def test_ranks_run_in_any_surroundings(driver, which):
     if place:
         assert os.listdir(place) == []
         os.rmdir(place)
+
+
+@with_ranks
+@pytest.mark.long
+def test_one_of_many_processes_without_torchrun_is_refused(driver):
+    child = driver(SUM, environ=FOREIGN | {"RANK": "7", "WORLD_SIZE": "9"})
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 1 and b"each of 9 processes would train alone: start them with torchrun, or unset" in err
 
 
 @with_ranks
@@ -646,7 +654,7 @@ def test_sigterm_saves_what_was_trained(tmp_path):
     child.stdout.readline()
     child.terminate()
     out, said = child.communicate(timeout=20)
-    assert child.returncode == 0 and json.loads(out.splitlines()[-1])["end"] > 0, said
+    assert child.returncode == 130 and json.loads(out.splitlines()[-1])["end"] > 0, said
     assert list(tmp_path.iterdir())
 
 

@@ -117,7 +117,7 @@ def refuse_alone():
 
     Each would start all ranks for itself, and save into the same folder.
     """
-    rank, started = os.environ.get("RANK"), os.environ.get("WORLD_SIZE", "1")
+    rank, started = os.environ.get("RANK"), os.environ.get("WORLD_SIZE") or "1"
     if rank is not None and started != "1":
         raise ValueError(
             f"RANK={rank} and WORLD_SIZE={started} are set, but torchrun has not started this process, so each of "
