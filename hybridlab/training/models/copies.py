@@ -17,6 +17,7 @@ from itertools import chain
 import torch
 from torch import nn
 
+from hybridlab.training.models.carried import carried
 from hybridlab.training.models.draws import tensors_of
 from hybridlab.training.models.trees import flat
 
@@ -83,6 +84,29 @@ class Fitted(nn.Module):
 
     def __getstate__(self):
         return vars(self) | {"_made": {}}
+
+
+def apart(call):
+    """The same function or object, whose further calls change nothing of it; modules and tensors of a function are
+    shared. If it cannot be copied, itself.
+
+    >>> counting = lambda calls: lambda: calls.append(0) or len(calls)
+    >>> loss = counting([])
+    >>> new = apart(loss)
+    >>> new(), new(), loss()
+    (1, 2, 1)
+    """
+    with suppress(Exception):
+        if isinstance(call, nn.Module):
+            return copied(call)
+        shared = {id(one): one for _, one in carried(call)}
+        if isinstance(call, types.MethodType):
+            return types.MethodType(call.__func__, copy.deepcopy(call.__self__, shared))
+        if not isinstance(call, types.FunctionType):
+            return copy.deepcopy(call, shared)
+        cells = (cell for cell in call.__closure__ or () if cell != types.CellType())
+        return _function(call, {id(x): copy.deepcopy(x, shared) for x in (cell.cell_contents for cell in cells)})
+    return call
 
 
 def copied(module: nn.Module, heirs: dict | None = None) -> nn.Module:
