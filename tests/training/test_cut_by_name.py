@@ -259,9 +259,8 @@ def test_a_backward_that_a_trace_does_not_have_is_told_and_a_list_of_layers_has_
 
 @pytest.mark.ranks
 def test_a_batch_norm_in_eval_is_traced():
-    assert hl.check(
-        hl.Mesh(pp=2), model=hl.Model.traced(Around(nn.BatchNorm1d(4).eval()), square, plain, cuts=["leave"])
-    ).ok
+    model = hl.Model.traced(Around(nn.BatchNorm1d(4).eval()), square, plain, cuts=["leave"])
+    assert hl.check(hl.Mesh(pp=2), model=model, batch=8).ok
 
 
 @pytest.mark.parametrize(

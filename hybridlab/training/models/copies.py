@@ -23,7 +23,8 @@ from hybridlab.training.models.trees import flat
 
 
 def in_dtype(module: nn.Module, dtype: torch.dtype, wide: bool = False) -> nn.Module:
-    """The same module in a dtype; complex buffers keep both parts, although torch's `to` would drop one.
+    """The same module in a dtype. Complex buffers keep both parts, although torch's `to` would drop one; a buffer of
+    several layers stays one, although `to` would make several.
 
     wide  whether buffers that are in no checkpoint keep their dtype if the new one is narrower
 
@@ -38,10 +39,14 @@ def in_dtype(module: nn.Module, dtype: torch.dtype, wide: bool = False) -> nn.Mo
     if wide and dtype.itemsize < torch.float32.itemsize:
         held = module.state_dict(keep_vars=True).keys()
         kept |= {id(x): x for name, x in module.named_buffers() if name not in held and id(x) not in kept}
+    places = [(layer, name, id(x)) for layer in module.modules() for name, x in layer._buffers.items()]
     aside = [(layer, name, x) for layer in module.modules() for name, x in layer._buffers.items() if id(x) in kept]
     for layer, name, _ in aside:
         layer._buffers[name] = None
     module.to(dtype)
+    first = {}
+    for layer, name, one in places:
+        layer._buffers[name] = first.setdefault(one, layer._buffers[name])
     for layer, name, x in aside:
         layer._buffers[name] = kept[id(x)]
     for name, weight in module.named_parameters():

@@ -78,8 +78,8 @@ def _refuse_weights(loss):
     for name, one in carried(loss):
         if any(x.requires_grad for x in (one.parameters() if isinstance(one, nn.Module) else flat(one))):
             raise ValueError(
-                f"the loss has weights ({name}), which would get no gradient: move them into the last layer, or freeze "
-                "them with requires_grad_(False)"
+                f"the loss has weights ({name}), which would get no gradient: move them into the last layer, return "
+                "with the output what the loss needs of other layers, or freeze them with requires_grad_(False)"
             )
 
 
@@ -157,5 +157,5 @@ def refuse_means(model, module, layers, takes, made, targets) -> bool:
         return False
     raise ValueError(
         f"the loss of {rows} rows is {whole:.4g}, but their separate losses sum to {other:.4g}: make it a sum over "
-        'rows, reduction="sum"'
+        'rows, reduction="sum", without a division by their number and without pairs of rows'
     )
