@@ -1,6 +1,6 @@
 """A check that a module can be traced: a graph of operations computes what the module does, for any rows.
 
-A trace records the operations of one forward. It has no modules, no state and no backward of its own, so what a module
+A trace records the operations of one forward. It has no modules, no state and no separate backward, so what a module
 keeps, draws or does in a backward would be lost. A remedy must not name a layer of this package, since tracing would
 break it into operations as well.
 
@@ -18,8 +18,6 @@ from hybridlab.training.models.asking import alone
 from hybridlab.training.models.left_behind import changed, generators, kept_by, refuse_counters, refuse_first_input
 from hybridlab.training.models.trees import flat, mapped
 
-LISTED = "give the model a method layers() that lists its layers"
-
 
 def refuse_modules(module: nn.Module):
     """Raise an error for modules that work only as layers, and for dropout."""
@@ -27,12 +25,13 @@ def refuse_modules(module: nn.Module):
         if any(kind.__module__ == seams.__name__ for kind in type(one).__mro__):
             raise ValueError(
                 f"{name or 'the model'} is a {type(one).__name__}, which a parallel run needs as a layer, but tracing "
-                f"breaks it into operations: {LISTED}"
+                "breaks it into operations: give the model a method layers() that lists its layers"
             )
         if isinstance(one, nn.modules.dropout._DropoutNd) and one.p and one.training:
             raise ValueError(
                 f"{name} is torch's {type(one).__name__}, which draws different numbers on every rank, and a trace has "
-                f"no layers that draw by position: set it to eval(), or {LISTED}, with hl.models.Dropout among them"
+                "no layers that draw by position: set it to eval(), or give the model a method layers() that lists "
+                "its layers, with hl.models.Dropout among them"
             )
 
 
@@ -56,7 +55,8 @@ def answered(module: nn.Module, call, inputs):
         if name not in before or not torch.equal(x, before[name]):
             raise ValueError(
                 f"the forward of {who} changes the buffer {name}, but a trace keeps no state: set its module to eval() "
-                f"if it then stays as it is, or {LISTED}, with hl.models.BatchNorm for a batch norm"
+                "if it then stays as it is, or give the model a method layers() that lists its layers, with "
+                "hl.models.BatchNorm for a batch norm"
             )
     if not alike(made, again):
         raise ValueError(
@@ -81,7 +81,8 @@ def _tried(module, call, inputs):
     if drawn:
         raise ValueError(
             f"the forward of {type(module).__name__} draws random numbers, and each rank would draw others: leave the "
-            f"draw out, or {LISTED}, with hl.models.Dropout among them, which draws by position"
+            "draw out, or give the model a method layers() that lists its layers, with hl.models.Dropout among them, "
+            "which draws by position"
         )
     return made
 
