@@ -221,9 +221,9 @@ class Links:
         return cls({edge: tuple(layers) for edge, layers in crossing.items()})
 
     @property
-    def sent(self) -> set[int]:
+    def sent(self) -> frozenset[int]:
         """The layers whose outputs are sent."""
-        return {layer for layers in self.crossing.values() for layer in layers}
+        return frozenset(layer for layers in self.crossing.values() for layer in layers)
 
     @property
     def skips(self) -> tuple[tuple[int, int], ...]:
