@@ -59,7 +59,7 @@ def heard_on_rank(comm, job: Job) -> dict | str | None:
 @torch.enable_grad()
 def heard(job: Job) -> dict[str, tuple[float, float]]:
     """{name of a tensor: two numbers computed from it}, in the order of a forward and backward of the first rows."""
-    model, dtype = job.model, getattr(torch, job.dtype)
+    model, dtype = job.model.apart(), getattr(torch, job.dtype)
     module = model.made(job.seed, dtype)
     found = {f"begins with another {name}": [x] for name, x in tensors_of(module).items()}
     inputs, targets = as_computed(model.batch(0, fewest(model), job.seed), dtype)

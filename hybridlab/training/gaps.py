@@ -79,10 +79,11 @@ def tolerance_of(job: Job) -> float:
 def largest(x: torch.Tensor) -> float:
     """The largest absolute value of an element; 0 if there is none.
 
-    >>> largest(torch.tensor([1.0, -3.0])), largest(torch.empty(0))
-    (3.0, 0.0)
+    >>> largest(torch.tensor([1.0, -3.0])), largest(torch.empty(0)), largest(torch.tensor([True]))
+    (3.0, 0.0, 1.0)
     """
-    return float(x.detach().abs().max()) if x.numel() else 0.0
+    x = x.detach() if x.dtype.is_signed else x.double()  # a flag has no absolute value
+    return float(x.abs().max()) if x.numel() else 0.0
 
 
 def difference(mine: torch.Tensor, reference: torch.Tensor) -> float:

@@ -20,7 +20,7 @@ from hybridlab.predict.plans.divisions import Division
 from hybridlab.training import optimizers, placing, stages
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.one_row import Passed, one_row, passed
-from hybridlab.training.models.trees import as_compared, as_computed, flat, mapped
+from hybridlab.training.models.trees import as_compared, as_entering, flat, mapped
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ class Job:
     @cached_property
     def between(self) -> list:
         """The output of each layer for a full microbatch, as example tensors that have shapes but no storage."""
-        return self.model.between(self.rows, getattr(torch, self.dtype), self.rows * self.microbatches)
+        return self.model.between(self.rows, getattr(torch, self.dtype), self.rows * self.microbatches, self.links.sent)
 
     @cached_property
     def leaving(self) -> list[str]:
@@ -237,10 +237,10 @@ class Job:
         both = self.model.batch(step, self.microbatches * self.rows, self.seed, unseen)
         if len(self.bounds) > 1 and not unseen:
             self._refuse_other_shapes(step, both)
+        dtype = getattr(torch, self.dtype)
         rows = [slice(number * self.rows, (number + 1) * self.rows) for number in range(self.microbatches)]
         cut = lambda x: [mapped(lambda whole, one=one: whole[one].clone(), x) for one in rows]  # frees the batch
-        dtype = getattr(torch, self.dtype)
-        return cut(as_computed(both[0], dtype)), cut(as_compared(both[1], dtype))
+        return cut(as_entering(both[0], dtype, step)), cut(as_compared(both[1], dtype))
 
     def _refuse_other_shapes(self, step: int, both):
         """Raise an error if rows and step 0 have different shapes: stages know the shapes of messages from step 0."""

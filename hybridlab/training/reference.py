@@ -15,6 +15,7 @@ from hybridlab.runtime import tallies
 from hybridlab.training.first_weights import whole_of
 from hybridlab.training.gaps import FACTOR, largest, tolerance_of
 from hybridlab.training.job import Job
+from hybridlab.training.models.calls import Shapes
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.plain import refuse_another, widest, width_of
 from hybridlab.training.models.trees import as_computed, flat, mapped_together
@@ -139,7 +140,7 @@ def owner_on_rank(comm, job: Job) -> str:
     the first one if rounding is coarse. Returns the reason for a difference, or ""."""
     device, exact = OneDevice(job), job.dtype == job["master_dtype"] == "float64" and job.flushes
     first = (batches[0] for batches in job.batch(0))
-    make = partial(whole_of, job)
+    make, one_shape = partial(whole_of, job), Shapes(job.links.sent, dict(enumerate(job.layers)))
     module = device.module if exact else widest(make, job.model, *first, getattr(torch, job.dtype))
     for step in range(job.steps if exact else 1):
         batches = job.batch(step)
@@ -147,7 +148,7 @@ def owner_on_rank(comm, job: Job) -> str:
         inputs, targets = (as_computed(mapped_together(torch.cat, each), width_of(module)) for each in batches)
         draws_of(module).step = step
         try:
-            refuse_another(job.model, module, inputs, targets, parts)
+            refuse_another(job.model, module, inputs, targets, parts, one_shape)
         except ValueError as error:
             return f"{error} (step {step})" if step else str(error)
         if step < job.steps - 1:

@@ -21,8 +21,8 @@ from hybridlab.world.processes import torchrun
 
 SEAM = "a mode replaces what a layer declares (hl.seams), gradients included, so compute nothing else there"
 CUTTING = {  # {axis that divides layers inside: the operations that a model may use there}
-    "tp": "between two sharded matrices use elementwise operations only, and move a residual, or a softmax over hidden "
-    "units, into a module around them",
+    "tp": "between two sharded matrices use elementwise operations without weights only, and move a residual, or a "
+    "softmax over hidden units, into a module around them",
     "x": "x shards every tensor of width D, so use on it only elementwise operations, and Linear, Embedding, LayerNorm "
     "and RMSNorm with named dimensions",
     "cp": SEAM,

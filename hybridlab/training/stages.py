@@ -221,6 +221,11 @@ class Links:
         return cls({edge: tuple(layers) for edge, layers in crossing.items()})
 
     @property
+    def sent(self) -> frozenset[int]:
+        """The layers whose outputs are sent."""
+        return frozenset(layer for layers in self.crossing.values() for layer in layers)
+
+    @property
     def skips(self) -> tuple[tuple[int, int], ...]:
         """The edges outside the chain."""
         return tuple(sorted(edge for edge in self.crossing if edge[1] - edge[0] > 1))

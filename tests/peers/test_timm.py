@@ -96,9 +96,8 @@ def test_a_class_without_a_plan_takes_named_inputs_and_gives_its_own_output(name
 
 
 def test_batch_norm_is_refused_when_traced_too():
-    model = hl.Model.traced(lambda seed: timm.create_model("resnet10t"), label_loss, pictures, cuts=["layer3"])
-    with pytest.raises(ValueError, match="a forward changes the buffer"):
-        hl.check(hl.Mesh(pp=2), model=model, batch=4)
+    with pytest.raises(ValueError, match=r"the forward of ResNet changes the buffer .*eval\(\)"):
+        hl.Model.traced(lambda seed: timm.create_model("resnet10t"), label_loss, pictures, cuts=["layer3"])
 
 
 def test_a_graph_has_no_modules_that_tp_could_shard():

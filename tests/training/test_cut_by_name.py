@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+import torch.distributed as dist
 from few import first
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -164,6 +165,102 @@ class Fixed(nn.Sequential):
 class Looks(nn.Sequential):
     def forward(self, x):
         return super().forward(x) if x.sum() > 0 else x
+
+
+class Around(nn.Module):
+    """A net with something between its two halves."""
+
+    def __init__(self, *between):
+        super().__init__()
+        torch.manual_seed(0)
+        self.enter, self.between, self.leave = nn.Linear(4, 4), nn.ModuleList(between), nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.enter(x)
+        for one in self.between:
+            x = one(x)
+        return self.leave(x.tanh())
+
+
+class Layers(Around):
+    def layers(self):
+        return [self.enter, *self.between, nn.Tanh(), self.leave]
+
+
+class By(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.kept = function, None
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+class Turned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+def keep(layer, x):
+    layer.kept = x[0].detach().abs() if layer.kept is None else layer.kept
+    return x * layer.kept
+
+
+def hooked():
+    layer = nn.Linear(4, 4)
+    layer.register_full_backward_hook(lambda layer, given, made: (given[0] / 2,))
+    return layer
+
+
+class Drawing(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.3)
+
+
+LOST = {  # what a trace loses, and what is said of it
+    "dropout": (nn.Dropout(0.3), r"between.0 is torch's Dropout.*eval\(\), or give the model a method layers\(\)"),
+    "draws": (Drawing(), r"Around draws random numbers.*method layers\(\) .* with hl.models.Dropout"),
+    "batch norm": (
+        nn.BatchNorm1d(4),
+        r"changes the buffer between.0.running_mean.*eval\(\).* with hl.models.BatchNorm",
+    ),
+    "a first input": (By(keep), "Around keeps between.0.kept, computed from its first input"),
+    "another process": (
+        By(lambda layer, x: x / (dist.get_world_size() if dist.is_initialized() else 1)),
+        "Around calls torch.distributed.is_initialized",
+    ),
+    "a number of rows": (By(lambda layer, x: x * torch.ones(len(x), 1)), r"x.shape\[0\], and not from len\(x\)"),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_what_a_trace_would_lose_is_told_with_a_remedy_for_traces(case):
+    """The remedy was a layer that a trace does not take, or another reason was given."""
+    layer, said = LOST[case]
+    with pytest.raises(ValueError, match=said) as found:
+        hl.Model.traced(Around(layer), square, plain, cuts=["leave"])
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("make", [hooked, lambda: By(lambda layer, x: Turned.apply(x))], ids=["hook", "function"])
+def test_a_backward_that_a_trace_does_not_have_is_told_and_a_list_of_layers_has_it(make):
+    model = hl.Model.traced(Around(make()), square, plain, cuts=["leave"])
+    told = r"torch's trace of Around gives .* has no backward of a torch.autograd.Function.*method layers\(\)"
+    with pytest.raises(ValueError, match=told):
+        hl.check(hl.Mesh(pp=2), model=model, batch=8)
+    assert hl.check(hl.Mesh(pp=2), model=Layers(make()), loss=square, data=plain, batch=8).ok
+
+
+@pytest.mark.ranks
+def test_a_batch_norm_in_eval_is_traced():
+    model = hl.Model.traced(Around(nn.BatchNorm1d(4).eval()), square, plain, cuts=["leave"])
+    assert hl.check(hl.Mesh(pp=2), model=model, batch=8).ok
 
 
 @pytest.mark.parametrize(

@@ -278,3 +278,33 @@ class Unread(nn.Module):
 def test_weights_that_a_traced_forward_does_not_read_stay_as_they_are(mesh, more):
     model = hl.Model.traced(lambda seed: Unread(), squares, data, cuts=["last"])
     assert trained(model, mesh, **more) == pytest.approx(plain(lambda seed: Unread()), rel=1e-10)
+
+
+class Scales(nn.Module):
+    """A table that layers share, as those of rotary positions, and flags and integers."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("flags", torch.tensor([1, 1, 0, 1, 1, 1]).bool())
+        self.register_buffer("order", torch.arange(6, dtype=torch.uint8))
+
+    def forward(self, x):
+        return self.inner(x[:, self.order.long()] * self.flags) * self.table
+
+
+def scaled(seed):
+    torch.manual_seed(seed)
+    table = torch.arange(1.0, 7.0) / 6
+    return nn.Sequential(Scales(table), nn.Tanh(), Scales(table), nn.Linear(6, 3))
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("mesh, more", [(PP2, {}), (DP2, {"zero": 3, "microbatches": 2})])
+def test_a_buffer_of_layers_on_two_stages_is_on_both_and_flags_are_compared(given, mesh, more):
+    """In another dtype the second layer's table was on the meta device; flags ended in a NotImplementedError."""
+    model = hl.Model(scaled(0) if given else scaled, squares, data)
+    assert hl.check(mesh, model=model, batch=8, **more).ok
+    assert trained(model, mesh, **more) == pytest.approx(plain(scaled), rel=1e-10)

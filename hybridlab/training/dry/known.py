@@ -45,7 +45,9 @@ class Known(TorchDispatchMode):
             if function is LEAVES and _is_on(kwargs, "cpu"):
                 real = self._real(function, args, kwargs)
                 return _refuse(function) if real is UNKNOWN else real
-        made = function(*args, **kwargs)
+            made = _together(function, args, kwargs)
+        else:
+            made = function(*args, **kwargs)
         self._follow(function, args, kwargs, made)
         return made
 
@@ -110,6 +112,13 @@ def _asks(function, args, kwargs) -> bool:
     if function is REPEAT:
         return kwargs.get("output_size") is None
     return bool(ASKS & set(function.tags))
+
+
+def _together(function, args, kwargs):
+    """The result of an operation on the meta device, also with a constant that a forward has made on the CPU."""
+    if not function._schema.is_mutable or _is_meta(args[0]):
+        args, kwargs = tree_map(lambda x: x.to("meta") if torch.is_tensor(x) else x, (args, kwargs))
+    return function(*args, **kwargs)
 
 
 def _refuse(function):

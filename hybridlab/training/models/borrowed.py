@@ -4,23 +4,27 @@ Read next: `training.models.examination`, which uses it.
 """
 
 import math
+from typing import NoReturn
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hybridlab.training.models.draws import tensors_of
+from hybridlab.training.models.graph import in_sequence
+from hybridlab.training.models.left_behind import changed, kept_by, refuse_first_input
 from hybridlab.training.models.trees import flat, mapped
 from hybridlab.training.models.words import said
 
 
-def refuse_borrowed(whole, layers: dict[int, nn.Module], takes: dict, made: dict):
+def refuse_borrowed(model, fresh: nn.Module, takes: dict, made: dict):
     """Raise an error unless every layer computes only with weights and buffers that it contains, alone or shared: a
-    rank with the layer has only these.
+    rank with the layer has only these; and only with its input.
 
-    whole   the module of which the layers are copies, or a function
-    layers  fresh ones, called here for the first time;  made  {layer: its output}, and -1: the inputs
+    fresh  a module of the model, whose layers are called here for the first time
+    made   {layer: its output}, and -1: the inputs, of another module, which was first called with other inputs
     """
+    whole, layers = model.whole, dict(enumerate(model.layers(fresh)))
     names = {id(weight): n for n, layer in layers.items() for weight in layer.parameters()}
     given = [x for x in whole.parameters() if x.requires_grad] if isinstance(whole, nn.Module) else []
     holders = dict.fromkeys(_places(given), "of the module that was given")
@@ -28,7 +32,7 @@ def refuse_borrowed(whole, layers: dict[int, nn.Module], takes: dict, made: dict
     for number, layer in reversed(layers.items()):
         arriving, own = [made[source] for source in takes[number]], {id(weight) for weight in layer.parameters()}
         with Reads() as reads:
-            left = _alone(number, layer, arriving, made[number])
+            left = _alone(model, number, layer, takes, made)
         if any(getattr(node, "_saved_sparse", False) for node in nodes_of(left)):
             raise ValueError(
                 f"layer {number} ({type(layer).__name__}) makes sparse gradients, but ranks sum full ones: leave out "
@@ -50,25 +54,45 @@ def refuse_borrowed(whole, layers: dict[int, nn.Module], takes: dict, made: dict
                 )
 
 
-def _alone(number: int, layer: nn.Module, arriving, made) -> tuple[torch.Tensor, ...]:
+def _alone(model, number: int, layer: nn.Module, takes: dict, made: dict) -> tuple[torch.Tensor, ...]:
     """The output of a layer before any other layer was called."""
+    arriving, there = [made[source] for source in takes[number]], flat(made[number])
     try:
         left = _left(layer, arriving)
     except Exception as error:
         refuse_channel(number, layer, said(error))
-    if not all(map(_near, left, flat(made))):
+    if not all(map(_near, left, there)):
         with torch.no_grad():
-            unlike = all(map(_near, flat(layer(*arriving)), flat(made)))
+            unlike = all(map(_near, flat(layer(*arriving)), there))
         if unlike:
             raise ValueError(
                 f"layer {number} ({type(layer).__name__}) returns something else when gradients are on, but ranks also "
                 "run layers without: leave out torch.is_grad_enabled() and x.requires_grad"
             )
+        _refuse_first(model, number, takes, made[-1], left)
         refuse_channel(number, layer)
     return left
 
 
-def refuse_channel(number: int, layer: nn.Module, why: str = ""):
+def _refuse_first(model, number: int, takes: dict, inputs, left):
+    """Raise an error for a layer that still uses something that it has computed from its first input.
+
+    left  its output for `inputs`, if they are its first
+    """
+    made = []
+    everywhere = lambda row: mapped(lambda x: x[row].expand_as(x).clone(), inputs)
+    for before in (inputs, everywhere(0), everywhere(-1)):
+        layers = dict(enumerate(model.layers(model.made(0, left[0].dtype))))
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            in_sequence(dict(layers), takes, {-1: before})
+            made.append((layers[number], in_sequence(dict(layers), takes, {-1: inputs})[number]))
+    (one, its), *others = made
+    if all(map(_near, left, flat(its))):
+        names = (changed(kept_by(one), kept_by(other)) for other, _ in others)
+        refuse_first_input(f"layer {number} ({type(one).__name__})", next(filter(None, names), ""))
+
+
+def refuse_channel(number: int, layer: nn.Module, why: str = "") -> NoReturn:
     """Raise an error for a layer that needs, besides its input, something that another layer's call has stored."""
     raise ValueError(
         f"layer {number} ({type(layer).__name__}) needs something that the call of another layer stores"

@@ -17,12 +17,14 @@ from itertools import chain
 import torch
 from torch import nn
 
+from hybridlab.training.models.carried import carried
 from hybridlab.training.models.draws import tensors_of
 from hybridlab.training.models.trees import flat
 
 
 def in_dtype(module: nn.Module, dtype: torch.dtype, wide: bool = False) -> nn.Module:
-    """The same module in a dtype; complex buffers keep both parts, although torch's `to` would drop one.
+    """The same module in a dtype. Complex buffers keep both parts, although torch's `to` would drop one; a buffer of
+    several layers stays one, although `to` would make several.
 
     wide  whether buffers that are in no checkpoint keep their dtype if the new one is narrower
 
@@ -37,10 +39,14 @@ def in_dtype(module: nn.Module, dtype: torch.dtype, wide: bool = False) -> nn.Mo
     if wide and dtype.itemsize < torch.float32.itemsize:
         held = module.state_dict(keep_vars=True).keys()
         kept |= {id(x): x for name, x in module.named_buffers() if name not in held and id(x) not in kept}
+    places = [(layer, name, id(x)) for layer in module.modules() for name, x in layer._buffers.items()]
     aside = [(layer, name, x) for layer in module.modules() for name, x in layer._buffers.items() if id(x) in kept]
     for layer, name, _ in aside:
         layer._buffers[name] = None
     module.to(dtype)
+    first = {}
+    for layer, name, one in places:
+        layer._buffers[name] = first.setdefault(one, layer._buffers[name])
     for layer, name, x in aside:
         layer._buffers[name] = kept[id(x)]
     for name, weight in module.named_parameters():
@@ -83,6 +89,29 @@ class Fitted(nn.Module):
 
     def __getstate__(self):
         return vars(self) | {"_made": {}}
+
+
+def apart(call):
+    """The same function or object, whose further calls change nothing of it; modules and tensors of a function are
+    shared. If it cannot be copied, itself.
+
+    >>> counting = lambda calls: lambda: calls.append(0) or len(calls)
+    >>> loss = counting([])
+    >>> new = apart(loss)
+    >>> new(), new(), loss()
+    (1, 2, 1)
+    """
+    with suppress(Exception):
+        if isinstance(call, nn.Module):
+            return copied(call)
+        shared = {id(one): one for _, one in carried(call)}
+        if isinstance(call, types.MethodType):
+            return types.MethodType(call.__func__, copy.deepcopy(call.__self__, shared))
+        if not isinstance(call, types.FunctionType):
+            return copy.deepcopy(call, shared)
+        cells = (cell for cell in call.__closure__ or () if cell != types.CellType())
+        return _function(call, {id(x): copy.deepcopy(x, shared) for x in (cell.cell_contents for cell in cells)})
+    return call
 
 
 def copied(module: nn.Module, heirs: dict | None = None) -> nn.Module:

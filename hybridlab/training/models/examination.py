@@ -7,6 +7,7 @@ only on its inputs and its weights. Each refusal below is for a model that would
 """
 
 import math
+from collections.abc import Collection
 from functools import partial
 
 import torch
@@ -14,12 +15,12 @@ from torch import nn
 
 from hybridlab.core.what.seams import Routes, Tallies, draws_of
 from hybridlab.training.models import plain
+from hybridlab.training.models.asking import alone
 from hybridlab.training.models.borrowed import refuse_borrowed, refuse_channel
-from hybridlab.training.models.carried import carried
+from hybridlab.training.models.calls import Shapes, called, watched
 from hybridlab.training.models.draws import tensors_of
 from hybridlab.training.models.graph import in_sequence, refuse_lost
 from hybridlab.training.models.left_behind import (
-    OF_TORCH,
     generators,
     kept_by,
     kept_by_data,
@@ -31,8 +32,8 @@ from hybridlab.training.models.left_behind import (
     refuse_state_of_data,
 )
 from hybridlab.training.models.losses import refuse_loss, refuse_means
-from hybridlab.training.models.trees import as_compared, as_computed, flat, mapped, rows_of, same
-from hybridlab.training.models.words import said, shapes
+from hybridlab.training.models.trees import as_compared, as_computed, as_entering, flat, mapped, rows_of, same
+from hybridlab.training.models.words import said
 
 STEPS = (0, 1, 2)  # their batches are read twice
 COMPARED = 64  # the most rows for the owner's module, whose weights and gradients are in float64
@@ -40,26 +41,30 @@ FEWEST = 2  # rows: for one row a mean equals a sum, and a row cannot mix with o
 
 
 @torch.inference_mode(False)  # even if the caller has inference mode on: weights get gradients here
-def examined(model, rows: int, dtype: torch.dtype, batch: int) -> list:
+def examined(model, rows: int, dtype: torch.dtype, batch: int, sent: Collection[int] = ()) -> list:
     """The output of each layer for a microbatch of `rows` rows, as example tensors that have shapes but no storage; a
-    step has `batch` rows.
+    step has `batch` rows, and stages exchange the outputs of the layers `sent`.
 
     raises  ValueError for batches that differ between calls or have another number of rows; for a layer that changes
             its input, draws by itself, changes a buffer or mixes rows; for a loss that is not a sum, or keeps state
     """
+    model = model.apart()
     module = model.made(0, dtype)
     least = fewest(model)
-    inputs, targets = _batch(model, max(rows, least), dtype)
+    (inputs, targets), others = _batch(model, max(rows, least), dtype)
     _refuse_names(model, inputs=inputs, targets=targets)
     _refuse_torch_dropout(module)
     _refuse_unseen_tensors(module)
     layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
     refuse_lost(takes, len(layers))
     before = numbers_of(module)
+    one_shape = Shapes(sent, layers)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        made = in_sequence(_watched(layers, takes), takes, {-1: inputs})
-        kept, states = kept_by(module), generators()
-        in_sequence(dict(layers), takes, {-1: mapped(_first_everywhere, inputs)})  # another call in between
+        one_shape.compare(in_sequence(watched(layers, takes), takes, {-1: others}))  # a cache is filled from these
+        states = generators()
+        made = in_sequence(watched(layers, takes), takes, {-1: inputs})
+        one_shape.compare(made)
+        kept = kept_by(module)
         again = in_sequence(dict(layers), takes, {-1: inputs})
         refuse_draws(states)
         refuse_counters(module, kept)
@@ -71,14 +76,16 @@ def examined(model, rows: int, dtype: torch.dtype, batch: int) -> list:
                 "draws random numbers or has state: for dropout use hybridlab.training.models.gpt.Dropout, and keep no "
                 "state"
             )
-    refuse_loss(model.loss, made[len(layers) - 1], targets)
+    with alone("the loss"):
+        refuse_loss(model.loss, made[len(layers) - 1], targets)
     first_are_rows = refuse_means(model, module, layers, takes, made, targets)
     loss_of = lambda: model.loss(in_sequence(dict(layers), takes, {-1: inputs})[len(layers) - 1], targets)
     _refuse_untrained(module, loss_of)
     if plain.strange(module):
-        refuse_backward(module, loss_of, before)
-    _refuse_mixing(model, module, layers, takes, made, targets, first_are_rows)
-    _refuse_another(model, module, before, takes, made, max(batch, least), dtype)
+        with alone("a backward"):
+            refuse_backward(module, loss_of, before)
+    _refuse_mixing(model, module, layers, takes, made, targets, first_are_rows, one_shape)
+    _refuse_another(model, module, before, takes, made, max(batch, least), dtype, one_shape)
     if rows < least:
         with torch.no_grad():
             made = in_sequence(dict(layers), takes, {-1: rows_of(inputs, slice(rows))})
@@ -86,12 +93,14 @@ def examined(model, rows: int, dtype: torch.dtype, batch: int) -> list:
 
 
 def _batch(model, rows, dtype):
+    """((inputs, targets) of the first step, other inputs: those of the second step, with rows in reverse order)."""
     try:
         inputs, targets = model.batch(0, rows)
     except ValueError:
         raise
     except Exception as error:
         raise ValueError(f"data(0, {rows}) fails: {said(error)}") from error
+    others = None
     for step in STEPS:
         (x, y), kept = model.batch(step, rows), kept_by_data(model.data)
         x_again, y_again = model.batch(step, rows)
@@ -101,7 +110,9 @@ def _batch(model, rows, dtype):
                 f"data({step}, rows) gave two different batches: draw from a generator seeded with the step, and use "
                 "it for augmentation too"
             )
-    return as_computed(inputs, dtype), as_compared(targets, dtype)
+        entering = as_entering(x, dtype, step)
+        others = entering if step == STEPS[1] else others
+    return (as_computed(inputs, dtype), as_compared(targets, dtype)), mapped(_reversed, others)
 
 
 def _refuse_names(model, **parts):
@@ -137,61 +148,6 @@ def _refuse_unseen_tensors(module):
                 )
 
 
-def _watched(layers, takes) -> dict:
-    """The same layers, wrapped to report one that has changed its input, or whose output cannot be sent."""
-
-    def watched(number, layer):
-        def call(*arrived):
-            kept = [mapped(torch.clone, x) for x in arrived]
-            leaving = _called(number, layer, arrived, takes[number])
-            if not all(same(x, y) for x, y in zip(arrived, kept)):
-                raise ValueError(
-                    f"layer {number} ({type(layer).__name__}) changes its input in place, but other layers need that "
-                    "input: leave out inplace=True, or write x = x + 1 instead of x += 1"
-                )
-            for x in flat(leaving):
-                if not torch.is_tensor(x):
-                    what = "tuple inside a tuple" if isinstance(x, tuple | list) else type(x).__name__
-                    raise ValueError(
-                        f"layer {number} ({type(layer).__name__}) returns a {what}, which stages cannot exchange: "
-                        "return a tensor or a flat tuple of tensors, from a layer around it"
-                    )
-                if x.is_complex() and number < len(layers) - 1:
-                    raise ValueError(
-                        f"layer {number} ({type(layer).__name__}) returns complex numbers, but stages exchange real "
-                        "ones: return torch.view_as_real of them"
-                    )
-            if isinstance(leaving, tuple) and type(leaving) is not tuple:
-                raise ValueError(
-                    f"layer {number} ({type(layer).__name__}) returns a {type(leaving).__name__}, which the next "
-                    "stage would receive as a plain tuple: return a plain tuple"
-                )
-            return leaving
-
-        return call
-
-    return {number: watched(number, layer) for number, layer in layers.items()}
-
-
-def _called(number, layer, arrived, sources):
-    try:
-        return layer(*arrived)
-    except Exception as error:
-        whence = f" (from layers {', '.join(map(str, sources))})" if len(arrived) > 1 else ""
-        raise ValueError(
-            f"layer {number} ({type(layer).__name__}) fails on its input, {shapes(arrived)}{whence}: {said(error)}"
-            f"{_unregistered(layer)}"
-        ) from error
-
-
-def _unregistered(layer) -> str:
-    """The remedy for modules in a list: torch does not see them, so their dtype stays, and no optimizer trains them."""
-    mine = {id(one) for one in (*layer.modules(), *layer.parameters(), *layer.buffers())}
-    kept = [(name, value) for one in layer.modules() for name, value in vars(one).items() if name not in OF_TORCH]
-    found = (name for name, value in kept for _, x in carried(value) if id(x) not in mine)
-    return next((f"; {name} is not registered: use nn.ModuleList, or register_buffer" for name in found), "")
-
-
 def _refuse_untrained(module, loss_of):
     """Refuse a model in which no weight gets a gradient from the loss."""
     if not any(weight.requires_grad for weight in module.parameters()):
@@ -205,34 +161,36 @@ def _refuse_untrained(module, loss_of):
         )
 
 
-def _refuse_mixing(model, module, layers, takes, made, targets, first_are_rows):
+def _refuse_mixing(model, module, layers, takes, made, targets, first_are_rows, one_shape):
     """Refuse layers that mix rows, because microbatches and copies combine rows in other ways. Layers that count over
     rows, or that assign places to rows, declare this: nothing after them is compared. A layer sees one row after
     another, as on a rank that does not have the other layers.
     """
     counts = lambda layer: any(isinstance(one, Tallies | Routes) for one in layer.modules())
+    by_norm = ", or normalize with hl.models.BatchNorm" * (model.call is None)  # a trace has no layers
     rows, last, draws, seen = len(flat(targets)[0]), len(layers) - 1, draws_of(module), plain.Narrowest()
     each = [slice(number, number + 1) for number in (rows - 1, 0)]
-    arrived = [{-1: rows_of(made[-1], alone)} for alone in each]
+    arrived = [{-1: rows_of(made[-1], single)} for single in each]
     for one, layer in layers.items():
         if counts(layer):
             return
-        for alone, there in zip(each, arrived):
-            draws.row = alone.start  # dropout draws what it drew for this row; the last one is row 0, as elsewhere
+        for single, there in zip(each, arrived):
+            draws.row = single.start  # dropout draws what it drew for this row; the last one is row 0, as elsewhere
             with seen, torch.random.fork_rng(devices=[]), torch.no_grad():
-                there[one] = _called(one, layer, tuple(there[source] for source in takes[one]), takes[one])
-        for alone, there in zip(each, arrived):
-            if not _near(there[one], made[one], alone, rows, seen.dtype):
-                draws.row = alone.start
-                _refuse_kept(one, layers, takes, there[-1], made, alone)
+                there[one] = called(one, layer, tuple(there[source] for source in takes[one]), takes[one])
+        for single, there in zip(each, arrived):
+            if not _near(there[one], made[one], single, rows, seen.dtype):
+                draws.row = single.start
+                _refuse_kept(one, layers, takes, there[-1], made, single)
                 raise ValueError(
                     f"layer {one} ({type(layer).__name__}) mixes rows, so its output for one row depends on its "
-                    "microbatch: compute each row independently of the others, or normalize with "
-                    "hybridlab.training.models.batch_norm.BatchNorm"
+                    f"microbatch: compute each row independently of the others{by_norm}"
                 )
-    for alone, there in zip(each, arrived) if first_are_rows else ():
+    for there in arrived:
+        one_shape.compare(there)
+    for single, there in zip(each, arrived) if first_are_rows else ():
         with torch.no_grad():
-            its, whole = (model.loss(x, rows_of(targets, alone)) for x in (there[last], rows_of(made[last], alone)))
+            its, whole = (model.loss(x, rows_of(targets, single)) for x in (there[last], rows_of(made[last], single)))
         if not torch.allclose(its, whole, rtol=_tolerance(whole.dtype, seen.dtype), equal_nan=True):
             raise ValueError(
                 "the model mixes rows, so the loss of one row depends on its microbatch: compute each row "
@@ -251,19 +209,19 @@ def _refuse_kept(one, layers, takes, row, made, alone):
         refuse_channel(one, layers[one])
 
 
-def _refuse_another(model, module, before, takes, made, rows, dtype):
+def _refuse_another(model, module, before, takes, made, rows, dtype, one_shape):
     """Refuse layers that together compute something other than the owner's module."""
     if plain.strange(module):
         fresh = model.made(0, dtype)  # a new module: no other layer has stored anything in its layers
         _refuse_other_weights(before, fresh)
-        refuse_borrowed(model.whole, dict(enumerate(model.layers(fresh))), takes, made)
+        refuse_borrowed(model, fresh, takes, made)
         del fresh
         some = slice(min(rows, COMPARED))
         batch = rows_of(model.batch(0, rows), some)
         wide = plain.widest(partial(model.made, 0), model, *rows_of(batch, slice(FEWEST)), dtype)
         (inputs, targets), width = batch, plain.width_of(wide)
         its = as_computed(inputs, width), as_compared(targets, width)
-        plain.refuse_another(model, wide, *its, groups_of(some.stop))
+        plain.refuse_another(model, wide, *its, groups_of(some.stop), one_shape)
 
 
 def _refuse_other_weights(before, again):
@@ -310,8 +268,8 @@ def _tolerance(*dtypes: torch.dtype) -> float:
     return math.sqrt(max(torch.finfo(dtype).eps for dtype in dtypes))
 
 
-def _first_everywhere(x):
-    return x[:1].expand_as(x).clone()
+def _reversed(x):
+    return x.flip(0)
 
 
 def _without_memory(x):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
 from operator import eq
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -106,6 +107,14 @@ def refuse_counters(module, kept, who: str = "a forward"):
             f"{who} changes {name}, but ranks call their layers different numbers of times: keep no state between "
             "calls, and draw by position with hybridlab.training.models.gpt.Dropout"
         )
+
+
+def refuse_first_input(who: str, name: str) -> NoReturn:
+    """Raise an error for something that a layer computes from its first input, and then keeps."""
+    raise ValueError(
+        f"{who} keeps {name or 'something'}, computed from its first input, but every rank has another first input: "
+        "compute it in each call, or once where the model is made"
+    )
 
 
 def changed(kept: dict, now: dict) -> str:
@@ -225,8 +234,8 @@ def refuse_changes(module, before: dict[str, torch.Tensor], who: str = "a forwar
             )
         raise ValueError(
             f"{who} changes the buffer {name} of {layer}, and each microbatch and replica would change it "
-            "differently: use hybridlab.training.models.batch_norm.BatchNorm, or add up the changes in a tally, as "
-            "BatchNorm does"
+            "differently: use hybridlab.training.models.batch_norm.BatchNorm, add up the changes in a tally, as "
+            "BatchNorm does, or set the buffer once where the model is made, and keep it there with eval()"
         )
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from hybridlab.core.what.seams import draws_of
 from hybridlab.training.models.borrowed import read_by
 from hybridlab.training.models.carried import carried
-from hybridlab.training.models.copies import Fitted
+from hybridlab.training.models.copies import Fitted, apart
 from hybridlab.training.models.graph import in_sequence
 from hybridlab.training.models.left_behind import changed, generators, kept_by_loss, overwritten
 from hybridlab.training.models.trees import flat, mapped, rows_of, same
@@ -28,7 +28,7 @@ REMEDY = "keep no state between calls; data can return, together with the target
 def refuse_loss(loss, outputs, targets):
     """Raise an error for a loss that fails, that is not a number, or that depends on more than its arguments."""
     _refuse_weights(loss)
-    one = loss.fitted_to(outputs) if isinstance(loss, Fitted) else loss
+    one, new = (apart(loss.fitted_to(outputs) if isinstance(loss, Fitted) else loss) for _ in range(2))
     before, states = mapped(torch.clone, (outputs, targets)), generators()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         first = _value(one, outputs, targets)
@@ -38,8 +38,9 @@ def refuse_loss(loss, outputs, targets):
                 "target = target - 1 instead of target -= 1"
             )
         kept = kept_by_loss(one)
+        others = mapped(lambda x: x / 2 if x.is_floating_point() else x, outputs), mapped(_last_everywhere, targets)
         with suppress(Exception):
-            one(mapped(lambda x: x / 2 if x.is_floating_point() else x, outputs), targets)  # another call in between
+            one(*others)  # another call in between
         name = overwritten(kept, kept_by_loss(one))  # for example a bank of rows: equal calls write the same values
         again = _value(one, outputs, targets)
         if states != generators():
@@ -51,7 +52,25 @@ def refuse_loss(loss, outputs, targets):
         raise ValueError(f"the loss changes {name}, but {REPEATED}: {REMEDY}")
     if not same(first, again):
         raise ValueError(f"the loss returns two numbers for one output, but {REPEATED}: {REMEDY}")
+    _refuse_first(new, first, (outputs, targets), others)
     _refuse_read(loss, outputs, targets)
+
+
+def _refuse_first(new, first, arguments, others):
+    """Raise an error for a loss that still uses something of its first call.
+
+    new    the loss before its first call;  first  the value for these arguments, if they are those of the first call
+    """
+    later = first
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), suppress(Exception):  # it may not take other arguments
+        new(*others)
+        later = new(*arguments)
+    if not torch.allclose(later, first, equal_nan=True):
+        raise ValueError(
+            f"the loss keeps something that it has computed in its first call ({first:.4g} becomes {later:.4g} after "
+            "another first call), but every rank has other first rows: compute it in each call, or before the loss is "
+            "given"
+        )
 
 
 def _refuse_weights(loss):
@@ -59,8 +78,8 @@ def _refuse_weights(loss):
     for name, one in carried(loss):
         if any(x.requires_grad for x in (one.parameters() if isinstance(one, nn.Module) else flat(one))):
             raise ValueError(
-                f"the loss has weights ({name}), which would get no gradient: move them into the last layer, or freeze "
-                "them with requires_grad_(False)"
+                f"the loss has weights ({name}), which would get no gradient: move them into the last layer, return "
+                "with the output what the loss needs of other layers, or freeze them with requires_grad_(False)"
             )
 
 
@@ -75,6 +94,10 @@ def _refuse_read(loss, outputs, targets):
             f"the loss computes with a weight {tuple(weight.shape)}, which would get no gradient: move it into the "
             "last layer, or freeze it with requires_grad_(False)"
         )
+
+
+def _last_everywhere(x):
+    return x[-1:].expand_as(x).clone()
 
 
 def _value(loss, outputs, targets) -> torch.Tensor:
@@ -134,5 +157,5 @@ def refuse_means(model, module, layers, takes, made, targets) -> bool:
         return False
     raise ValueError(
         f"the loss of {rows} rows is {whole:.4g}, but their separate losses sum to {other:.4g}: make it a sum over "
-        'rows, reduction="sum"'
+        'rows, reduction="sum", without a division by their number and without pairs of rows'
     )

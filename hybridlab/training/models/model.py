@@ -8,7 +8,7 @@ Read next, in this folder: `examination` (errors before the run), `transformer` 
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -19,7 +19,7 @@ from hybridlab.core.what.seams import Branches
 from hybridlab.signatures import typed
 from hybridlab.training.models import huggingface, traced
 from hybridlab.training.models.batches import Ordered, in_tensors
-from hybridlab.training.models.copies import fitted, in_dtype, with_boxes
+from hybridlab.training.models.copies import apart, fitted, in_dtype, with_boxes
 from hybridlab.training.models.draws import ByPlace, Unfilled, seeded, shared_draws, stirred, tensors_of
 from hybridlab.training.models.examination import examined
 from hybridlab.training.models.graph import graph_of, through
@@ -203,6 +203,12 @@ class Model:
         model.proving, model.data = True, getattr(self.data, "for_proof", self.data)
         return model
 
+    def apart(self) -> "Model":
+        """The same model with a copy of the loss: a trial call may fill a cache in it, for other rows or a device."""
+        model = copy.copy(self)
+        model.loss = apart(self.loss)
+        return model
+
     def in_parts(self) -> "Model":
         """The same model with its all-to-alls between layers.
 
@@ -265,16 +271,17 @@ class Model:
         """
         return in_tensors(self._ordered.read(self.data, step, rows, seed, unseen), step, rows)
 
-    def between(self, rows: int, dtype: torch.dtype, batch: int | None = None) -> list:
+    def between(self, rows: int, dtype: torch.dtype, batch: int | None = None, sent: Collection[int] = ()) -> list:
         """The output of each layer, a tensor or a tuple of tensors, as examples that have shapes but no storage.
 
         rows   in the input batch
         dtype  of the weights
         batch  rows in the global batch of a step; None: the same number
+        sent   the layers whose outputs stages exchange, so that all microbatches need outputs of one shape
 
         raises  ValueError if the model cannot be divided
         """
-        return examined(self, rows, dtype, batch or rows)
+        return examined(self, rows, dtype, batch or rows, sent)
 
     def notes(self, module: nn.Module) -> dict:
         """The notes in a checkpoint about the model of a `module`, in addition to the shapes of its parameters."""

@@ -18,19 +18,22 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hybridlab.core.what.seams import Routes, Tallies, draws_of
+from hybridlab.training.models.calls import Shapes
 from hybridlab.training.models.copies import copied, in_dtype
 from hybridlab.training.models.draws import shared_draws, tensors_of
 from hybridlab.training.models.graph import in_sequence
+from hybridlab.training.models.left_behind import changed, kept_by, refuse_first_input
 from hybridlab.training.models.trees import as_computed, flat, rows_of
 
 SMALL = 1e-3  # a fraction of the largest of all gradients: a tensor that should be 0 is compared relative to this
 
 
-def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice]):
+def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice], one_shape: Shapes):
     """Raise an error unless a model's layers, applied to groups of rows, give the results of the owner's module.
 
     module  the copy used in training, with the initial numbers, see `widest`
     rows    the groups with which layers are called: microbatches, or single rows
+    one_shape  compares the outputs for these groups
 
     raises  ValueError with both losses, and the difference
     """
@@ -39,7 +42,7 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice])
     owner = owners(model, module)
     if not called_as_a_whole(model, owner, inputs):
         return
-    at_once, layers = [slice(None)], by_layers(model, module)
+    at_once, layers = [slice(None)], by_layers(model, module, one_shape)
     with Narrowest() as seen, torch.random.fork_rng(devices=[]), _without_autocast(model, owner):
         own = gradients_of(owner, lambda x: _called(model, owner, x), model.loss, inputs, targets, at_once)
         pieces = at_once if mixes_by_design(module) else rows
@@ -48,7 +51,18 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice])
         if not _difference(own, parts, near):
             return
         whole = gradients_of(module, layers, model.loss, inputs, targets, at_once)
-    if what := _difference(own, whole, near):
+        if _difference(own, whole, near):
+            new = owners(model, module)
+            first = gradients_of(new, by_layers(model, new, one_shape), model.loss, inputs, targets, at_once)
+            if not _difference(own, first, near):
+                refuse_first_input(f"{type(owner).__name__}", changed(kept_by(new), kept_by(module)))
+    if (what := _difference(own, whole, near)) and model.call is not None:
+        raise ValueError(
+            f"torch's trace of {type(owner).__name__} gives the loss {whole[0]:.6g}, and its own run {own[0]:.6g} "
+            f"({what}); a trace has no backward of a torch.autograd.Function, and no hook on a gradient: give the "
+            "model a method layers() that lists its layers"
+        )
+    if what:
         raise ValueError(
             f"{type(owner).__name__}.forward gives the loss {own[0]:.6g}, but calling its layers in order gives "
             f"{whole[0]:.6g} ({what}): move all work of its forward and its hooks into layers"
@@ -153,10 +167,16 @@ class Narrowest(TorchDispatchMode):
         return made
 
 
-def by_layers(model, module) -> Callable:
+def by_layers(model, module, one_shape: Shapes) -> Callable:
     """The forward of a model as its layers in order."""
     layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
-    return lambda x: in_sequence(dict(layers), takes, {-1: x})[len(layers) - 1]
+
+    def forward(x):
+        made = in_sequence(dict(layers), takes, {-1: x})
+        one_shape.compare(made)
+        return made[len(layers) - 1]
+
+    return forward
 
 
 def _arguments(owner, x) -> list[tuple]:

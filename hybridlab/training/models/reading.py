@@ -48,7 +48,7 @@ def readable(module: nn.Module, given: bool, loss: Callable) -> nn.Module:
             if torch.is_tensor(x) and x.grad_fn:
                 raise ValueError(
                     f"{attribute} of {name} is computed from weights and kept between calls, as the old weight_norm "
-                    "does: use torch.nn.utils.parametrizations, or compute it in the forward"
+                    "and prune do: use torch.nn.utils.parametrize, or compute it in the forward"
                 )
     for name, x in tensors_of(module).items():
         if x.layout is not torch.strided:

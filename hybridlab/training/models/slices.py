@@ -205,7 +205,7 @@ class Sliced(Transformer):
     def here(self, layer):
         return {"T": len(self.spans[self.places[layer].slice])}
 
-    def between(self, rows, dtype, batch=None):
+    def between(self, rows, dtype, batch=None, sent=()):
         """x_BTD of a slice, keys and values of all positions up to its end, or scores_BTV."""
         whole = self.of.between(rows, dtype)
         return [self._left(place, whole[place.layer], rows) for place in self.places]

@@ -11,7 +11,6 @@ Source: torch.export; `torch.distributed.pipelining`, which cuts the same graphs
 with a plan in their class; `examination`, which compares the pieces with the module's own forward.
 """
 
-import functools
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, getitem
@@ -20,12 +19,11 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from hybridlab.core.what import seams
 from hybridlab.training.models.batches import example_of, in_order
 from hybridlab.training.models.copies import copied, in_dtype
 from hybridlab.training.models.draws import seeded
-from hybridlab.training.models.left_behind import kept_by, refuse_counters
 from hybridlab.training.models.theirs import batches_of
+from hybridlab.training.models.traceable import answered, refuse_modules, refuse_other_graph
 from hybridlab.training.models.trees import as_computed, flat, mapped
 
 FEW = 30  # names that a message lists
@@ -42,26 +40,16 @@ def told(module, loss, data, cuts) -> dict:
     if isinstance(cuts, str):
         raise ValueError(f"cuts={cuts!r} is a string: give a list of names, [{cuts!r}]")
     example = _original(module)
-    _refuse_seams(example)
+    refuse_modules(example)
     data = batches_of(data)
     inputs, _ = example_of(data, ROWS)
     names = tuple(inputs) if isinstance(inputs, dict) else ()
     width = next((x.dtype for x in example.parameters() if x.is_floating_point()), torch.get_default_dtype())
     leaves = as_computed(in_order(inputs), width)
-    made = _tried(example, leaves, names)
-    kept = kept_by(example)
-    again = _tried(example, leaves, names)
-    refuse_counters(example, kept)
-    _refuse_output(example, made)
-    same = lambda x, y: x.shape == y.shape and torch.allclose(x, y, rtol=0, atol=0, equal_nan=True)
-    if not all(map(same, pytree.tree_leaves(made), pytree.tree_leaves(again))):
-        raise ValueError(
-            f"{type(example).__name__} returns different results for the same input, and a trace would keep the first "
-            "one: keep no state between calls"
-        )
+    made = answered(example, partial(_answer, names), leaves)
     form = None if torch.is_tensor(made) else pytree.tree_structure(made)
     layers = Pieces(module, tuple(cuts), leaves, names)
-    _refuse_fixed(example, layers(example), mapped(lambda x: x[1:], leaves))
+    refuse_other_graph(example, partial(called, names), layers(example), leaves, partial(_original, module))
     return {
         "whole": module,
         "loss": partial(of_form, loss, form) if form else loss,
@@ -72,38 +60,6 @@ def told(module, loss, data, cuts) -> dict:
     }
 
 
-def _tried(module, inputs, names):
-    """The output of a module for an example.
-
-    raises  ValueError if it fails
-    """
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            return _answer(module, inputs, names)
-    except Exception as error:
-        told = str(error).strip().splitlines()
-        raise ValueError(
-            f"{type(module).__name__} fails on the first batch of data ({type(error).__name__}: "
-            f"{told[0] if told else ''}): give inputs that its forward takes"
-        ) from error
-
-
-def _refuse_output(module, made):
-    """Raise an error for an output that has no rows, or that torch cannot take apart."""
-    for x in pytree.tree_leaves(made):
-        if not torch.is_tensor(x):
-            raise ValueError(
-                f"{type(module).__name__} returns a {type(x).__name__}, which torch's tracer cannot take apart: return "
-                "a dict of tensors, or a tuple of them"
-            )
-        if not x.dim():
-            raise ValueError(
-                f"{type(module).__name__} returns a number for the full batch, such as a loss, but microbatches have "
-                "only some rows: return what the loss needs, without labels among the inputs, and give the loss as a "
-                "function"
-            )
-
-
 def of_form(loss, form, made, targets):
     """The loss of an output that consists of several tensors, in the module's own form."""
     return loss(pytree.tree_unflatten(flat(made), form), targets)
@@ -111,11 +67,11 @@ def of_form(loss, form, made, targets):
 
 def called(names: tuple[str, ...], module: nn.Module, inputs):
     """The output of a module in the form that the last piece returns: a tensor, or a tuple of tensors."""
-    made = _answer(module, inputs, names)
+    made = _answer(names, module, inputs)
     return made if torch.is_tensor(made) else tuple(pytree.tree_leaves(made))
 
 
-def _answer(module, inputs, names):
+def _answer(names, module, inputs):
     args, named = _arguments(inputs, names)
     return module(*args, **named)
 
@@ -130,15 +86,6 @@ def _original(module) -> nn.Module:
         return copied(module)
     with seeded(0):
         return module(0)
-
-
-def _refuse_seams(module: nn.Module):
-    for name, one in module.named_modules():
-        if any(kind.__module__ == seams.__name__ for kind in type(one).__mro__):
-            raise ValueError(
-                f"{name or 'the model'} is a {type(one).__name__}, which a parallel run needs as a layer, but tracing "
-                "breaks it into operations: give the model a method layers() that lists its layers"
-            )
 
 
 @dataclass
@@ -176,18 +123,6 @@ class Pieces:
 
     def _example(self, dtype, device):
         return mapped(lambda x: x.to(device, dtype if x.is_floating_point() else x.dtype), self.inputs)
-
-
-def _refuse_fixed(module, pieces: list, fewer):
-    """Raise an error unless the pieces work on fewer rows than were traced."""
-    try:
-        with torch.no_grad():
-            functools.reduce(lambda x, piece: piece(x), pieces, fewer)
-    except RuntimeError as error:
-        raise ValueError(
-            f"torch's trace of {type(module).__name__} is valid only for {ROWS} rows, not for smaller microbatches: "
-            "take the number of rows from the shape of the inputs"
-        ) from error
 
 
 def _exported(module: nn.Module, inputs, names) -> fx.GraphModule:

@@ -78,7 +78,7 @@ class Transformer(Model):
     def dims_of(self, parameters):
         return {name: self.shape.dims(name) for name in parameters}
 
-    def between(self, rows, dtype, batch=None):
+    def between(self, rows, dtype, batch=None, sent=()):
         """x_BTD after every layer, and scores_BTV after the last."""
         shape = self.shape
         x_BTD = torch.empty((rows, shape.context, shape.width), dtype=dtype, device="meta")

@@ -43,6 +43,29 @@ def as_computed(x, dtype: torch.dtype):
     return mapped(lambda one: one.to(_width(one.dtype, dtype)), x)
 
 
+def as_entering(x, dtype: torch.dtype, step: int):
+    """The inputs of a step in the dtype of the computation.
+
+    raises  ValueError for whole numbers that this dtype rounds: as the number of a token, each would name another one
+
+    >>> as_entering(torch.tensor([1001.0, 1003.0]), torch.bfloat16, 0)
+    Traceback (most recent call last):
+    ValueError: the inputs of step 0 have whole numbers that bfloat16 rounds, such as 1001 to 1000: give numbers of \
+tokens or classes as integers, x.long(), or divide measurements, such as x / 1000
+    """
+    for one in (one for one in flat(x) if one.is_floating_point()):
+        whole = one[one == one.round()]
+        other = whole[as_computed(whole, dtype) != whole]
+        if len(other.unique()) > 1:  # a single one may be the minus infinity of a mask, such as -10000
+            name, first = str(dtype).removeprefix("torch."), other.flatten()[:1]
+            raise ValueError(
+                f"the inputs of step {step} have whole numbers that {name} rounds, such as {float(first):.10g} to "
+                f"{float(first.to(dtype)):.10g}: give numbers of tokens or classes as integers, x.long(), or divide "
+                "measurements, such as x / 1000"
+            )
+    return as_computed(x, dtype)
+
+
 def _width(own: torch.dtype, dtype: torch.dtype) -> torch.dtype:
     if own.is_complex:
         return torch.complex64 if dtype.itemsize < 4 else dtype.to_complex()

@@ -186,7 +186,7 @@ class Pieced(Transformer):
     def repeated(self, layers):
         return self.of.repeated(self.body)
 
-    def between(self, rows, dtype, batch=None):
+    def between(self, rows, dtype, batch=None, sent=()):
         """x_BTD after every layer before the pieces, two numbers for each token after them, and the losses."""
         *body, scores_BTV = self.of.between(rows, dtype)
         x_BTD, losses_BT = body[-1], in_single(scores_BTV[..., 0])
