@@ -181,22 +181,28 @@ def test_every_make_target_named_on_a_page_exists(page):
 
 def test_continuous_integration_runs_only_what_contributors_are_told():
     commands = [line for line in lines_of(".ci/run") if not line.startswith(("set ", "cd ", "in_time()"))]
-    browser = "if tools/chromium; then HYBRIDLAB_BROWSER=required in_time make test-browser; fi"
-    kinds = 'in_time make test-gpu ARGS="mode schedule model"'
-    notebooks, long, peers, dry = (f"in_time make test-{name}" for name in ("notebooks", "long", "peers", "dry"))
-    later = f"""{long} ARGS='-m "later and long"'"""
-    assert commands == ["make test", later, notebooks, kinds, long, browser, peers, dry]
+    browser = "if tools/chromium; then HYBRIDLAB_BROWSER=required in_time 30 make test-browser; fi"
+    kinds = 'in_time 30 make test-gpu ARGS="mode schedule model"'
+    notebooks, long, peers, dry = (f"in_time 30 make test-{name}" for name in ("notebooks", "long", "peers", "dry"))
+    later, words = (
+        f"{long} ARGS='{more}'" for more in ('-m "later and long"', '--dist load -k "test_exercises or test_planner"')
+    )
+    rest = "in_time 15 make test-long"
+    assert commands == ["make test", later, words, notebooks, kinds, browser, peers, dry, rest]
     told = (HOUSE / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert [
         one for one in re.findall(r"make ([\w-]+)", " ".join(commands)) if not re.search(rf"make {one}\b(?!-)", told)
     ] == []
 
 
-@pytest.mark.parametrize("passed, said", [(0, "done"), (1501, "Twenty-five minutes are over: left out: echo done")])
+@pytest.mark.parametrize("passed, said", [(0, "done"), (1201, "20 minutes are over: left out: echo done")])
 def test_what_does_not_begin_in_time_is_said(passed, said):
     (function,) = (line for line in lines_of(".ci/run") if line.startswith("in_time()"))
     told = subprocess.run(
-        ["bash", "-c", f"{function}\nSECONDS={passed}; in_time echo done"], capture_output=True, text=True, check=True
+        ["bash", "-c", f"{function}\nSECONDS={passed}; in_time 20 echo done"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert told.stdout.strip() == said
 
