@@ -97,7 +97,6 @@ labs.answer("hybrid.groups", {
             ({32: (6, 2, 2), 128: (3, 1, 4)}, "24 devices"),
             ({32: (12, 1, 1), 128: (3, 1, 4)}, "no cut p=12"),
             ({32: (6, 1, 2)}, "Answer with"),
-            ({32: None, 128: None}, "replace None with your answer"),
             ({32: (6, 2), 128: (3, 1, 4)}, "Answer with"),
         ),
         also=({32: [6, 1, 2], 128: [3, 1, 4]},),

@@ -34,13 +34,13 @@ class Watched:
 
     def send(self, x, to, tag=0):
         self.targets.add(to)
-        self._seen.append(("send", x.numel()))
+        self._seen.append(("send", _numbers(x)))
         with self._said():
             self._comm.send(x, to, tag)
         self._seen.append(("waited send", x.numel()))
 
     def recv(self, x, source, tag=0):
-        self._seen.append(("receive", x.numel()))
+        self._seen.append(("receive", _numbers(x)))
         with self._said():
             came = self._comm.recv(x, source, tag)
         self._seen.append(("waited receive", x.numel()))
@@ -62,6 +62,11 @@ class Watched:
     def _begun(self, what: str, message, detail) -> "_Begun":
         self._kept.append(_Begun(what, message, detail, self._seen))
         return self._kept[-1]
+
+
+def _numbers(x) -> int:
+    """The elements of a tensor; 0 for anything else, which the operation itself refuses."""
+    return getattr(x, "numel", int)()
 
 
 class _Begun:
