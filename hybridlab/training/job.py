@@ -18,6 +18,7 @@ from hybridlab.modes.mode import Mode
 from hybridlab.predict.bytes.memory import Widths
 from hybridlab.predict.plans.divisions import Division
 from hybridlab.training import optimizers, placing, stages
+from hybridlab.training.models.graph import refuse_lost
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.one_row import Passed, one_row, passed
 from hybridlab.training.models.trees import as_compared, as_entering, flat, mapped
@@ -33,8 +34,7 @@ class Job:
     accumulate number of runs of the schedule, each with further microbatches, for one optimizer step
     rate, warmup, anneal  the learning rate, see `rates`;  clip  the maximum norm of the full model's gradient, or None
     driven     no list: messages start the actions;  stash  False: one version, see `runtime.versions`
-    predict_weights  whether versions are predictions, see `runtime.predicted`
-    decay      weight decay, see `optimizers.without_decay`
+    predict_weights  whether versions are predictions, see `runtime.predicted`;  decay  of weights, see `optimizers`
     weights    stored initial weights, see `first_weights`;  room  memory for activations on each device, or None
     """
 
@@ -131,7 +131,8 @@ class Job:
     @cached_property
     def links(self) -> stages.Links:
         """The tensors sent between stages."""
-        return stages.Links.of(self.bounds, self.model.takes(self.whole))
+        refuse_lost(takes := self.model.takes(self.whole), sum(map(len, self.bounds)))
+        return stages.Links.of(self.bounds, takes)
 
     def stage_of(self, layer: int) -> int:
         """The stage that contains a layer."""

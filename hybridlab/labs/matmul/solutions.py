@@ -58,7 +58,7 @@ SOLUTIONS: dict[str, Solution] = {
                 "sent 108 words forward; 36 are needed",
             ),
             (ROWS.but("sizes=lengths", 'sizes=even(sizes[1], comm.mesh["i"])'), "give a list of integers"),
-            (ROWS.but("a @ b", "a @ b.flip(0)"), "another C than one device"),
+            (ROWS.but("a @ b", "a @ b.flip(0)"), "returned another C"),
             (ROWS.but("return a @ b", "return (a @ b).float()"), "C in float32; its inputs are in float64"),
             (3, "your function itself"),
         ),
@@ -102,7 +102,7 @@ SOLUTIONS: dict[str, Solution] = {
             (CANNON.but(WANTS, "want_a, want_b = blocks[step], blocks[step]"), "give a span (from, to) for each"),
             (  # rank 0 has the right C, and has sent too much; other ranks have another C
                 CANNON.but(WANTS, "want_a = want_b = turned(blocks, step + 1)"),
-                "Rank 1 returned another C than one device",
+                "Rank 1 returned another C",
             ),
             (
                 CANNON.but("turned(blocks, i + step), turned(blocks, j + step)", "[[s[::-1] for s in blocks]] * 2"),

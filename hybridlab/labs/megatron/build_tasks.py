@@ -129,7 +129,7 @@ ABOUT_LOSS = {
     "the gradient of their sum": "Do not divide by the number of positions: every loss has its own softmax.",
     "a wrong gradient": "The gradient with respect to a logit is its softmax, minus 1 only for the target: on the "
     "one rank that has it.",
-    "logits travelled": "Maximum, sum of exponentials, the target's logit: three numbers for each position are enough.",
+    "logits were sent": "Maximum, sum of exponentials, the target's logit: three numbers for each position are enough.",
 }
 
 

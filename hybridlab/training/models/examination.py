@@ -19,7 +19,7 @@ from hybridlab.training.models.asking import alone
 from hybridlab.training.models.borrowed import refuse_borrowed, refuse_channel
 from hybridlab.training.models.calls import Shapes, called, watched
 from hybridlab.training.models.draws import tensors_of
-from hybridlab.training.models.graph import in_sequence, refuse_lost
+from hybridlab.training.models.graph import in_sequence
 from hybridlab.training.models.left_behind import (
     generators,
     kept_by,
@@ -56,7 +56,6 @@ def examined(model, rows: int, dtype: torch.dtype, batch: int, sent: Collection[
     _refuse_torch_dropout(module)
     _refuse_unseen_tensors(module)
     layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
-    refuse_lost(takes, len(layers))
     before = numbers_of(module)
     one_shape = Shapes(sent, layers)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
