@@ -22,7 +22,7 @@ from hybridlab.training.models.batches import Ordered, in_tensors
 from hybridlab.training.models.copies import apart, fitted, in_dtype, with_boxes
 from hybridlab.training.models.draws import ByPlace, Unfilled, seeded, shared_draws, stirred, tensors_of
 from hybridlab.training.models.examination import examined
-from hybridlab.training.models.graph import graph_of, through
+from hybridlab.training.models.graph import graph_of, refuse_lost, through
 from hybridlab.training.models.reading import readable
 from hybridlab.training.models.theirs import batches_of
 
@@ -255,7 +255,9 @@ class Model:
         """{layer: the layers whose outputs it takes}, as given here, else as given by the module."""
         says = {"skips": module.skips, "takes": module.takes} if isinstance(module, Branches) else {}
         told = (says.get(name, {}) if said is None else said for name, said in self._told.items())
-        return graph_of(len(self.layers(module)), *told)
+        takes = graph_of(number := len(self.layers(module)), *told)
+        refuse_lost(takes, number)
+        return takes
 
     def through(self, module: nn.Module, inputs):
         """The output of the full `module` for its inputs."""
