@@ -14,7 +14,7 @@ import os
 import re
 import reprlib
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 WIDTH = 108  # of a line in a docstring that is made here
@@ -169,7 +169,7 @@ GIVE = {  # how to find the arguments of a function
 }
 ANYTHING = ("Any", "object", "")
 INSIDE = re.compile(r"\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]")  # text in brackets, two levels deep
-OF_ONE_KIND = re.compile(r"(tuple)\[(int|float), \.\.\.\]")
+OF_ONE_KIND = re.compile(r"(?<!\[)(tuple)\[(int|float), \.\.\.\]")
 NUMBERS = {"int", "float", "bool"}
 KINDS: dict[str, Callable] = {
     "int": lambda x: isinstance(x, numbers.Integral) and not isinstance(x, bool),
@@ -177,13 +177,15 @@ KINDS: dict[str, Callable] = {
     "bool": lambda x: isinstance(x, bool),
     "str": lambda x: isinstance(x, str),
     "Path": lambda x: isinstance(x, os.PathLike),
+    "PathLike": lambda x: isinstance(x, os.PathLike),
     "Literal": lambda x: isinstance(x, str),
     "Callable": callable,
     "dict": lambda x: isinstance(x, Mapping),
-    "Sequence": lambda x: isinstance(x, Iterable) and not isinstance(x, str),
+    "Sequence": lambda x: isinstance(x, Iterable) and not isinstance(x, str | Mapping),
     "None": lambda x: x is None,
 }
-KINDS |= dict.fromkeys(("Collection", "Iterable", "list", "tuple", "set"), KINDS["Sequence"])
+KINDS |= dict.fromkeys(("Collection", "Iterable", "list", "set"), KINDS["Sequence"])
+KINDS["tuple"] = lambda x: KINDS["Sequence"](x) and not isinstance(x, Set)  # a set has no order
 
 
 def _fits(function: str, signature: inspect.Signature, or_none: bool = False) -> dict[str, Callable]:
@@ -205,7 +207,7 @@ def _fit(function: str, name: str, words: str, or_none: bool, value):
     """
     every = [one.partition("[")[0].strip().rpartition(".")[2] for one in INSIDE.sub("", words).split("|")]
     said = lambda: f"{function} takes {name} as {words}"
-    if "Path" in every and value == "":
+    if "Path" in every and isinstance(value, str) and not value:
         raise ValueError(f"{name}='' is an empty path: give a folder or a file, such as '.', or leave it out")
     try:
         value = plain(value, every)
@@ -312,4 +314,5 @@ def _short(annotation):
     """A type without the names of modules."""
     if annotation is inspect.Parameter.empty:
         return annotation
-    return _Type(re.sub(r"\b(?:\w+\.)+(?=[A-Za-z])", "", inspect.formatannotation(annotation)))
+    said = inspect.formatannotation(annotation)  # the name of a later class is in quotes
+    return _Type(re.sub(r"\b(?:\w+\.)+(?=[A-Za-z])", "", said.strip("'")))

@@ -140,8 +140,7 @@ def _calibrated(chosen, shape, machine, fixed):
     except (KeyError, ValueError):
         raise ValueError("--took has no time: give a plan and its seconds, such as p=4,t=8,d=2,seconds=9.1") from None
     fit = by_step(shape, machine, named(sizes), batch, seconds, chosen.software, chosen.precision)
-    more = ", which no device reaches: correct the plan, the batch or the machine" if fit.multiply > 1 else ""
-    print(f"calibrated on that step: GEMMs reach {fit.multiply:.3g} of the peak of {chosen.machine}{more}")
+    print(f"calibrated on that step: GEMMs reach {fit.multiply:.3g} of the peak of {chosen.machine}")
     return fit
 
 

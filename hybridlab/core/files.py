@@ -21,10 +21,12 @@ KINDS |= {stat.S_IFSOCK: "a socket"}
 def looked_at(path: str | PathLike[str]) -> os.stat_result | None:
     """The system's status of a path; None if nothing is there.
 
-    raises  ValueError if it cannot be read: the name is too long, or the folder may not be searched
+    raises  ValueError if it is no path, or cannot be read: the name is too long, or the folder may not be searched
 
     >>> looked_at("no/such/file")
     """
+    if not isinstance(path, str | PathLike):  # the system takes 1 for an open file
+        raise ValueError(f"{path!r} is not a path: give the name of a file")
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

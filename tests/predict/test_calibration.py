@@ -125,8 +125,8 @@ def test_the_command_line_takes_a_step_of_your_logs(capsys):
         best[seconds] = lines[2]
         assert lines[0].startswith("calibrated on that step: GEMMs reach 0.") and "a100" in lines[0]
     assert best[24.8] != best[49.6]
-    assert main([*ASKED, "--took", took.format(15)]) == 0
-    assert ", which no device reaches: correct the plan, the batch" in capsys.readouterr().out.splitlines()[0]
+    assert main([*ASKED, "--took", took.format(15)]) == 2
+    assert "% of the peak are not possible: correct the plan, the batch or the machine" in capsys.readouterr().err
     assert main([*ASKED, "--took", "p=8,t=8,d=24,b=2"]) == 2
     assert "--took has no time" in capsys.readouterr().err
     planned = hl.plan("gpt-145.6b", "a100", gpus=1536, batch=2304, recompute="full", zero=0)

@@ -68,7 +68,7 @@ def test_costs_in_any_container_are_those_in_a_tuple(array):
 
 def test_a_run_and_a_bound_refuse_costs_of_other_stages_too():
     for ask in (lambda costs: costs.table(schedule("1f1b", 2, 2)), lambda costs: costs.of("F", 3)):
-        with pytest.raises(ValueError, match="give one for each|has no entry 3: give a stage from 0 to 2"):
+        with pytest.raises(ValueError, match="give one for each|has no entry 3: choose one from 0 to 2"):
             ask(Costs(F=(1, 2, 3)))
     with pytest.raises(ValueError, match="there is no kind of action 'X': choose one of F, B"):
         Costs().of("X", 0)

@@ -7,5 +7,6 @@ computes how long values are held. `play` executes a schedule in rounds, `inferr
 actions, `stated` has the facts that these do not contain, `exchange` reads and writes it as text. `along` has the
 values that go from rank to rank, for the norm. `room` is the memory of a device as part of the law, and `journeys` are
 the copies to the host and back. A `timeline` has the times of all actions, `timeline_file` saves it, `chrome` writes it
-for trace viewers, `lanes` are its rows; `critical_path` and `gap` explain it.
+for trace viewers, `lanes` are its rows; `critical_path` and `gap` explain it. `words` puts schedules and timelines into
+lines.
 """

@@ -114,6 +114,8 @@ class Action(NamedTuple):
         >>> [part.stage for part in Action.parse("(0F7;7B3)OVERLAP_F_B").parts]
         [0, 7]
         """
+        if not isinstance(text, str):
+            raise ValueError(f"{text!r} is not the text of an action: write, for example, '0F0'")
         text = text.strip()
         if text.endswith(PAIR_END) and text.startswith("("):
             return cls._pair(text)
@@ -175,3 +177,10 @@ def _no_action(text):
 def _cut(text, most=40):
     """A piece of a user's text, short enough for a message."""
     return repr(text if len(text) <= most else text[:most] + "…")
+
+
+def each_of(action: Action) -> tuple[Action, ...]:
+    """The two actions of a fused pair, or the one action, from a list that a user wrote."""
+    if not isinstance(action, Action):
+        raise ValueError(f"{action!r} is not an action: write, for example, Action.parse('0F0')")
+    return action.each

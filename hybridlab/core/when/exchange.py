@@ -27,7 +27,7 @@ import os
 import re
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, BinaryIO, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from hybridlab.core.files import put, regular
 from hybridlab.core.when import stated
@@ -136,7 +136,7 @@ def from_source(source: str | PathLike[str], name: str = "typed order") -> dict:
     return from_text(read(source), name)
 
 
-def load(source: str | PathLike[str] | BinaryIO) -> dict:
+def load(source: str | PathLike[str] | io.IOBase) -> dict:
     """The facts in a file, given by its path or open for reading bytes: saved JSON, or a text form."""
     text = read(source)
     if text.lstrip()[:1] != "{":
@@ -148,14 +148,14 @@ def load(source: str | PathLike[str] | BinaryIO) -> dict:
     return from_dict(saved)
 
 
-def read(source: str | PathLike[str] | BinaryIO) -> str:
+def read(source: str | PathLike[str] | io.IOBase) -> str:
     """The text in a file, given by its path or open for reading bytes."""
     try:
-        if isinstance(source, str | PathLike):
+        if isinstance(source, io.IOBase):
+            raw = source.read(BYTES + 1)
+        else:
             with open(regular(source, "the schedule file"), "rb") as file:
                 raw = file.read(BYTES + 1)
-        else:
-            raw = source.read(BYTES + 1)
     except OSError as error:
         raise ValueError(f"cannot read the schedule: {error.strerror}") from None
     if len(raw) > BYTES:

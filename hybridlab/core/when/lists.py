@@ -77,3 +77,9 @@ def _spread(at: np.ndarray, count) -> np.ndarray:
     if count.dtype == bool:
         return at[np.flatnonzero(count)]
     return np.repeat(at - np.cumsum(count) + count, count) + np.arange(count.sum())
+
+
+def seal(*arrays: np.ndarray) -> None:
+    """Refuse writes into these arrays: results are stored for the value that they had (`flow.flow_of`)."""
+    for one in arrays:
+        one.setflags(write=False)

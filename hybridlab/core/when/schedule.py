@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 
 from hybridlab.core.when import exchange
-from hybridlab.core.when.action import CODE, COMPUTE, KINDS, MESSAGES, SWAPS, Action
+from hybridlab.core.when.action import CODE, COMPUTE, KINDS, MESSAGES, SWAPS, Action, each_of
+from hybridlab.core.when.lists import seal
+from hybridlab.core.when.words import in_lines
+from hybridlab.signatures import refuse_types, typed
 
 COLUMNS = ("kind", "stage", "microbatch", "replica", "version", "peer")
 BESIDE = tuple(kind for kind in KINDS if kind not in COMPUTE)  # kinds that overlap with a rank's compute actions
@@ -92,7 +95,12 @@ class Schedule:
     fused: tuple[int, ...] = ()
     dp: int = 1
 
+    def __post_init__(self) -> None:
+        refuse_types(self)
+        seal(self.rows, self.starts)
+
     @classmethod
+    @typed
     def of(cls, name: str, programs: list, place: Place, microbatches: int, **more: Any) -> "Schedule":
         """A schedule from one list of actions per rank.
 
@@ -104,7 +112,7 @@ class Schedule:
         arrays, fused, at = [], list(more.pop("fused", ())), 0
         for program in programs:
             if not isinstance(program, np.ndarray):
-                parts = [(part, part is not action.each[-1]) for action in program for part in action.each]
+                parts = [(part, part is not action.each[-1]) for action in program for part in each_of(action)]
                 fused += [at + i for i, (_, joined) in enumerate(parts) if joined]
                 program = np.array([part.row for part, _ in parts], dtype=np.int64).reshape(-1, len(COLUMNS))
             arrays.append(program)
@@ -113,6 +121,7 @@ class Schedule:
         starts = np.cumsum([0] + [len(a) for a in arrays])
         return cls(name, np.concatenate(arrays), starts, dict(place), microbatches, fused=tuple(fused), **more)
 
+    @typed
     def with_programs(self, programs: list, **changes: Any) -> "Schedule":
         """The same schedule with other lists of actions.
 
@@ -191,7 +200,7 @@ class Schedule:
         joined = set(self.fused)
         lists = []
         for start, end in zip(self.starts.tolist(), self.starts[1:].tolist()):
-            single, program, row = [self.action(i) for i in range(start, end)], [], 0
+            single, program, row = [Action(KINDS[kind], *its) for kind, *its in self.rows[start:end].tolist()], [], 0
             while row < len(single):
                 if start + row in joined:
                     pair = (single[row], single[row + 1])
@@ -221,8 +230,11 @@ class Schedule:
         left_out = {self.edges[self.stages - 1], *self.breaks}
         return {number: edge for number, edge in enumerate(self.edges) if edge not in left_out}
 
+    @typed
     def action(self, row: int) -> Action:
         """The action in one row (one half of a fused pair)."""
+        if not 0 <= row < len(self.rows):
+            raise ValueError(f"there is no row {row}: choose from 0 to {len(self.rows) - 1}")
         kind, *numbers = self.rows[row].tolist()
         return Action(KINDS[kind], *numbers)
 
@@ -243,20 +255,14 @@ class Schedule:
     def __str__(self) -> str:
         return "\n".join(" ".join([f"rank {r}:", *map(str, actions)]) for r, actions in enumerate(self.program))
 
+    @typed
     def grid(self, mark: int = -1, around: int = 6) -> str:
         """The programs as text, one line per rank; with `mark`, only the actions around this row, which is marked.
 
         >>> print(Schedule.of("toy", [actions("F", 0, range(3))], {(0, 0): 0}, 3).grid(mark=1))
         rank 0: 0F0 →0F1← 0F2
         """
-        lines = []
-        centre = None if mark < 0 else int(mark - self.starts[self.rank_of[mark]])
-        for r, (start, end) in enumerate(zip(self.starts.tolist(), self.starts[1:].tolist())):
-            first = start if centre is None else min(max(start, start + centre - around), end)
-            last = end if centre is None else min(end, start + centre + around + 1)
-            cells = [f"→{self.action(i)}←" if i == mark else str(self.action(i)) for i in range(first, last)]
-            lines.append(" ".join([f"rank {r}:"] + ["…"] * (first > start) + cells + ["…"] * (last < end)))
-        return "\n".join(lines)
+        return in_lines(self, mark, around)
 
     def to_csv(self, path: str | PathLike[str] | None = None) -> str:
         """The schedule as text: one line per rank, one cell per action. Lines before them give slices, pieces, and

@@ -21,10 +21,11 @@ from hybridlab.core.when.flow import Flow, flow_of
 from hybridlab.core.when.gap import causes, longest
 from hybridlab.core.when.lanes import LANES
 from hybridlab.core.when.lifetimes import held
+from hybridlab.core.when.lists import seal
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
-
-LISTED = 16  # the most ranks whose numbers fit in one line
+from hybridlab.core.when.words import in_a_line
+from hybridlab.signatures import nearest, refuse_types, typed
 
 
 class Span(NamedTuple):
@@ -73,6 +74,10 @@ class Timeline:
     loss: tuple[float, ...] = ()
     ledger: tuple = ()
 
+    def __post_init__(self) -> None:
+        refuse_types(self)
+        seal(self.ready, self.begin, self.end, self.lane)
+
     @cached_property
     def flow(self) -> Flow:
         """The values that each action of the schedule consumes and produces, within `room`."""
@@ -94,8 +99,13 @@ class Timeline:
         lengths = self.end.max(axis=1, initial=0)
         return int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
 
+    @typed
     def step(self, number: int) -> "Timeline":
-        """The timeline of a single step, given its index, `number`."""
+        """The timeline of a single step, given its index, `number`.
+
+        raises  ValueError for a step that does not exist
+        """
+        self._refuse("step", number, self.steps)
         pick = slice(number, number + 1)
         return replace(self, ready=self.ready[pick], begin=self.begin[pick], end=self.end[pick])
 
@@ -151,12 +161,21 @@ class Timeline:
         """peak_live[rank]: the maximum number of activations held at once, each from its F until its W (or B)."""
         return self.peak("input")
 
+    def _refuse(self, what: str, number: int, count: int) -> None:
+        if not 0 <= number < count:
+            raise ValueError(f"{what}={number} does not exist: choose from 0 to {count - 1}")
+
+    @typed
     def peak(self, name: str) -> list[int]:
         """For every rank, the largest number of values of one kind that it holds at once; "weights" counts versions.
 
         It follows from the order alone: a value is held from the action that produces it until the last action that
         uses it.
+
+        raises  ValueError for a kind of value that does not exist
         """
+        if name not in self.flow.shape:
+            raise ValueError(f"there is no value {name!r}: {nearest(name, self.flow.shape)}")
         return [int(its.max(initial=0)) for its in held(self.flow, name)]
 
     @cached_property
@@ -166,7 +185,7 @@ class Timeline:
         It is traced backwards: start at the last action, and repeatedly go to the action that the current one waited
         for last. A message appears once, as its SEND.
         """
-        return [self.span(self.typical, action) for action in chain(self.waited_for, self.end[self.typical])]
+        return [self._span(self.typical, action) for action in chain(self.waited_for, self.end[self.typical])]
 
     @cached_property
     def waited_for(self) -> np.ndarray:
@@ -179,8 +198,17 @@ class Timeline:
         """
         return waited_for(self.flow, self.lane, self.begin[self.typical], self.end[self.typical])
 
+    @typed
     def span(self, step: int, action: int) -> Span:
-        """The action with index `action` in one `step`, as a `Span`."""
+        """The action with index `action` in one `step`, as a `Span`.
+
+        raises  ValueError for a step or an action that does not exist
+        """
+        self._refuse("step", step, self.steps)
+        self._refuse("action", action, self.flow.actions)
+        return self._span(step, action)
+
+    def _span(self, step: int, action: int) -> Span:
         rank = int(self.flow.rank[action])
         times = (float(column[step, action] * self.tick) for column in (self.ready, self.begin, self.end))
         index = int(action - self.flow.program[rank])
@@ -189,8 +217,9 @@ class Timeline:
     @property
     def spans(self) -> Iterator[Span]:
         """Every span, step after step, rank after rank, in program order."""
-        return (self.span(step, action) for step in range(self.steps) for action in range(self.flow.actions))
+        return (self._span(step, action) for step in range(self.steps) for action in range(self.flow.actions))
 
+    @typed
     def gap(self, real: "Timeline") -> dict[str, float]:
         """How a measured run of the same schedule differs from this prediction (measured minus predicted).
 
@@ -221,23 +250,7 @@ class Timeline:
     @property
     def summary(self) -> str:
         """The timeline in one line of words, for the picture's caption and alternative text."""
-        s = self.schedule
-        peaks = self.peak_live
-        if len(set(peaks)) == 1:
-            held = f"{peaks[0]} on every rank"
-        elif len(peaks) <= LISTED:
-            held = " ".join(map(str, peaks)) + " by rank"
-        else:
-            held = f"{min(peaks)} to {max(peaks)}, by rank"
-        kind = "measured" if self.origin.get("kind") == "measured" else "predicted"
-        length = length_text(self.length, self.unit)
-        times = f"length {length}, idle/total {self.bubble_fraction:.1%}, idle/ideal {self.bubble_overhead:.1%}"
-        if stuck := self.origin.get("stuck"):  # no step ends, so it has no length and no bubble
-            times = f"a deadlock after {length}: {', '.join(_waits(*one) for one in stuck)}"
-        return (
-            f"{s.name}, {_count(s.ranks, 'rank')}, {_count(len(s.replica_of), 'microbatch')}, {kind}: "
-            f"{times}{';' if stuck else ','} activations{one_of(s)} held at most {held}"
-        )
+        return in_a_line(self)
 
     def metrics(self) -> dict:
         """The numbers that the command line prints, under stable keys."""
@@ -268,6 +281,7 @@ class Timeline:
         """
         return cls.from_dict(timeline_file.read(path))
 
+    @typed
     def to_chrome(self, path: str | PathLike[str], rank: int | None = None) -> None:
         """Write a Chrome trace to `path` (Perfetto, chrome://tracing): a process per rank, a thread per lane.
 
@@ -283,37 +297,3 @@ class Timeline:
 
 
 BUBBLES = ("bubble_fraction", "bubble_overhead", "bubble_span")
-
-
-def _waits(rank, action, whom):
-    other = "itself" if whom == rank else f"rank {whom}" if whom >= 0 else "what no rank makes"
-    return f"rank {rank} cannot do {action} and waits for {other}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("ch") else "s")
-
-
-def one_of(schedule: Schedule) -> str:
-    """The part that an activation on a rank belongs to, in words: a slice, one of several stages, or "" for the only
-    stage.
-
-    >>> one_of(Schedule.from_csv("0F0,0B0"))
-    ''
-    """
-    return " of one slice" if schedule.slices > 1 else " of one stage" if schedule.chunks > 1 else ""
-
-
-def length_text(length: float, unit: str) -> str:
-    """A length as text: times have four digits, in milliseconds below ten seconds.
-
-    >>> length_text(1, "units"), length_text(33, "units"), length_text(1.34292, "s"), length_text(10.4227, "s")
-    ('1 unit', '33 units', '1343 ms', '10.42 s')
-    """
-    if unit == "s":
-        return f"{1e3 * length:.4g} ms" if length < 9.9995 else f"{length:.4g} s"
-    return f"{_number(length)} {unit.removesuffix('s') if length == 1 else unit}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.6g}"

@@ -8,8 +8,11 @@ import itertools
 import math
 from numbers import Integral
 
-from hybridlab.signatures import typed
+from hybridlab.core import afford
 
+BYTES, SECONDS = 100, 1e-5  # lower bounds for one rank in a group: bytes, and the seconds to find it
+MANY = 10_000  # fewer ranks are always affordable
+LONGEST = 60.0  # seconds for the groups of a mesh
 PLAYED = ("dp", "pp")  # the axes that a schedule knows: copies, and stages; all others are inside a stage
 
 
@@ -43,6 +46,16 @@ class Mesh:
         """The number of coordinates along `axis`; an axis that the mesh does not name has one."""
         return self.axes.get(axis, 1)
 
+    def __contains__(self, axis: object) -> bool:
+        """Whether the mesh names `axis`.
+
+        >>> "dp" in Mesh(dp=2), "tp" in Mesh(dp=2)
+        (True, False)
+        """
+        return axis in self.axes
+
+    __iter__ = None  # with __getitem__ alone, Python would try 0, 1, 2, … without end
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mesh) and list(self.axes.items()) == list(other.axes.items())
 
@@ -57,12 +70,15 @@ class Mesh:
 
         raises  ValueError if the mesh has no such rank
         """
-        if not isinstance(rank, Integral) or not 0 <= rank < self.size:
-            raise ValueError(f"{self} has no rank {rank!r}: choose from 0 to {self.size - 1}")
+        self._refuse(rank)
         place = {}
         for axis, length in reversed(self.axes.items()):
             rank, place[axis] = divmod(rank, length)
         return {axis: place[axis] for axis in self.axes}
+
+    def _refuse(self, rank: int) -> None:
+        if not isinstance(rank, Integral) or not 0 <= rank < self.size:
+            raise ValueError(f"{self} has no rank {rank!r}: choose from 0 to {self.size - 1}")
 
     def rank(self, **coordinates: int) -> int:
         """The rank at these `coordinates`, as in dp=2, pp=0; an omitted axis counts as 0.
@@ -83,10 +99,13 @@ class Mesh:
     def group(self, rank: int, axes: str | tuple[str, ...]) -> tuple[int, ...]:
         """The ranks that differ from `rank` only along `axes`, itself included, in rank order.
 
+        raises  ValueError if the mesh has no such rank, or the group is too large for this machine
+
         >>> Mesh(dp=2, pp=2, tp=2).group(3, ("dp", "tp"))
         (2, 3, 6, 7)
         """
-        return _group(self, rank, (axes,) if isinstance(axes, str) else tuple(axes))
+        self._refuse(rank)
+        return _group(self, rank, _listed(axes))
 
     def line(self, rank: int) -> tuple[int, ...]:
         """The ranks that run one schedule together with `rank`: they differ in their data or stages (dp, pp), but hold
@@ -118,13 +137,13 @@ class Mesh:
         (5, 6)
         """
         here, number = self.coordinates(rank), 0
-        for axis in axes.split("+"):
+        for axis in _joined(axes):
             number = number * self[axis] + here.get(axis, 0)
         return number
 
     def length(self, axes: str) -> int:
         """The number of coordinates along one axis, or along combined axes."""
-        return math.prod(self[axis] for axis in axes.split("+"))
+        return math.prod(self[axis] for axis in _joined(axes))
 
     def between(self, one: int, other: int) -> str:
         """The axes on which two ranks, `one` and `other`, differ, joined by "+".
@@ -135,10 +154,13 @@ class Mesh:
         here, there = self.coordinates(one), self.coordinates(other)
         return "+".join(axis for axis in self.axes if here[axis] != there[axis])
 
-    @typed
     def groups(self, axes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
-        """Every group along `axes`, in the order in which all ranks open them. Each rank is in exactly one group."""
-        axes = (axes,) if isinstance(axes, str) else axes
+        """Every group along `axes`, in the order in which all ranks open them. Each rank is in exactly one group.
+
+        raises  ValueError if the mesh is too large for this machine
+        """
+        axes = _listed(axes)
+        _afford(self, self.size)
         firsts = itertools.product(*(range(1 if axis in axes else length) for axis, length in self.axes.items()))
         return sorted(self.group(self.rank(**dict(zip(self.axes, first))), axes) for first in firsts)
 
@@ -146,9 +168,31 @@ class Mesh:
 @functools.cache
 def _group(mesh: Mesh, rank: int, axes: tuple[str, ...]) -> tuple[int, ...]:
     """The ranks that differ from `rank` only along these `axes` of a `mesh`, itself included, in rank order."""
+    _afford(mesh, math.prod(mesh[axis] for axis in {*axes}))
     here, ranks, stride = mesh.coordinates(rank), [rank], 1
     for axis, length in reversed(mesh.axes.items()):
         if axis in axes:
             ranks = [one + (place - here[axis]) * stride for one in ranks for place in range(length)]
         stride *= length
     return tuple(sorted(ranks))
+
+
+def _afford(mesh: Mesh, ranks: int) -> None:
+    """Raise ValueError if so many ranks cannot be listed on this machine."""
+    if ranks > MANY:
+        afford.refuse(f"the groups of {mesh}", BYTES * ranks, SECONDS * ranks, LONGEST)
+
+
+def _listed(axes: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The names of axes, given as one or several."""
+    several = (axes,) if isinstance(axes, str) else axes
+    if not isinstance(several, tuple | list) or not all(isinstance(one, str) for one in several):
+        raise ValueError(f"{axes!r} does not name axes: give a name, such as 'dp', or a tuple of names")
+    return tuple(several)
+
+
+def _joined(axes: str) -> list[str]:
+    """The names of axes joined by "+"."""
+    if not isinstance(axes, str):
+        raise ValueError(f"{axes!r} does not name axes: give a name, such as 'dp', or several joined by +")
+    return axes.split("+")

@@ -125,6 +125,39 @@ def refuse_without_effect(plan: "Plan", shape: Shape) -> None:
         raise ValueError(f"skew={plan.skew} is invalid: this model has no experts. Leave skew out.")
 
 
+def refuse_idle(plan: "Plan", shape: Shape) -> None:
+    """Raise ValueError for a field of a complete plan that changes nothing without another, or with this model."""
+    refuse_without_effect(plan, shape)
+    _refuse_lone_copies(plan)
+    needs = (
+        ("attend", plan.attend, "cp", plan.cp > 1),
+        ("zigzag", plan.zigzag, "cp", plan.cp > 1),
+        ("dispatch", plan.dispatch, "ep", plan.ep > 1),
+        ("sequence", plan.sequence, "t", plan.t > 1),
+        ("scatter", plan.scatter, "p and t", plan.p > 1 and plan.t > 1),
+        ("sync_every", plan.sync_every, "d", plan.d > 1),
+        ("redone", plan.redone != 1, "recompute", plan.recompute > 0),
+    )
+    for name, given, other, there in needs:
+        if given and not there:
+            raise ValueError(f"{name} has no effect without {other}: give {other} too, or leave out {name}")
+    if plan.uneven and not shape.layers % (plan.p * plan.v):
+        raise ValueError(
+            f"uneven=True has no effect: p·v = {plan.p * plan.v} divides the {shape.layers} layers; leave it out"
+        )
+
+
+def _refuse_lone_copies(plan: "Plan") -> None:
+    """Raise ValueError unless there are copies among which the states are sharded, in the words of a plan."""
+    if plan.zero and plan.copies[1] == 1 and not plan.sync_every:
+        raise ValueError(f"zero={plan.zero} shards over copies, but d=1 is only one: give d=2 or more")
+    if plan.two_levels and not 1 < plan.z < plan.copies[1]:
+        raise ValueError(
+            "two_levels=True needs several groups of several owners: give z=2 or more, and d a larger multiple of z, "
+            "or leave out two_levels"
+        )
+
+
 def refuse_lone_directions(plan: "Plan") -> None:
     """Raise ValueError for directions of pieces if nothing is sent in pieces."""
     if plan.directions != 1 and not plan.overlap:

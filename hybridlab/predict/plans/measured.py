@@ -52,7 +52,8 @@ def by_step(
     software   a name in SOFTWARE, or its terms; None: the machine's usual one
     precision  of matmuls with weights: "bf16", "fp8", "fp4"
 
-    A fraction above 1 means that the run did less work, or hid more time, than we assume for this software.
+    A fraction above 1 means that the run did less work, or hid more time, than we assume for this software; `plan`
+    refuses it.
 
     raises  ValueError if no fraction does that, since our prediction is longer than the measured time even without any
     matmul: this happens for real runs too

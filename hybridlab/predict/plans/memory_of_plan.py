@@ -9,6 +9,7 @@ from typing import Any
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import Shape
+from hybridlab.predict.plans.equal_parts import refuse_idle
 from hybridlab.predict.plans.footprint import Footprint, footprint
 from hybridlab.predict.plans.given import unequal
 from hybridlab.predict.plans.plan import arguments, check_plan, named
@@ -58,4 +59,5 @@ def memory(
     assumed = usual(machine)
     plan = named({"uneven": unequal(shape, sizes), "fused": assumed.fuses(sizes)} | sizes)
     runs = programs(software or assumed.software, precision)
+    refuse_idle(plan, shape)
     return Footprint(*map(float, footprint(shape, check_plan(plan, shape, batch), batch, runs)))

@@ -35,10 +35,10 @@ from hybridlab.predict.plans.refusals import illegal, too_few, too_little
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.predict.plans.space import Slab, at, grid, having, in_order, legal_of
 from hybridlab.predict.plans.trust import Error, error_of, kind_of
-from hybridlab.predict.plans.usual import assumptions, fit_of, usual
+from hybridlab.predict.plans.usual import assumptions, fit_of, refuse_fit, usual
 from hybridlab.predict.plans.what_if import WhatIf, what_if
 from hybridlab.predict.plans.with_schedule import fixed_by, found_none, runs_with
-from hybridlab.signatures import spelled
+from hybridlab.signatures import spelled, typed
 
 PARTS = (1.01, 1.1)  # plans that take at most this many times the shortest step are sorted first
 
@@ -92,6 +92,8 @@ class Planned:
 
     def one(self, place: int) -> Plan:
         """The plan at an index of the arrays."""
+        if not 0 <= place < len(self.places):
+            raise ValueError(f"there is no plan {place}: choose from 0 to {len(self.places) - 1}")
         return at(self.every, self.places[[place]]).one(0)
 
     @cached_property
@@ -119,8 +121,10 @@ class Planned:
         quickest = np.flatnonzero(self.fits & (self.seconds == least))
         return self.choice(self.one(quickest[self.bytes[quickest].argmin()]))
 
+    @typed
     def top(self, count: int = 20) -> list[Choice]:
         """The fastest plans that fit, one for each (p, t, x, cp, ep, d, b, v, n)."""
+        refuse_numbers(count=count)
         found = {}
         for place in self._from_the_fastest():
             one = self.one(place)
@@ -172,10 +176,10 @@ class Planned:
         time = Step(*map(float, step(self.shape, one, self.batch, self.machine, self.fit, self.software)))
         memory = Footprint(*map(float, footprint(self.shape, one, self.batch, self.software)))
         each = time.total * one.devices
-        done, own = (
+        full, own = (
             flops(self.shape, self.batch, how, one.further).total / each for how in (RECOMPUTE[one.recompute], "none")
         )
-        return Choice(one, time, memory, done, own, self.shape, self.batch)
+        return Choice(one, time, memory, own + one.redone * (full - own), own, self.shape, self.batch)
 
     def why(self, **sizes: Any) -> str:
         """One sentence: why the best plan with these sizes (p=…, t=…, d=…, any field of a plan) is not the best of all.
@@ -304,7 +308,7 @@ def plan(
     if not any(one.legal.any() for one in slabs):
         raise ValueError(illegal(shape, gpus, batch, wanted, found, given))
     runs = programs(software or assumed.software, precision)
-    rates = fit or fit_of(kind, runs)
+    rates = refuse_fit(fit, runs) if fit else fit_of(kind, runs)
     none = np.zeros(0)
     found = Planned(shape, kind, gpus, batch, rates, every, none, none, none, runs, fit is not None).again(every, slabs)
     if schedule and not len((found := found.kept(runs_with(schedule, found.space))).places):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import MOST, Shape
+from hybridlab.predict.plans.equal_parts import ways
 from hybridlab.predict.plans.footprint import states
 from hybridlab.predict.plans.heaviest import in_matrices
 from hybridlab.predict.plans.partition import most_stages
@@ -24,6 +25,10 @@ NEAR = 16  # numbers of devices, or of batches, among which a legal one is looke
 def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, given: dict) -> str:
     """The sentence that says which number each size must divide, and names the nearest legal numbers of devices."""
     fixed = ", ".join(f"{name}={value}" for name, value in given.items())
+    if given.get("v", 1) > 1 and given.get("p") == 1:
+        return f"v={given['v']} chunks need several stages, but p=1 is one: give p=2 or more, or leave out v"
+    if batch % given.get("b", 1):
+        return f"b={given['b']} does not divide a batch of {batch}: choose b from {ways(batch)}, or another batch"
     if blamed := _blamed(shape, gpus, batch, wanted, found, given):
         others = ", ".join(f"{name}={value}" for name, value in given.items() if name != blamed)
         with_them = f" with {others}" if others else ""
@@ -50,7 +55,7 @@ def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, give
 
 def _blamed(shape: Shape, gpus: int, batch: int, wanted: dict, found: dict, given: dict) -> str:
     """The given field, other than a number of ranks, without which plans exist; "" if there is none."""
-    for name in given.keys() - SIZES:
+    for name in (one for one in given if one not in SIZES):
         rest, other = ({one: its for one, its in of.items() if one != name} for of in (given, found))
         if any(len(one.places) for one in grid(shape, gpus, batch, given=rest, **wanted, **other)[1]):
             return name

@@ -13,7 +13,7 @@ from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.what.valid_sizes import divisors as all_divisors
-from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
+from hybridlab.predict.bytes.activations import NONE, RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES, USP, passes
 from hybridlab.predict.bytes.experts import ALL_GATHER, ALL_TO_ALL
 from hybridlab.predict.plans.divisions import holds
@@ -217,6 +217,7 @@ def _matters(every: Plan, shape: Shape):
     free = free & (np.equal(every.further, 0) | ((every.n == 1) & np.logical_not(every.spread_head)))
     free = free & ((every.sequence & (every.x == 1)) | np.logical_not(every.overlap))
     free = free & (np.equal(every.directions, 1) | (np.equal(every.directions, 2) & every.overlap))
+    free = free & (np.equal(every.redone, 1) | (how != NONE))
     free = free & (np.equal(every.sync_every, 0) | (every.d > 1)) & (every.fragments <= layers_of(shape, every))
     return free & ((how != SELECTIVE) | ~(passes(every.attend) & (cp > 1)))
 

@@ -19,6 +19,8 @@ from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit
 from hybridlab.predict.plans.software import Software, told
 
+ROUNDED = 1e-9  # a share this much above 1 is 1
+
 
 class Usual(NamedTuple):
     """The assumptions about a machine: software by name, whether attention is fused, and the fitted numbers."""
@@ -74,6 +76,27 @@ def fit_of(machine: Machine, runs: Software) -> Fit:
     """
     known = usual(machine).fit
     return known._replace(multiply=machine.share / runs.library) if machine.share else known
+
+
+def refuse_fit(fit: Fit, runs: Software) -> Fit:
+    """The fit itself, if a machine can reach its fractions with this program.
+
+    raises  ValueError for a fraction that is not between 0 and 1, or a launch that takes no possible time
+
+    >>> refuse_fit(Fit(multiply=2.24), Software())
+    Traceback (most recent call last):
+    ValueError: GEMMs at 224% of the peak are not possible: correct the plan, the batch or the machine of the fit, \
+or choose software that hides more
+    """
+    for what, share in (("GEMMs", fit.multiply * runs.library), ("memory-bound kernels", fit.memory)):
+        if not 0 < share <= 1 + ROUNDED:
+            raise ValueError(
+                f"{what} at {share:.0%} of the peak are not possible: correct the plan, the batch or the machine of "
+                "the fit, or choose software that hides more"
+            )
+    if not 0 <= fit.launch < math.inf:
+        raise ValueError(f"launch={fit.launch} is not a time: give seconds, 0 or more")
+    return fit
 
 
 def assumptions(context: int, software: Software, plan: Plan, fit: Fit) -> str:

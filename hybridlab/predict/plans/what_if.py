@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hybridlab.predict.bytes.activations import NONE
 from hybridlab.predict.plans.choice import Choice
 from hybridlab.predict.plans.equal_parts import refuse_without_effect
 from hybridlab.predict.plans.given import saves_scores, wider
@@ -107,6 +108,8 @@ def _with(planned: "Planned", sizes: dict) -> "Planned":
         then |= {name: Plan._field_defaults[name] for name in OF_LOCAL_STEPS if name not in sizes}
     if not then["overlap"] and "directions" not in sizes:
         then["directions"] = 1
+    if then.get("recompute") == NONE and "redone" not in sizes:
+        then["redone"] = 1.0
     refuse_without_effect(named(then), planned.shape)
     either = wider(planned.shape, now), wider(planned.shape, then)
     wanted = {switch: any(one[switch] for one in either) for switch in ASKED}

@@ -1,6 +1,7 @@
 """Define costs: the durations of all kinds of actions and of messages."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
@@ -11,7 +12,7 @@ from hybridlab.core.added import added
 from hybridlab.core.when.law import KIND
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
-from hybridlab.signatures import refuse_types
+from hybridlab.signatures import refuse_types, typed
 
 UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # by default as long as these kinds of action together
 OTHER_HALF = {"I": "W", "W": "I"}
@@ -79,12 +80,8 @@ class Costs:
                     raise ValueError(f"{one.name}={number} is not a valid duration: give a number, 0 or more")
                 if number > LARGEST:
                     raise ValueError(f"{one.name}={number} is too large to be added up: give at most {LARGEST:g}")
-        of_stages = {one.name: getattr(self, one.name) for one in self._numeric() if one.name not in OF_EDGES}
-        stages = {name: len(cost) for name, cost in of_stages.items() if np.ndim(cost)}
-        if len({*stages.values()}) > 1:
-            raise ValueError(
-                f"the costs have different lengths, {stages}: give one number for each stage, or one for all"
-            )
+        self._refuse_lengths("stage", [one.name for one in self._numeric() if one.name not in OF_EDGES])
+        self._refuse_lengths("edge", OF_EDGES)
         for half, other in OTHER_HALF.items():
             if min(self._of_all_stages(half)) < 0:
                 said = f"a backward of B={self.B} is shorter than its half {other}={getattr(self, other)}"
@@ -95,10 +92,22 @@ class Costs:
             raise ValueError(
                 f"bandwidth={self.bandwidth} lets no message arrive: give more than 0, or None if bytes cost no time"
             )
+        if max(self._of_all_messages()) > LARGEST:
+            raise ValueError(
+                f"bytes={self.bytes} at bandwidth={self.bandwidth} take too long to be added up: give fewer bytes"
+            )
+
+    def _refuse_lengths(self, what: str, names: Sequence[str]) -> None:
+        lengths = {name: len(cost) for name in names if isinstance(cost := getattr(self, name), tuple)}
+        if len({*lengths.values()}) > 1:
+            raise ValueError(
+                f"the costs have different lengths, {lengths}: give one number for each {what}, or one for all"
+            )
 
     def _numeric(self):
         return [one for one in fields(self) if one.name != "unit"]
 
+    @typed
     def refuse(self, schedule: Schedule) -> None:
         """Raise ValueError if these costs are for a different number of stages or edges than the schedule has."""
         has = {"stages": schedule.stages, "edges, counting that which leads out": len(schedule.edges)}
@@ -114,7 +123,7 @@ class Costs:
 
         raises  ValueError for an unknown kind or stage
         """
-        if kind not in KIND:
+        if not isinstance(kind, str) or kind not in KIND:
             raise ValueError(f"there is no kind of action {kind!r}: choose one of {', '.join(KIND)}")
         cost = KIND[kind].cost
         given = getattr(self, cost) if cost else 0
@@ -136,6 +145,11 @@ class Costs:
         """The durations of a half of the backward, one for each stage with a given value."""
         said = max(np.atleast_1d(0 if one is None else one).size for one in (self.I, self.W, self.B))
         return [self.of(half, stage) for stage in range(said)]
+
+    def _of_all_messages(self) -> list[float]:
+        """The time of one message over each edge with a given value."""
+        edges = max(np.atleast_1d(getattr(self, name) or 0).size for name in OF_EDGES)
+        return [self.of_message(edge) for edge in range(edges)]
 
     def of_pair(self, forward_stage: int, backward_stage: int) -> float:
         """The duration of a fused pair: the forward on `forward_stage`, the backward on `backward_stage`."""
@@ -160,8 +174,7 @@ class Costs:
         given = [getattr(self, one.name) or 0 for one in self._numeric() if one.name not in RATES]
         numbers = [n for cost in given for n in np.atleast_1d(cost).tolist()]
         numbers += [*self._of_all_stages("I"), *self._of_all_stages("W")]
-        edges = max(np.atleast_1d(getattr(self, name) or 0).size for name in OF_EDGES)
-        numbers += [self.of_message(edge) for edge in range(edges)]
+        numbers += self._of_all_messages()
         place = lambda n: math.floor(math.log10(n))  # of its first digit
         shortest, longest = min((n for n in numbers if n), default=1), max(*numbers, 1e-300)
         digits = max(-int(Decimal(str(n)).as_tuple().exponent) if n % 1 else 0 for n in numbers)
@@ -184,6 +197,7 @@ class Costs:
         return by_kind[schedule.rows[:, 0], schedule.rows[:, 1]]
 
     @classmethod
+    @typed
     def measured(cls, real: Timeline) -> "Costs":
         """The costs of `real`, a measured timeline: the median per kind and stage, its posting time, its links.
 
@@ -214,7 +228,7 @@ def _at(cost, stage):
     if not isinstance(cost, tuple):
         return cost
     if not 0 <= stage < len(cost):
-        raise ValueError(f"{cost} has no entry {stage}: give a stage from 0 to {len(cost) - 1}")
+        raise ValueError(f"{cost} has no entry {stage}: choose one from 0 to {len(cost) - 1}")
     return cost[stage]
 
 

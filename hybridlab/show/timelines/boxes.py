@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybridlab.core.when.timeline import Timeline, length_text, one_of
+from hybridlab.core.when.timeline import Timeline
+from hybridlab.core.when.words import length_text, one_of
 from hybridlab.show.timelines.drawn import (
     EITHER,
     LATER_SLICES,

@@ -32,7 +32,8 @@ import numpy as np
 
 from hybridlab.core.when.action import KINDS, MEANING
 from hybridlab.core.when.critical_path import chain
-from hybridlab.core.when.timeline import Timeline, length_text, one_of
+from hybridlab.core.when.timeline import Timeline
+from hybridlab.core.when.words import length_text, one_of
 from hybridlab.predict.bytes.live import live
 from hybridlab.show.paper.style import Look
 from hybridlab.show.timelines.boxes import boxes, panels_of
