@@ -8,11 +8,7 @@ import itertools
 import math
 from numbers import Integral
 
-from hybridlab.core import afford
-
-BYTES, SECONDS = 100, 1e-5  # lower bounds for one rank in a group: bytes, and the seconds to find it
-MANY = 10_000  # fewer ranks are always affordable
-LONGEST = 60.0  # seconds for the groups of a mesh
+MOST = 5_000_000  # ranks in groups: listing them takes a minute, and half a gigabyte
 PLAYED = ("dp", "pp")  # the axes that a schedule knows: copies, and stages; all others are inside a stage
 
 
@@ -178,9 +174,9 @@ def _group(mesh: Mesh, rank: int, axes: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _afford(mesh: Mesh, ranks: int) -> None:
-    """Raise ValueError if so many ranks cannot be listed on this machine."""
-    if ranks > MANY:
-        afford.refuse(f"the groups of {mesh}", BYTES * ranks, SECONDS * ranks, LONGEST)
+    """Raise ValueError if so many ranks cannot be listed."""
+    if ranks > MOST:
+        raise ValueError(f"the groups of {mesh} have too many ranks to be listed: choose a mesh of at most {MOST:,}")
 
 
 def _listed(axes: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -111,7 +111,9 @@ def _batch(model, rows, dtype):
             )
         entering = as_entering(x, dtype, step)
         others = entering if step == STEPS[1] else others
-    return (as_computed(inputs, dtype), as_compared(targets, dtype)), mapped(_reversed, others)
+    inputs = as_computed(inputs, dtype)
+    alike = [x.shape for x in flat(others)] == [x.shape for x in flat(inputs)]  # otherwise `Job.batch` refuses them
+    return (inputs, as_compared(targets, dtype)), mapped(_reversed, others if alike else inputs)
 
 
 def _refuse_names(model, **parts):
