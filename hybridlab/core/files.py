@@ -21,7 +21,7 @@ KINDS |= {stat.S_IFSOCK: "a socket"}
 def looked_at(path: str | PathLike[str]) -> os.stat_result | None:
     """The system's status of a path; None if nothing is there.
 
-    raises  ValueError if it is no path, or cannot be read: the name is too long, or the folder may not be searched
+    raises  ValueError if it is not a path, or cannot be read: the name is too long, or the folder may not be searched
 
     >>> looked_at("no/such/file")
     """
