@@ -2,9 +2,12 @@
 
 import importlib
 import importlib.metadata
+import os
 import re
 import sys
 from collections.abc import Callable
+
+WITH_TORCH = tuple(f"hybridlab.{floor}." for floor in ("world", "runtime", "modes", "training", "measuring", "labs"))
 
 
 def lazily(package: str, home: dict[str, str], modules: dict[str, str] | None = None) -> Callable:
@@ -57,12 +60,25 @@ def needed(module: str):
     >>> needed("math").pi
     3.141592653589793
     """
+    if module.startswith(WITH_TORCH):
+        refuse_lost_folder()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if sentence := how_to_install(error):
             raise ModuleNotFoundError(sentence, name=error.name) from None
         raise
+
+
+def refuse_lost_folder():
+    """Raise ValueError if the current folder was deleted: there, torch ends a process while it loads.
+
+    >>> refuse_lost_folder()
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise ValueError("the current folder was deleted, and torch cannot load there: start in another one") from None
 
 
 def how_to_install(error: ModuleNotFoundError) -> str:

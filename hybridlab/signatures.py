@@ -75,7 +75,7 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
             rows = {name: one for name, one in table().items() if name not in mine}
             rows = {name: one._replace(usual=usual.get(name, one.usual)) for name, one in rows.items()}
             called.__signature__ = _signature(function, own, rows, positional)
-            called.fits = _fits(function.__name__, called.__signature__, or_none=True)
+            called.fits = checks(function.__name__, called.__signature__, or_none=True)
             called.__doc__ = told.replace(PLACE, described(rows))
 
         spell()
@@ -99,7 +99,7 @@ def typed(function: Callable) -> Callable:
     hybridlab.signatures.WrongType: twice takes number as int, not '3', a str
     """
     signature, name_of_it = inspect.signature(function), _name(function)
-    fits = _fits(name_of_it, signature)
+    fits = checks(name_of_it, signature)
     several = {one.name for one in signature.parameters.values() if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
 
     @functools.wraps(function)
@@ -188,7 +188,7 @@ KINDS |= dict.fromkeys(("Collection", "Iterable", "list", "set"), KINDS["Sequenc
 KINDS["tuple"] = lambda x: KINDS["Sequence"](x) and not isinstance(x, Set)  # a set has no order
 
 
-def _fits(function: str, signature: inspect.Signature, or_none: bool = False) -> dict[str, Callable]:
+def checks(function: str, signature: inspect.Signature, or_none: bool = False) -> dict[str, Callable]:
     """{argument: the function that checks a value and returns it}."""
     words = {name: str(_short(one.annotation)) for name, one in signature.parameters.items()}
     words |= {name: "" for name, one in signature.parameters.items() if one.annotation is one.empty}

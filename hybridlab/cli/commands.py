@@ -183,7 +183,7 @@ def _simulate_flags(one):
 
 
 def _run_flags(one):
-    flags.add_schedule(one)
+    flags.add_schedule(one, stages=f"4; with --work model {flags.OR_ONE}")
     told = "emulated: wait as long as the work would take (default); model: compute a real model"
     one.flag("--work", default="emulated", choices=("emulated", "model"), help=told)
     latency = "seconds added to each message; a real message may take longer (default 0)"

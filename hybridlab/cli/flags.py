@@ -21,19 +21,20 @@ OF_A_JOB = (  # see `training.asked`
     *("warmup", "anneal", "betas", "weights", "slicing", "predict_weights"),
 )
 OF_WAITS = ("F", "B", "I", "W", "latency", "jitter")
+OR_ONE = "1 if --dp or another axis is above 1"  # stages of a job, if they are not given
 LEARNING = ("steps", "optimizer", "rate")
 
 # --- a layout: the mesh, and the schedule on it -----------------------------------------------------------------
 
 
-def add_layout(one, microbatches=4):
+def add_layout(one, microbatches=4, stages=f"4; {OR_ONE}"):
     name, whole = {"metavar": "NAME"}, {"type": int, "metavar": "N"}
     told = f"name of the schedule (default {SCHEDULE['schedule']})"
     one.flag("--schedule", default=SCHEDULE["schedule"], help=told, **name)
     told = f"microbatches in one pipeline (default {microbatches})"
     one.flag("--microbatches", default=microbatches, help=told, **whole)
     one.flag("--dp", default=SCHEDULE["dp"], help="data-parallel replicas (default 1)", **whole)
-    one.flag("--pp", help="pipeline-parallel ranks (default 4; 1 if --dp or another axis is above 1)", **whole)
+    one.flag("--pp", help=f"pipeline-parallel ranks (default {stages})", **whole)
     one.flag("--chunks", help="stages on each rank, for schedules with this option", **whole)
     told = "token slices of each row, or their lengths, such as 12,9,7; for seq1f1b and terapipe"
     one.flag("--slices", type=lists.slices, metavar="N", help=told)
@@ -98,8 +99,8 @@ def _pipeline_ranks(chosen, default=4):
 # --- a schedule ------------------------------------------------------------------------------------------------
 
 
-def add_schedule(one):
-    add_layout(one, microbatches=SCHEDULE["microbatches"])
+def add_schedule(one, stages="4"):
+    add_layout(one, microbatches=SCHEDULE["microbatches"], stages=stages)
     one.flag("--ranks", type=int, metavar="N", help="the same as --pp (default 4)")
 
 

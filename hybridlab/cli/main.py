@@ -14,7 +14,9 @@ from hybridlab.cli.commands import COMMANDS, ON_RANKS
 from hybridlab.cli.examples import shown
 from hybridlab.cli.exports import open_exports
 from hybridlab.cli.parser import ALL_FLAGS, WITH_A_JOB, Mistyped, Parser
-from hybridlab.lazily import how_to_install
+from hybridlab.lazily import how_to_install, refuse_lost_folder
+
+WITHOUT_TORCH = ("schedule", "simulate", "plan", "notebooks", "--version", "--help", "-h")
 
 
 @output.to_the_end
@@ -23,6 +25,8 @@ def main(arguments=None) -> int:
     typed = sys.argv[1:] if arguments is None else arguments
     name = next((f"hybridlab {word}" for word in typed[:1] if word in COMMANDS), "hybridlab")
     try:
+        if typed[:1] and typed[0] not in WITHOUT_TORCH:
+            refuse_lost_folder()
         if arguments is None:
             _foresee(typed)
         chosen = _read(typed)

@@ -7,14 +7,18 @@ import inspect
 
 from hybridlab.show.live.explorer import Explorer
 from hybridlab.show.live.explorer import explore as _explore
-from hybridlab.signatures import refuse, typed
+from hybridlab.signatures import checks, refuse, typed
 
 
 @functools.wraps(_explore)
 @typed
 def explore(*shown, **choices) -> Explorer:
     refuse("explore", choices, inspect.signature(_explore).parameters)
+    choices = {name: _checked[name](value) for name, value in choices.items()}
     return _explore(*shown, **{"run": _run} | choices)
+
+
+_checked = checks("explore", inspect.signature(_explore))
 
 
 def _run(schedule, **more):

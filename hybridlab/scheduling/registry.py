@@ -106,7 +106,7 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: A
         if option not in allowed:
             takes = f"choose from {', '.join(allowed)}" if allowed else "leave it out"
             raise ValueError(f"schedule {name!r} has no option {option!r}: {takes}")
-    numbers |= {"slices": options["slices"]} if isinstance(options.get("slices"), int) else {}
+    numbers |= {option: options[option] for option in ("slices", "waves") if isinstance(options.get(option), int)}
     refuse_actions(2 * math.prod(numbers.values()), **numbers)
     one = GENERATORS[name](ranks, microbatches, **options)
     return validate(one if dp == 1 else replicate(one, Mesh(dp=dp, pp=ranks)))

@@ -1,5 +1,7 @@
 """The gradient reductions of a schedule, written out: weights with several copies have one gradient, the sum."""
 
+import functools
+
 import numpy as np
 
 from hybridlab.core.when.action import last_backwards
@@ -27,9 +29,14 @@ def with_sums(schedule: Schedule, everywhere: bool = False, alone: bool = False)
     summed = {(action.stage, schedule.place[action.stage, action.replica]) for action in every
               if action.kind == "REDUCE_GRAD"}  # fmt: skip
     added, each = [[] for _ in range(schedule.ranks)], schedule.replicas // schedule.dp
+
+    @functools.cache
+    def ranks_of(stage: int, copy: int) -> set[int]:
+        """The ranks of all copies of a stage; if each copy of the pipeline is alone, only those in this one."""
+        return {schedule.place[one] for one in flow.copies(stage) if not alone or one[1] // each == copy}
+
     for (stage, replica), rank in sorted(schedule.place.items()):
-        copies = [copy for copy in flow.copies(stage) if not alone or copy[1] // each == replica // each]
-        elsewhere = {schedule.place[copy] for copy in copies} - {rank}
+        elsewhere = len(ranks_of(stage, replica // each if alone else 0)) > 1
         if (elsewhere or everywhere) and (stage, rank) not in summed:
             summed.add((stage, rank))
             added[rank].append(actions("REDUCE_GRAD", stage, replica=replica))

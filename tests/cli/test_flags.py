@@ -1,5 +1,6 @@
 """Flags: each of a job's many has its group, and a misspelt one is answered with the right one."""
 
+import json
 import re
 from pathlib import Path
 
@@ -103,3 +104,11 @@ def test_a_mode_from_outside_has_its_flag_too(capsys):
         assert ADDED in (told := capsys.readouterr().out) and "how many toys (default 3)" in told
     finally:
         registry.unregister(mode)
+
+
+@pytest.mark.parametrize("command", ["schedule", "simulate"])
+def test_copies_do_not_change_the_stages_of_a_schedule_and_its_help_says_so(command, capsys):
+    assert main([command, "--help"]) == 0
+    assert "pipeline-parallel ranks (default 4)" in " ".join(capsys.readouterr().out.split())
+    assert main([command, "--dp", "2", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["peak_live"]) == 2 * 4

@@ -59,7 +59,7 @@ def test_an_odd_argument_of_a_method_ends_in_a_sentence(name):
 
 @pytest.mark.parametrize("ask", [lambda mesh: mesh.groups("dp"), lambda mesh: mesh.group(0, "dp"), lambda m: m.line(0)])
 def test_groups_that_no_machine_can_list_are_refused_at_once(ask):
-    with pytest.raises(ValueError, match="the groups of .* have too many ranks to be listed: choose a mesh of"):
+    with pytest.raises(ValueError, match="the groups of .* have too many ranks, 1e.30: list those of at most"):
         ask(hl.Mesh(dp=HUGE))
 
 
@@ -96,3 +96,21 @@ def test_costs_of_edges_have_one_length():
 def test_ties_of_stages_are_tuples_of_tuples():
     tied = SCHEDULE.with_programs(list(SCHEDULE.program), tied=((0, 1),))
     assert tied.tied == ((0, 1),) and np.array_equal(tied.rows, SCHEDULE.rows)
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: hl.schedule("hanayo", 2, 4, waves=10**9), "1.6e.10 actions take .*: give waves=.* or fewer"),
+        (lambda: hl.automatic(HUGE, 4), "actions take .*: give ranks=.* or fewer"),
+        (lambda: hl.automatic(2, HUGE), "actions take .*: give microbatches=.* or fewer"),
+        (lambda: hl.automatic(2, -1), "microbatches=-1 is not possible: give a whole number, 1 or more"),
+        (lambda: hl.automatic(2, 2, limit=float("nan")), "limit=nan leaves no memory for one activation: give 1"),
+        (lambda: hl.traffic(SCHEDULE, [1, 2, 3]), "has 3 numbers, not 2: give one for each edge, or one"),
+        (lambda: hl.explore("gpipe", ranks="4"), "explore takes ranks as int, not '4', a str"),
+        (lambda: hl.explore("gpipe", F=Odd()), r"explore takes F as float, not Odd\(\), an Odd"),
+    ],
+)
+def test_numbers_that_cannot_be_end_in_a_sentence_at_once(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()

@@ -335,8 +335,8 @@ def test_a_stale_rank_is_noticed_only_after_two_steps(bench):
     [
         ({"two_levels": True}, "two_levels=True has no effect without owners"),
         ({"zero": 1, "two_levels": True}, "two_levels=True has no effect without owners"),
-        ({"zero": 2, "owners": 4, "two_levels": True}, "owners=4 of 4 ranks: give owners between 1 and 4"),
-        ({"zero": 1, "owners": 1, "two_levels": True}, "owners=1 of 4 ranks: give owners between 1 and 4"),
+        ({"zero": 2, "owners": 4, "two_levels": True}, "owners=4 of 4 ranks: give owners=2 or more, and dp a larger"),
+        ({"zero": 1, "owners": 1, "two_levels": True}, "owners=1 of 4 ranks: give owners=2 or more, and dp a larger"),
         ({"zero": 1, "owners": 3, "two_levels": True}, "3 ranks cannot share"),
         ({"secondary": 2}, "secondary=2 has no effect without zero"),
         ({"zero": 2, "secondary": 2}, "give zero=3 without two_levels, or leave out secondary"),

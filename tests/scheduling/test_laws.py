@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from hybridlab.core.when.flow import Flow
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.scheduling.lower import lower
 from hybridlab.scheduling.pipedream import pipedream, pipedream_2bw
@@ -66,3 +67,14 @@ def test_the_sum_of_tied_stages_stays_behind_all_others():
         kinds = [(action.kind, action.stage) for action in program]
         assert kinds.index(("REDUCE_GRAD", own)) == kinds.index(("B", own)) + 1
         assert kinds[-1] == ("REDUCE_GRAD", {1: 0, 2: 3}[own])
+
+
+def test_the_copies_of_a_stage_are_listed_once_for_all_of_them(monkeypatch):
+    asked = []
+    listed = Flow.copies
+    monkeypatch.setattr(Flow, "copies", lambda self, stage: asked.append(stage) or listed(self, stage))
+    many = schedule("1f1b", ranks=2, microbatches=2, dp=32)
+    plain = many.with_programs([[one for one in its if one.kind != "REDUCE_GRAD"] for its in many.program])
+    asked.clear()
+    summed = with_sums(plain)
+    assert summed == many and asked == [0, 1]

@@ -25,11 +25,17 @@ def traffic(schedule: Schedule, bytes: float | Sequence[float] = 1) -> dict[tupl
     schedule  the schedule whose messages are counted
     bytes     of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
 
+    raises  ValueError if there is not one number per edge
+
     >>> import hybridlab as hl
     >>> hl.traffic(hl.schedule("1f1b", ranks=3, microbatches=4), bytes=10)
     {(0, 1): (4, 40), (1, 0): (4, 40), (1, 2): (4, 40), (2, 1): (4, 40)}
     """
     flow = flow_of(lower(schedule))
+    if np.ndim(bytes) and len(bytes) != len(flow.edges):
+        raise ValueError(
+            f"bytes={bytes} has {len(bytes)} numbers, not {len(flow.edges)}: give one for each edge, or one"
+        )
     sends, receives = messages(flow, lanes(flow))
     edges = flow.edge_of(flow.takes.values[flow.takes.starts[receives]])
     weights = np.broadcast_to(bytes, len(flow.edges))[edges]

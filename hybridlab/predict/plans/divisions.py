@@ -267,7 +267,7 @@ RULES = (
         lambda sizes, one: np.logical_not(one.two_levels) | ((one.sharers > 1) & (one.sharers < one.copies)),
         lambda sizes, one: (
             f"two_levels=True needs several groups of several owners, but owners={one.owners} of {one.copies} ranks: "
-            f"give owners between 1 and {one.copies}, or leave out two_levels"
+            "give owners=2 or more, and dp a larger multiple of it, or leave out two_levels"
         ),
     ),
     Rule(

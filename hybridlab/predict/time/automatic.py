@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hybridlab.core.added import added
+from hybridlab.core.afford import refuse_actions
 from hybridlab.core.when.action import Action
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.schedule import Schedule
@@ -44,6 +45,7 @@ HABITS = [
 ]
 STUCK = math.inf, math.inf  # stands for the spans if ranks wait for each other forever
 POLISH = 400_000  # number of actions replayed during the search: this takes about a third of a second
+LONGEST = 1.0  # lower bound on the seconds of one simulation; the search takes about thirty times as long
 FEWEST = 100  # swaps; the search finds nothing in a schedule so large that it allows fewer
 
 
@@ -67,7 +69,11 @@ def automatic(
     (0.0, True)
     """
     costs, limit = costs or Costs(), ranks if limit is None else limit
-    if limit < 1:
+    for what, number in {"ranks": ranks, "microbatches": microbatches}.items():
+        if number < 1:
+            raise ValueError(f"{what}={number} is not possible: give a whole number, 1 or more")
+    refuse_actions(3 * ranks * microbatches, LONGEST, ranks=ranks, microbatches=microbatches)
+    if not limit >= 1:
         raise ValueError(f"limit={limit} leaves no memory for one activation: give 1 or more")
     if not 0 <= until_w <= 1:
         raise ValueError(f"until_w={until_w} is not a fraction: give a number from 0 to 1")

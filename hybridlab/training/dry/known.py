@@ -36,6 +36,7 @@ class Known(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.numbers = WeakTensorKeyDictionary()
+        self.memories: set[int] = set()  # that have held numbers: most changes are elsewhere, and need no search
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -95,10 +96,13 @@ class Known(TorchDispatchMode):
         for x, numbers in zip(tree_flatten(made)[0], tree_flatten(real)[0]):
             if _is_meta(x):
                 self.numbers[x] = numbers
+                self.memories.add(x.untyped_storage()._cdata)
 
     def _forget(self, changed: list):
         """Forget the numbers of changed tensors, and of all tensors that share memory with them."""
-        memory = {x.untyped_storage()._cdata for x in changed}
+        memory = self.memories.intersection(x.untyped_storage()._cdata for x in changed)
+        if not memory:
+            return
         for x in [x for x in self.numbers if x.untyped_storage()._cdata in memory]:
             del self.numbers[x]
 
