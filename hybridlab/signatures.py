@@ -181,7 +181,7 @@ KINDS: dict[str, Callable] = {
     "Literal": lambda x: isinstance(x, str),
     "Callable": callable,
     "dict": lambda x: isinstance(x, Mapping),
-    "Sequence": lambda x: isinstance(x, Iterable) and not isinstance(x, str | Mapping),
+    "Sequence": lambda x: isinstance(x, Iterable) and not isinstance(x, str | bytes | Mapping),
     "None": lambda x: x is None,
 }
 KINDS |= dict.fromkeys(("Collection", "Iterable", "list", "set"), KINDS["Sequence"])

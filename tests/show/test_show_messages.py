@@ -90,9 +90,9 @@ def test_what_is_too_short_to_be_seen_has_no_line():
     end[0, came[0]] = used[0] - 1  # it came a tick before it was used
     finer = replace(t, **{c: 1000 * col for c, col in (("ready", t.ready), ("begin", t.begin))}, end=1000 * end)
     assert len(waiting(finer)[0]) == len(came)
-    late = finer.end.copy()
-    late[0, came[0]] = 1000 * used[0] - 1
-    assert came[0] not in waiting(replace(finer, end=late))[0]
+    shorter = finer.end.copy()
+    shorter[0, came[0]] = 1000 * used[0] - 1
+    assert came[0] not in waiting(replace(finer, end=shorter))[0]
 
 
 @pytest.mark.slow

@@ -32,10 +32,8 @@ def traffic(schedule: Schedule, bytes: float | Sequence[float] = 1) -> dict[tupl
     {(0, 1): (4, 40), (1, 0): (4, 40), (1, 2): (4, 40), (2, 1): (4, 40)}
     """
     flow = flow_of(lower(schedule))
-    if np.ndim(bytes) and len(bytes) != len(flow.edges):
-        raise ValueError(
-            f"bytes={bytes} has {len(bytes)} numbers, not {len(flow.edges)}: give one for each edge, or one"
-        )
+    if (count := np.size(bytes)) not in (1, len(flow.edges)):
+        raise ValueError(f"bytes={bytes} has {count} numbers, not {len(flow.edges)}: give one for each edge, or one")
     sends, receives = messages(flow, lanes(flow))
     edges = flow.edge_of(flow.takes.values[flow.takes.starts[receives]])
     weights = np.broadcast_to(bytes, len(flow.edges))[edges]
