@@ -101,7 +101,9 @@ class Mesh:
         (2, 3, 6, 7)
         """
         self._refuse(rank)
-        return _group(self, rank, _listed(axes))
+        axes = _listed(axes)
+        _refuse_too_many(self, math.prod(self[axis] for axis in {*axes}))
+        return _group(self, rank, axes)
 
     def line(self, rank: int) -> tuple[int, ...]:
         """The ranks that run one schedule together with `rank`: they differ in their data or stages (dp, pp), but hold
@@ -164,7 +166,6 @@ class Mesh:
 @functools.cache
 def _group(mesh: Mesh, rank: int, axes: tuple[str, ...]) -> tuple[int, ...]:
     """The ranks that differ from `rank` only along these `axes` of a `mesh`, itself included, in rank order."""
-    _refuse_too_many(mesh, math.prod(mesh[axis] for axis in {*axes}))
     here, ranks, stride = mesh.coordinates(rank), [rank], 1
     for axis, length in reversed(mesh.axes.items()):
         if axis in axes:
