@@ -14,6 +14,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from owned import data, squares, stepped, trained
 from torch import nn
 from torch.nn import functional
 
@@ -23,15 +24,6 @@ from hybridlab.training.models.copies import copied, in_dtype
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 PP2, SPLIT = hl.Mesh(pp=2), {"schedule": "zb_h1"}
 FULL = {"zero": 3, "microbatches": 2}
-
-
-def squares(output, target):
-    return (output - target).square().sum()
-
-
-def data(step, rows):
-    x = torch.randn(rows, 6, generator=torch.Generator().manual_seed(step))
-    return x, x[:, :3].flip(1)
 
 
 def around(*middle):
@@ -47,20 +39,7 @@ def plain(make, loss=squares, data=data):
     net = net.double()
     for layer, turns in rotated:
         layer.turns = turns.to(torch.complex128)
-    steps, found = torch.optim.SGD([x for x in net.parameters() if x.requires_grad], lr=0.1), []
-    for step in range(3):
-        x, y = (one.double() if one.is_floating_point() else one for one in data(step, 8))
-        value = loss(net(x), y) / 8
-        steps.zero_grad()
-        value.backward()
-        steps.step()
-        found.append(value.item())
-    return found
-
-
-def trained(model, mesh, **more):
-    ask = {"steps": 3, "batch": 8, "optimizer": "sgd", "rate": 0.1, "dtype": "float64", "progress": False}
-    return hl.train(mesh, model=model, **ask | {"microbatches": 4} | more)["losses"]
+    return stepped(net, loss, data)
 
 
 class Lambda(nn.Module):

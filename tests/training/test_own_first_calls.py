@@ -5,27 +5,20 @@ flash-attention (rows without padding), ids in a float tensor. The other side is
 """
 
 import sys
+from pathlib import Path
 
 import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
+from owned import DP2, PP2, data, plain, squares, trained
 from torch import nn
 from torch.distributed import get_world_size, is_initialized
 
 import hybridlab as hl
+from hybridlab.training.models.asking import alone
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-PP2, DP2 = hl.Mesh(pp=2), hl.Mesh(dp=2)
-
-
-def squares(output, target):
-    return (output - target).square().sum()
-
-
-def data(step, rows):
-    x = torch.randn(rows, 6, generator=torch.Generator().manual_seed(step))
-    return x, x[:, :3].flip(1)
 
 
 def around(*middle):
@@ -34,25 +27,6 @@ def around(*middle):
         return nn.Sequential(nn.Linear(6, 6), *(make() for make in middle), nn.Tanh(), nn.Linear(6, 3))
 
     return net
-
-
-def plain(make, data, loss=squares):
-    torch.manual_seed(0)
-    model = make(0).double()
-    steps, found = torch.optim.SGD(model.parameters(), lr=0.1), []
-    for step in range(3):
-        x, y = (one.double() if one.is_floating_point() else one for one in data(step, 8))
-        value = loss(model(x), y) / 8
-        steps.zero_grad()
-        value.backward()
-        steps.step()
-        found.append(value.item())
-    return found
-
-
-def trained(model, mesh, **more):
-    ask = {"steps": 3, "batch": 8, "optimizer": "sgd", "rate": 0.1, "dtype": "float64", "progress": False}
-    return hl.train(mesh, model=model, **ask | {"microbatches": 4} | more)["losses"]
 
 
 # ---- a layer that keeps something of its first input
@@ -280,7 +254,7 @@ def test_shapes_that_depend_on_the_rows_cross_no_cut(make, cuts):
     for verb in (hl.check, hl.dry_run):
         with pytest.raises(ValueError, match=told):
             verb(PP2, model=model, batch=8, cut=crossing)
-    expected = pytest.approx(plain(make, ragged), rel=1e-10)
+    expected = pytest.approx(plain(make, data=ragged), rel=1e-10)
     assert trained(model, PP2, cut=inside) == expected
     assert trained(model, DP2, microbatches=2) == expected
 
@@ -349,3 +323,13 @@ def test_pixels_and_the_minus_infinity_of_a_mask_are_no_ids():
         return x, torch.zeros(rows, 3)
 
     assert hl.dry_run(PP2, model=around()(0), loss=squares, data=seen, dtype="bfloat16")
+
+
+def test_a_package_whose_name_begins_like_torch_is_not_torch():
+    place = Path(torch.__file__).parent.parent / "torchmetrics" / "sum.py"
+    exec(compile("import torch\ndef ask():\n    return torch.distributed.is_initialized()", place, "exec"), names := {})
+    with (
+        pytest.raises(ValueError, match=r"the loss calls torch.distributed.is_initialized \(sum.py:3\)"),
+        alone("the loss"),
+    ):
+        names["ask"]()

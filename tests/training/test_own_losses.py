@@ -12,22 +12,13 @@ from types import SimpleNamespace
 import cloudpickle
 import pytest
 import torch
+from owned import PP2, data, plain, squares
 from torch import nn
 from torch.nn import functional
 
 import hybridlab as hl
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-PP2 = hl.Mesh(pp=2)
-
-
-def squares(output, target):
-    return (output - target).square().sum()
-
-
-def data(step, rows):
-    x = torch.randn(rows, 6, generator=torch.Generator().manual_seed(step))
-    return x, x[:, :3].flip(1)
 
 
 def net(seed=0):
@@ -231,20 +222,6 @@ def ctc(output, target, reduction="sum"):
 
 def ctc_mean(output, target):
     return ctc(output, target, "mean")
-
-
-def plain(make, loss, data):
-    torch.manual_seed(0)
-    model = make(0).double()
-    steps, found = torch.optim.SGD(model.parameters(), lr=0.1), []
-    for step in range(3):
-        x, y = (one.double() if one.is_floating_point() else one for one in data(step, 8))
-        value = loss(model(x), y) / 8
-        steps.zero_grad()
-        value.backward()
-        steps.step()
-        found.append(value.item())
-    return found
 
 
 @pytest.mark.ranks

@@ -10,6 +10,7 @@ import sys
 import cloudpickle
 import pytest
 import torch
+from owned import squares
 from torch import nn
 from torch.nn import functional
 
@@ -22,10 +23,6 @@ pytestmark = pytest.mark.ranks
 D, F, T = 8, 16, 4
 TP2, X2, EP2 = hl.Mesh(tp=2), hl.Mesh(x=2), hl.Mesh(ep=2)
 MLP = {"up.weight": "F D", "up.bias": "F", "down.weight": "D F"}
-
-
-def squares(output, target):
-    return (output - target).square().sum()
 
 
 def data(step, rows):

@@ -13,22 +13,13 @@ import cloudpickle
 import pytest
 import torch
 from few import one_in
+from owned import DP2, PP2, data, plain, squares, trained
 from torch import nn
 
 import hybridlab as hl
 from hybridlab.training.models.reading import refuse_shared_memory
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-PP2, DP2 = hl.Mesh(pp=2), hl.Mesh(dp=2)
-
-
-def squares(output, target):
-    return (output - target).square().sum()
-
-
-def data(step, rows):
-    x = torch.randn(rows, 6, generator=torch.Generator().manual_seed(step))
-    return x, x[:, :3].flip(1)
 
 
 def spectra(step, rows):
@@ -39,26 +30,6 @@ def spectra(step, rows):
 def pixels(step, rows):
     x, y = data(step, rows)
     return (40 * x + 128).clamp(0, 255).to(torch.uint8), y
-
-
-def plain(make, data=data, dtype=torch.float64):
-    torch.manual_seed(0)
-    model = make(0).to(dtype)
-    wide = lambda x: x.to(dtype.to_complex() if x.is_complex() else dtype if x.is_floating_point() else x.dtype)
-    steps, found = torch.optim.SGD(model.parameters(), lr=0.1), []
-    for step in range(3):
-        x, y = map(wide, data(step, 8))
-        value = squares(model(x), y) / 8
-        steps.zero_grad()
-        value.backward()
-        steps.step()
-        found.append(value.item())
-    return found
-
-
-def trained(model, mesh, dtype="float64", **more):
-    ask = {"steps": 3, "batch": 8, "optimizer": "sgd", "rate": 0.1, "dtype": dtype, "progress": False}
-    return hl.train(mesh, model=model, **ask | {"microbatches": 4} | more)["losses"]
 
 
 class Queries(nn.Module):
@@ -151,7 +122,7 @@ def heard(seed):
 @pytest.mark.ranks
 def test_complex_inputs_take_the_dtype_of_the_computation():
     model = hl.Model(heard, squares, spectra)
-    assert trained(model, PP2) == pytest.approx(plain(heard, spectra), rel=1e-10)
+    assert trained(model, PP2) == pytest.approx(plain(heard, data=spectra), rel=1e-10)
     assert hl.check(PP2, model=model, batch=8).ok
 
 
@@ -174,7 +145,7 @@ def seen(seed):
 def test_a_model_of_one_dtype_is_examined_and_proved_in_it():
     """The examination is in float64 otherwise: it said that the model's forward fails, but its layers do not."""
     model = hl.Model(seen, squares, pixels)
-    assert trained(model, PP2, "float32") == pytest.approx(plain(seen, pixels, torch.float32), rel=1e-5)
+    assert trained(model, PP2, "float32") == pytest.approx(plain(seen, data=pixels, dtype=torch.float32), rel=1e-5)
     assert hl.check(PP2, model=model, batch=8, dtype="float32").ok
     with pytest.raises(ValueError, match=r'x.to\(weight.dtype\) for x.float\(\); or give dtype="float32"'):
         hl.check(PP2, model=model, batch=8)

@@ -10,22 +10,13 @@ import cloudpickle
 import pytest
 import torch
 from few import one_in
+from owned import PP2, data, plain, squares
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hybridlab as hl
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-PP2 = hl.Mesh(pp=2)
-
-
-def squares(output, target):
-    return (output - target).square().sum()
-
-
-def data(step, rows):
-    x = torch.randn(rows, 6, generator=torch.Generator().manual_seed(step))
-    return x, x[:, :3].flip(1)
 
 
 class Times(torch.autograd.Function):
@@ -121,20 +112,6 @@ class Saved(nn.Module):
 
 def around(middle):
     return lambda seed: nn.Sequential(nn.Linear(6, 6), nn.Tanh(), middle(), nn.Linear(6, 3))
-
-
-def plain(make):
-    torch.manual_seed(0)
-    model = make(0).double()
-    steps, found = torch.optim.SGD(model.parameters(), lr=0.1), []
-    for step in range(3):
-        x, y = (one.double() for one in data(step, 8))
-        value = squares(model(x), y) / 8
-        steps.zero_grad()
-        value.backward()
-        steps.step()
-        found.append(value.item())
-    return found
 
 
 CASES = {  # a layer, and what is said of it

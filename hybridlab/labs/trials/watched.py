@@ -20,8 +20,7 @@ class Watched:
     @property
     def left(self) -> int:
         """The sends that have been started and not waited for."""
-        count = Counter(what for what, *_ in self._seen)
-        return count["send"] - count["waited send"]
+        return _open(self._seen)["send"]
 
     def isend(self, x, to, tag=0):
         self.targets.add(to)
@@ -89,5 +88,10 @@ def unwaited(seen: list) -> str:
     >>> unwaited([("receive", 4), ("send", 4), ("waited receive", 4)])
     'send'
     """
+    return next((what for what, number in _open(seen).items() if number > 0), "")
+
+
+def _open(seen: list) -> dict[str, int]:
+    """{kind of operation: the number that were started and not waited for}."""
     count = Counter(what for what, *_ in seen)
-    return next((what for what in ("send", "receive", "all_reduce") if count[what] > count[f"waited {what}"]), "")
+    return {what: count[what] - count[f"waited {what}"] for what in ("send", "receive", "all_reduce")}

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch.distributed import distributed_c10d
 
-OF_TORCH = str(Path(torch.__file__).parent)
-OF_GROUPS = str(Path(distributed_c10d.__file__).parent)
+TORCH = str(Path(torch.__file__).parent / "_")[:-1]  # with the slash: torchmetrics is not torch
+GROUPS = str(Path(distributed_c10d.__file__).parent / "_")[:-1]
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def alone(who: str) -> Iterator[None]:
 def _asker() -> Iterator[tuple[str, str]]:
     """(the function of torch.distributed that was called, the line that called it), unless torch itself did."""
     function, frame = "", sys._getframe(2)
-    while frame and frame.f_code.co_filename.startswith(OF_GROUPS):
+    while frame and frame.f_code.co_filename.startswith(GROUPS):
         function, frame = frame.f_code.co_name, frame.f_back
-    if frame and not frame.f_code.co_filename.startswith(OF_TORCH):
+    if frame and not frame.f_code.co_filename.startswith(TORCH):
         yield function, f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

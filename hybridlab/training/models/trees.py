@@ -53,7 +53,7 @@ def as_entering(x, dtype: torch.dtype, step: int):
     ValueError: the inputs of step 0 have whole numbers that bfloat16 rounds, such as 1001 to 1000: give numbers of \
 tokens or classes as integers, x.long(), or divide measurements, such as x / 1000
     """
-    for one in (one for one in flat(x) if one.is_floating_point()):
+    for one in (one for one in flat(x) if one.is_floating_point() and one.dtype != dtype):
         whole = one[one == one.round()]
         other = whole[as_computed(whole, dtype) != whole]
         if len(other.unique()) > 1:  # a single one may be the minus infinity of a mask, such as -10000
