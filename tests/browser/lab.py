@@ -69,10 +69,12 @@ class Lab:
         return Notebook(page)
 
     def show(self, page, name):
-        """Open a notebook that lies in the folder, and run nothing."""
+        """Open a notebook that lies in the folder, in the light theme, and run nothing."""
         page.goto(f"http://127.0.0.1:{self.port}/lab/tree/{name}?reset&token={self.token}")
         page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell", timeout=60_000)
         page.wait_for_function(READY, timeout=60_000)
+        if page.locator("body[data-jp-theme-light='false']").count():  # the last reader's choice, which the server keeps
+            Notebook(page).theme("JupyterLab Light")
 
     def stop(self):
         """End the server and, with it, its kernels."""
