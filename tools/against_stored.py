@@ -3,7 +3,7 @@
     python -m tools.against_stored                          all notebooks, two at a time
     python -m tools.against_stored --core                   without the parts under Further
     python -m tools.against_stored --core --few             of a few of every part of the course, as `make test` does
-    python -m tools.against_stored notebooks/01_tour.ipynb  this one
+    python -m tools.against_stored 01_tour                  this one
 
 Two notebooks at a time disturb each other's measurements. A notebook that differs is run a second time, alone; a list
 of these is printed at the end.
@@ -70,13 +70,17 @@ def compare(paths, *options) -> int:
 
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("notebooks", nargs="*", type=pathlib.Path, help="default: every notebook in notebooks/")
+    parser.add_argument("notebooks", nargs="*", help="their names or files; default: every notebook in notebooks/")
     parser.add_argument("--core", action="store_true", help="only the cells of their cores")
     parser.add_argument("--few", action="store_true", help="only some notebooks of every part of the course")
     asked = parser.parse_args(arguments)
     options = ("-p", "tools.core_cells") if asked.core else ()
-    every = [FOLDER / f"{name}.ipynb" for name in FEW] if asked.few else in_order(sorted(FOLDER.glob("*.ipynb")))
-    return compare(in_order(asked.notebooks) or every, *options)
+    of_the_course = {path.stem: path for path in FOLDER.glob("*.ipynb")}
+    wanted = [of_the_course.get(name, pathlib.Path(name)) for name in asked.notebooks]
+    if missing := [str(path) for path in wanted if not path.is_file()]:
+        parser.error(f"no notebook is named {', '.join(missing)}: choose among {', '.join(sorted(of_the_course))}")
+    usual = map(of_the_course.get, FEW) if asked.few else sorted(of_the_course.values())
+    return compare(in_order(wanted or usual), *options)
 
 
 if __name__ == "__main__":

@@ -94,3 +94,9 @@ def test_a_core_is_run_without_what_stands_under_further(tmp_path, capfd, monkey
     assert against_stored.main(["--core", str(path)]) == 0
     assert "2 passed, 1 deselected" in capfd.readouterr().out
     assert against_stored.main([str(path)]) == 1
+
+
+def test_a_name_that_no_notebook_has_is_refused_before_anything_runs(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        against_stored.main(["40_hybrd"])
+    assert "no notebook is named 40_hybrd: choose among 00_start, " in capsys.readouterr().err
