@@ -73,7 +73,7 @@ class Lab:
         page.goto(f"http://127.0.0.1:{self.port}/lab/tree/{name}?reset&token={self.token}")
         page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell", timeout=60_000)
         page.wait_for_function(READY, timeout=60_000)
-        if page.locator("body[data-jp-theme-light='false']").count():  # the last reader's choice, which the server keeps
+        if page.locator("body[data-jp-theme-light='false']").count():  # as the last reader chose: the server keeps it
             Notebook(page).theme("JupyterLab Light")
 
     def stop(self):
