@@ -15,7 +15,7 @@ from hybridlab.predict.judged.scores import published_of
 from hybridlab.predict.papers import sc21
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.planner import plan
-from hybridlab.show.plans.plan_map import BEST, cells, plan_map
+from hybridlab.show.plans.plan_map import BEST, MUTED, PX, cells, plan_map
 
 FIGURE_13 = plan("gpt-161b", "a100", 64, 128, **choosing.SLIDES)
 FREE = plan("gpt-39.1b", "a100", 512, 1536)
@@ -58,6 +58,19 @@ def test_the_map_shows_each_cell_and_marks_one_best():
     assert still.svg.count(f'stroke="{BEST}"') == legend + sum(one.equal for one in cells(FIGURE_13)) == legend + 2
     assert "larger than a node of 8" in still.svg and ">2602 GB<" in still.svg and ">optimizer<" in still.svg
     assert "27 factorisations of 64 devices, 6 of them with a plan that fits, 21 too large" in still.summary
+    below = " ".join(re.findall(rf'font-size="{PX["caption"]}"[^>]*fill="{MUTED}">([^<]*)<', still.svg))
+    assert below.startswith("Best: p=8 t=8") and "factorisations" not in below and "Published" not in below
+
+
+def test_three_lines_of_a_cell_are_inside_it_and_apart():
+    svg = plan_map(FIGURE_13, "161B").svg
+    three = [one for one in re.findall(r'<g class="hl-cell".*?</g>', svg, re.DOTALL) if "<circle" in one]
+    assert len(three) == 3
+    for one in three:
+        top, tall = map(float, re.search(r'y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', one).groups())
+        lines = [float(y) for y in re.findall(r'<text x="[\d.]+" y="([\d.]+)"', one)]
+        assert len(lines) == 3 and lines[0] - PX["caption"] * 0.75 > top + 3 and lines[2] + 3 < top + tall - 2.5
+        assert all(b - a > PX["smallest"] + 2 for a, b in zip(lines, lines[1:]))
 
 
 @pytest.mark.slow

@@ -145,11 +145,11 @@ def test_a_bar_is_as_long_as_its_bytes():
     assert list(LOOKS)[:3] == [name for name, _, _ in PARTS.values()]
 
 
-def test_what_is_longer_than_a_card_is_outlined_and_what_is_too_long_is_shortened():
+def test_what_is_longer_than_a_card_is_outlined_and_what_is_too_long_is_cut_off():
     svg = anatomy([Bar("a", "", (4e9,)), Bar("b", "", (40e9, 5e9))], "t", "w", card=8e9, longest=20e9).svg
     assert svg.count('stroke-width="3"') == 1 and ">one card: 8 GB<" in svg and ">45 GB<" in svg
-    drawn = widths(svg, "weights")[1], *widths(svg, "gradients")
-    assert drawn == pytest.approx((ROOM * 40 / 45, ROOM * 5 / 45), abs=0.01)
+    assert widths(svg, "weights") == pytest.approx([ROOM * 4 / (1.04 * 20), ROOM], abs=0.01)
+    assert not widths(svg, "gradients")  # they begin beyond the edge
 
 
 def test_the_lectures_picture_does_not_answer_the_exercise():

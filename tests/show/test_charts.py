@@ -2,10 +2,12 @@
 
 import re
 
+import pytest
+
 import hybridlab as hl
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.charts.multiples import multiples
-from hybridlab.show.layouts.anatomy import Bar, anatomy
+from hybridlab.show.layouts.anatomy import LABELS, RIGHT, WIDTH, Bar, anatomy
 from hybridlab.show.paper.style import STYLE, contrast
 
 
@@ -29,17 +31,20 @@ def test_small_multiples_name_the_lines_of_the_others_and_they_can_be_seen():
     assert figure.twin.count(f'polyline fill="none" stroke="{grey.pop()}"') == 6 + 1
 
 
-def test_a_bar_that_is_shortened_keeps_its_shares():
+def test_a_bar_that_is_cut_off_has_the_scale_of_the_others():
+    """A part larger than the card would seem to fit on it if the bar were shortened."""
     still = anatomy(
         [Bar("copies", "", (100, 100, 600, 0)), Bar("sharded", "", (1, 1, 6, 0))], "Memory", "told", 50, 120
     )
     boxes = [
         (float(y), float(wide)) for y, wide in re.findall(r'y="(\d+)" width="([\d.]+)" height="34" fill="#', still.svg)
     ]
-    for top in {y for y, _ in boxes}:
-        weights, gradients, states = (wide for y, wide in boxes if y == top)
-        assert abs(weights - gradients) < 0.1 and abs(states - 6 * weights) < 0.1
-    assert still.svg.count(">shortened<") == 1
+    (first, weights), (_, gradients), *others = boxes
+    assert {y for y, _ in others} != {first} and len(others) == 3  # the third part of the first bar is cut off
+    card = float(re.search(r'd="M([\d.]+) \d+V\d+" stroke="[^"]+" stroke-width="2"', still.svg)[1]) - LABELS
+    assert abs(weights - 2 * card) < 0.1 and abs(others[0][1] - card / 50) < 0.1
+    assert weights + gradients == pytest.approx(WIDTH - LABELS - RIGHT, abs=0.1)
+    assert still.svg.count(">cut off<") == 1
 
 
 def test_the_memory_of_a_rank_has_stripes_letters_and_a_legend_of_what_can_be_seen():

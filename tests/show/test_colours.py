@@ -6,14 +6,17 @@ CIE 1976, the distance in L*a*b* (white D65); about 2 is the least that an eye n
 """
 
 import ast
+import base64
 import itertools
 import re
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import hybridlab
+import hybridlab as hl
 from hybridlab.labs.convolution import pictures as convolution
 from hybridlab.labs.search import pictures as search
 from hybridlab.show.layouts import tiles
@@ -22,6 +25,9 @@ from hybridlab.show.paper.style import IN_THE_DARK, STYLE, contrast, look
 from hybridlab.show.paper.theme import rules
 from hybridlab.show.paper.themed_chart import themed
 from hybridlab.show.plans import shares
+from hybridlab.show.timelines.boxes import boxes
+from hybridlab.show.timelines.spans import BUBBLE
+from hybridlab.show.timelines.svg import svg
 
 SEEN = {
     "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -131,6 +137,26 @@ def test_a_chart_lightens_lines_and_marks_but_not_the_fill_of_a_bar():
     assert all(contrast(curve["color"], paper) >= 3 for paper in ("#FFFFFF", STYLE["dark"]["edge"]))
     (labelled,) = themed({"data": [{"type": "scatter", "text": ["one", ""]}], "layout": {}})["data"]
     assert labelled["text"] == ['<span style="fill:light-dark(#1A1A1A, #F0F0F0)">one</span>', ""]
+
+
+def test_the_legend_of_a_timeline_has_the_colours_of_its_boxes_in_the_dark_too():
+    halves = hl.simulate(hl.schedule("zb_h1", ranks=2, microbatches=4))
+    wine = STYLE["kinds"]["W"]["fill"]
+    assert f'width="18" height="15" fill="{wine}"' in svg(halves)
+    assert not re.findall(rf'\[fill="{wine}"\][^{{]*{{ fill:', svg(halves))
+
+
+def test_the_bubbles_of_a_large_picture_follow_the_page():
+    """Its boxes are one image, which does not."""
+    large = hl.simulate(hl.schedule("gpipe", ranks=8, microbatches=128))
+    drawn = svg(large)
+    (under,) = re.findall(rf'<path fill="{STYLE["light"]["bubble"]}" d="([^"]*)"', drawn)
+    assert under.count("M") == (boxes(large).kind == BUBBLE).sum() > 0
+    image = base64.b64decode(re.search('href="data:image/png;base64,([^"]*)"', drawn)[1])
+    rows = zlib.decompress(image[image.index(b"IDAT") + 4 : image.index(b"IEND") - 8])
+    wide = int.from_bytes(image[16:20])
+    first = np.frombuffer(rows, np.uint8)[1 : 1 + 4 * wide].reshape(wide, 4)
+    assert set(first[:, 3]) >= {0, 255}, "of rank 0, the bubble is left out"
 
 
 def test_both_themes_have_readable_words():

@@ -79,6 +79,8 @@ def test_the_numbers_stand_in_the_headings_and_not_below(four):
     assert caption.text == "" and figure.summary.split("\n") == [one.summary for one in four]
     assert four[0].summary not in "".join(e.text or "" for e in ElementTree.fromstring(figure.twin) if "text" in e.tag)
     assert not any(one.told for one in boxes(*four, columns=1, numbers=False).headings)
+    (alone,) = boxes(four[2], columns=1).headings
+    assert (alone.text, alone.told) == ("chimera", "30 units, idle/total 20.0%, holds at most 4 activations")
 
 
 @pytest.mark.slow

@@ -53,6 +53,7 @@ def versions_met(schedule: hl.Schedule, stash: bool = True) -> Still:
     mixed = sum(forward != backward for _, _, forward, backward in pairs)
     columns, title = 1 + max(m for _, m, _, _ in pairs), f"{schedule.name}, {'with' if stash else 'without'} stashing"
     summary = f"{title}: versions in forward and backward, rank by microbatch; they differ in {mixed} of {len(pairs)}"
+    summary += ", with a frame" if mixed else ""
     step = min(PAIR, WIDEST // columns)
     width, bottom = LEFT + columns * step + 20, TOP + schedule.ranks * ROW
     out = [heading(LEFT, 28, title), *_legend()]

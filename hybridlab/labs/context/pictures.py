@@ -20,7 +20,7 @@ from hybridlab.predict.time.ring import block_seconds, hop_seconds, least_tokens
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.live.chooser import Chooser
 from hybridlab.show.live.stepper import Stepper
-from hybridlab.show.paper.sheet import captioned, sheet, words
+from hybridlab.show.paper.sheet import captioned, heading, sheet, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, mix
 
@@ -81,7 +81,8 @@ def balance(documents=(12, 4), ranks: int = 2) -> Still:
     row, each = Chunks.zigzag(total, ranks)._replace(documents=documents), Chunks.zigzag(total, ranks, documents)
     forms = {"of the row": row.pairs, "of each document": each.pairs}
     told = "; ".join(f"{name}: {' and '.join(map(str, pairs))} pairs" for name, pairs in forms.items())
-    most, out, y = max(map(max, forms.values())), [], 8
+    title = f"Pairs of each rank: documents of {' and '.join(map(str, documents))} tokens in one row"
+    most, out, y = max(map(max, forms.values())), [heading(LEFT, 34, title)], 50
     for name, pairs in forms.items():
         out.append(words(LEFT, y + 20, f"zigzag {name}", PX["axis"], **{"font-weight": "600"}))
         for rank, number in enumerate(pairs):
@@ -90,7 +91,7 @@ def balance(documents=(12, 4), ranks: int = 2) -> Still:
             out.append(f'<rect x="{LEFT + 70}" y="{y}" width="{wide:.1f}" height="24" fill="{NOW}"/>')
             out.append(words(LEFT + 78 + wide, y + 18, f"{number} pairs", PX["axis"]))
         y += 38
-    return Still(sheet(WIDE, y + 4, "pairs of each rank", told, out), told)
+    return Still(sheet(WIDE, y + 4, title, told, out), told)
 
 
 def squares(found: dict[str, np.ndarray], across: str, down: str, told: str) -> Still:

@@ -192,7 +192,7 @@ def over_sizes_chart() -> Figure:
     curve = Curve("predicted", at, ms, 1, "dash", "square-open", [f"{count}" for count, _ in found.values()])
     told = "; ".join(f"{name} {one:.1f} ms" for name, one in zip(found, ms))
     x = Axis("bytes in a bucket", -0.4, len(at) - 0.5, marks=dict(zip(at, found)))
-    title = "Exposed, over the size of a bucket; a number counts the all-reduces"
+    title = "Exposed communication over the size of a bucket; a number counts the all-reduces"
     return chart([curve], x, Axis("ms", 0, 1.15 * max(ms)), title, f"Exposed: {told}")
 
 

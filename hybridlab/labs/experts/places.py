@@ -99,9 +99,9 @@ def traded_still(tp: int, exponent: str) -> Still:
         y = 70 + 44 * number + 20 * (number // 2)
         fill = STYLE["kinds"]["message" if number < 2 else "F"]["fill"]
         out.append(words(LEFT, y + 20, group, PX["axis"], **BOLD))
-        out.append(words(LEFT + 300, y + 20, name, PX["axis"], "end", fill=MUTED))
-        out.append(f'<rect x="{LEFT + 316}" y="{y}" width="{70 * value:.1f}" height="28" fill="{fill}"/>')
-        out.append(words(LEFT + 326 + 70 * value, y + 20, said, PX["axis"]))
+        out.append(words(LEFT + 330, y + 20, name, PX["axis"], "end", fill=MUTED))
+        out.append(f'<rect x="{LEFT + 346}" y="{y}" width="{70 * value:.1f}" height="28" fill="{fill}"/>')
+        out.append(words(LEFT + 356 + 70 * value, y + 20, said, PX["axis"]))
     told = f"{title}: folded experts send {bars[1][3]} of the rows; the busiest rank has {bars[3][3]} times the mean, "
     return captioned(WIDTH, GROUND - 20, title, f"{told}with sharded ones {bars[2][3]}.", out, LEFT)
 

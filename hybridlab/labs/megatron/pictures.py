@@ -52,11 +52,17 @@ def pair_still(shape: Shape, ranks: int, way: str = pair.WAYS[0], flow: str = "f
     """
     layout = pair.layout_of(shape, ranks, way)
     steps, backward, rows = pair.steps_of(layout), flow == "backward", shape.context
-    parts = _merged((_backward if backward else _forward)(layout, steps, rows, ranks))
+    both = [_pair_lines(layout, steps, way, rows, ranks, one) for one in (False, True)]
     told = _pair_in_words(layout, steps, way, ranks, flow, rows)
     title = f"MLP: A cut by {way.split(' → ')[0]}s, B by {way.split(' → ')[1]}s, {ranks} rank{'s' * (ranks > 1)}"
-    middle = parts.index(BACK if backward else GELU) if backward or way != pair.WAYS[0] else 0  # two lines: it is long
-    return cuts([line for line in (parts[:middle], parts[middle:]) if line], ranks, title, told, backward)
+    return cuts(both[backward], ranks, title, told, backward, also=both[not backward])
+
+
+def _pair_lines(layout, steps, way, rows, ranks, backward) -> list:
+    """The formula of one pass, in two lines if it is long."""
+    parts = _merged((_backward if backward else _forward)(layout, steps, rows, ranks))
+    middle = parts.index(BACK if backward else GELU) if backward or way != pair.WAYS[0] else 0
+    return [line for line in (parts[:middle], parts[middle:]) if line]
 
 
 def _forward(layout, steps, rows, ranks) -> list:

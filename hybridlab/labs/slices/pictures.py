@@ -10,7 +10,10 @@ from hybridlab.show.paper.style import STYLE, dashed, mix
 PX, PAPER, MUTED = STYLE["pixels"], STYLE["paper"], STYLE["muted"]
 DARK = STYLE["kinds"]["F"]["fill"]
 TONES = DARK, mix(DARK, PAPER, 0.45)  # colours of slices, alternately
-READ = "across: position in the row; up: FLOPs of the token, below the line of matrices, above it of attention"
+READ = (
+    "across: position in the row; up: FLOPs of the token, below the line of matrices, above it of attention",
+    "below each slice: its tokens, and its share of the FLOPs of the row",
+)
 WIDE, LEFT, GAP, SIDE, TALL, TOP = 960, 24, 48, 432, 180, 60
 
 
@@ -29,8 +32,8 @@ def triangle(tokens: int = TOKENS, slices: int = 4) -> Still:
         out.append(words(left + SIDE / 2, 30, f"equal {_noun(how)}", PX["axis"], "middle", **{"font-weight": "600"}))
         out += _areas(shape, cuts[how], costs[how], left)
     foot = TOP + TALL + 68
-    out.append(words(LEFT, foot, READ, PX["caption"], fill=MUTED))
-    return Still(sheet(WIDE, foot + 14, "The cost of a row, in slices", told, out), told)
+    out += [words(LEFT, foot + PX["line"] * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(READ)]
+    return Still(sheet(WIDE, foot + PX["line"] + 14, "The cost of a row, in slices", told, out), told)
 
 
 def _noun(how: str) -> str:

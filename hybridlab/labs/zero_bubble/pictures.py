@@ -39,7 +39,7 @@ def plane(predicted: dict[str, hl.Timeline], real: dict[str, hl.Timeline] | None
         at, measured = zip(*((held(real[name]) + ASIDE, real[name].bubble_fraction) for name in predicted))
         joins = zip(memory, at, fraction, measured)
         curves += [Curve("", ends, (low, high), 1, "solid", wide=1.5) for *ends, low, high in joins]
-        curves.append(Curve(f"{WHOLE}, measured", at, measured, 1, "", "cross"))
+        curves.append(Curve(f"{WHOLE}, measured; drawn to the right of its schedule", at, measured, 1, "", "cross"))
     curves.append(Curve("", memory, fraction, 5, labels=list(predicted)))
     first = next(iter(predicted.values())).schedule
     size = f"{first.ranks} ranks, {len(first.replica_of)} microbatches"

@@ -35,7 +35,8 @@ def anatomy(
     """Bars of bytes, one below the other, on one scale.
 
     card     memory of one card in bytes: a line, and an outline around every bar that is longer
-    longest  bytes from which a bar is shortened, with a mark: its shares stay; None: all are drawn to their ends
+    longest  bytes at which a bar is cut off, with a mark: all bars keep one scale, or a part larger than the card
+             could seem to fit on it; None: all are drawn to their ends
     told     the picture in words
 
     >>> anatomy([Bar("rank 0", "", (1, 1, 2, 3))], "One rank", "7 bytes", card=8)
@@ -85,8 +86,7 @@ def _bar(bar, y, scale, card):
         out.append(words(LABELS - 14, y + 33, bar.below, PX["smallest"] + 1, "end", fill=STYLE["muted"]))
     ends = [LABELS + scale * sum(bar.bytes[:number]) for number in range(len(bar.bytes) + 1)]
     longer = ends[-1] > WIDTH - RIGHT + 0.01
-    shrunk = (WIDTH - RIGHT - LABELS) / (ends[-1] - LABELS) if longer else 1
-    cut = [LABELS + shrunk * (end - LABELS) for end in ends]
+    cut = [min(end, WIDTH - RIGHT) for end in ends]
     for number, (x, after) in enumerate(zip(cut, cut[1:])):
         out += _part(number, x, y, after - x, BAR) if after > x else []
     total, end = sum(bar.bytes), cut[-1]
@@ -96,7 +96,7 @@ def _bar(bar, y, scale, card):
     if longer:
         torn = f"M{end - 14:g} {y - 6:g}l8 {BAR / 2 + 6:g}l-8 {BAR / 2 + 6:g}"
         out.append(f'<path d="{torn}" fill="none" stroke="{PAPER}" stroke-width="6"/>')
-        out.append(words(end + 10, y + 39, "shortened", PX["smallest"] + 1, fill=STYLE["muted"]))
+        out.append(words(end + 10, y + 39, "cut off", PX["smallest"] + 1, fill=STYLE["muted"]))
     halo = {"font-weight": "600", "stroke": PAPER, "stroke-width": "6", "paint-order": "stroke"}
     return [*out, words(end + 10, y + 22, size(total), PX["axis"], **halo)]
 

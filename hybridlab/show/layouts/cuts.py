@@ -60,14 +60,23 @@ class Sign(NamedTuple):
         return self.text not in "·=,"
 
 
-def cuts(lines: Sequence[Sequence[Matrix | Sign]], ranks: int, title: str, told: str, backward: bool = False) -> Still:
+def cuts(
+    lines: Sequence[Sequence[Matrix | Sign]],
+    ranks: int,
+    title: str,
+    told: str,
+    backward: bool = False,
+    also: Sequence[Sequence[Matrix | Sign]] = (),
+) -> Still:
     """The picture of matrices and signs in lines (a matrix in each), all to one scale; `told` is the picture in words.
+
+    also  the lines of a picture with which this one is compared: it has the same scale
 
     >>> half = [Slice((0, 2), (2 * r, 2 * r + 2), (r,)) for r in range(2)]
     >>> cuts([[Matrix("A", 2, 4, tuple(half))]], 2, "a matrix", "A on 2 ranks, cut by columns")
     <picture A on 2 ranks, cut by columns>
     """
-    scale = min(_scale(line, ranks) for line in lines)
+    scale = min(_scale(line, ranks) for line in (*lines, *also))
     out, top = [heading(SIDE, 34, title), *_way(backward)], TOP
     for line in lines:
         tall = max(_size(part, scale, ranks)[1] for part in line)

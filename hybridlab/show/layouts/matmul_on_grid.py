@@ -239,6 +239,9 @@ class MatmulOnGrid:
             sent = words(WIDTH - MARGIN, 38, self._amount(self.mean(number)), 36, "end", **{"font-weight": "600"})
             yield Part(sent, number, until)
         yield Part(words(WIDTH - MARGIN, 60, "sent by each rank, on average", PX["axis"], "end"))
+        key = words(MARGIN, 84, "a colour: a part of k", PX["smallest"], fill=MUTED)
+        key += f'<rect x="{MARGIN + 142}" y="72" width="18" height="14" fill="none" {_pen(GREEN)}/>'
+        yield Part(key + words(MARGIN + 168, 84, "just arrived", PX["smallest"], fill=MUTED))
         if self.size:
             yield Part(words(WIDTH - MARGIN, 82, self.formula, PX["axis"], "end"))
 

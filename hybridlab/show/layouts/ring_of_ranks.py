@@ -13,7 +13,7 @@ WIDTH, HEIGHT = 900, 590
 ACROSS, DOWN, MIDDLE = 372, 206, 290  # the ellipse on which the cards are, and its height
 STRIPES, NARROW = 112, 88  # the width of a chunk; on eight ranks
 ROWS, HEAD, GAP = 120, 26, 3  # of a card: the height of all its chunks, its title, between chunks
-PX, INK, GREEN = STYLE["pixels"], STYLE["ink"], STYLE["kinds"]["message"]["fill"]
+PX, INK, MUTED, GREEN = STYLE["pixels"], STYLE["ink"], STYLE["muted"], STYLE["kinds"]["message"]["fill"]
 HUES = [tint["forward"] for tint in STYLE["tints"]]
 MOST = len(HUES)
 
@@ -162,7 +162,11 @@ class Ring:
             formula = f"2·(p−1)/p·n = 2·{self.ranks - 1}/{self.ranks}·{megabytes(self.size)} MB"
             told = f"{formula} = {self._amount(self.steps)}"
             yield Part(words(WIDTH / 2, MIDDLE + 38, told, PX["heading"], "middle"))
-        yield Part(heading(24, HEIGHT - 14, self.title, PX["axis"]))
+        key = words(WIDTH - 24, HEIGHT - 36, "a number: this rank is in the sum", PX["smallest"], "end", fill=MUTED)
+        key += words(WIDTH - 24, HEIGHT - 14, "on its way, or just arrived", PX["smallest"], "end", fill=MUTED)
+        pen = f'fill="none" stroke="{GREEN}" stroke-width="3"'
+        key += f'<rect x="{WIDTH - 226}" y="{HEIGHT - 26}" width="18" height="14" {pen}/>'
+        yield Part(heading(24, HEIGHT - 14, self.title, PX["axis"]) + key)
 
 
 def megabytes(size: float) -> str:

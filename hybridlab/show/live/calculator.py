@@ -175,7 +175,7 @@ def _still() -> Still:
 
 def _bar(parts, one, unit, full, y):
     """A bar as long as `full`, under its name, and its keys in rows below it."""
-    yield words(LEFT, y - 8, "memory of a GPU" if parts is MEMORY else "a step", PX["axis"])
+    yield words(LEFT, y - 8, "memory of a GPU; the line is its capacity" if parts is MEMORY else "a step", PX["axis"])
     x, at, row = float(LEFT), float(LEFT), y + BAR + 22
     for name, colour, of in parts:
         number = float(of(one))

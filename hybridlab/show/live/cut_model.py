@@ -26,7 +26,7 @@ def cut_model(stages: int = 3, parts: int = 2, copies: int = 2, batch: int = 32)
 
     >>> import hybridlab as hl
     >>> print(hl.pictures.cut_model(stages=3, parts=1, copies=4).summary)
-    p=3, t=1, d=4, B=32: 12 devices. One of them holds 806 MB of weights and sends 1.48 GB in a step: 268 MB between \
+    p=3, t=1, d=4, B=32: 12 devices. The blue one holds 806 MB of weights and sends 1.48 GB in a step: 268 MB between \
 stages, 0 inside layers, 1.21 GB between copies.
     """
     choices = []
@@ -66,7 +66,7 @@ def _bytes(sent):
 def _summary(cut):
     sent = [_bytes(one.sent) for one in (cut.between_stages, cut.inside_layers, cut.between_copies)]
     return (
-        f"{_title(cut)}: {_devices(cut)}. One of them holds {size(cut.weights)} of weights "
+        f"{_title(cut)}: {_devices(cut)}. The blue one holds {size(cut.weights)} of weights "
         f"and sends {_bytes(cut.sent)} in a step: {sent[0]} between stages, {sent[1]} inside layers, {sent[2]} between "
         "copies."
     )

@@ -48,7 +48,7 @@ def grid_panel(moments: Callable, algorithms: Sequence[str], side: int, size: fl
     sides = Choice("side of the grid q", SIDES, SIDES.index(side))
     of = dict(zip(named.values, algorithms))
     draw = lambda name, q: MatmulOnGrid(of[name], moments(of[name], (q, q, q), (q, q)), size)
-    return _panel(draw, [named, sides], lambda grid: (0, 1, grid.steps))
+    return _panel(draw, [named, sides], lambda grid: (1, grid.steps))
 
 
 def _check(size):

@@ -92,10 +92,19 @@ def heading(x: float, y: float, text: str, size: float = PX["heading"]) -> str:
 
 
 def captioned(
-    width: float, y: float, title: str, told: str, body: list[str], left: float = 24, fill: float = 1, foot: float = 0
+    width: float,
+    y: float,
+    title: str,
+    told: str,
+    body: list[str],
+    left: float = 24,
+    fill: float = 1,
+    foot: float = 0,
+    below: str = "",
 ) -> Still:
     """A sheet with its words below the drawing.
 
+    below the words that are drawn, if they are fewer than `told`, which describes the picture to a reader who hears it
     y     the y of the first line of the words;  left  margin of the lines, on the left and on the right
     fill  the largest part of the width between the margins that a line may fill
     foot  pixels below the last line, in addition to the usual ones
@@ -103,9 +112,11 @@ def captioned(
     >>> captioned(400, 60, "Two ranks", "rank 0 waits for rank 1", [])
     <picture rank 0 waits for rank 1>
     """
-    lines = [line for part in told.split("\n") for line in wrap(part, fill * (width - 2 * left), PX["caption"])]
-    below = [words(left, y + PX["line"] * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return Still(sheet(width, y + PX["line"] * len(lines) + foot, title, told, [*body, *below]), told)
+    lines = [
+        line for part in (below or told).split("\n") for line in wrap(part, fill * (width - 2 * left), PX["caption"])
+    ]
+    drawn = [words(left, y + PX["line"] * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
+    return Still(sheet(width, y + PX["line"] * len(lines) + foot, title, told, [*body, *drawn]), told)
 
 
 def sheet(width: float, height: float, title: str, summary: str, body: list[str]) -> str:

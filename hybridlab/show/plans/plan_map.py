@@ -23,8 +23,9 @@ from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import FIXED, STYLE, TOO_LARGE, dashed, ink_on, mix
 
 WIDTH, LEFT, TOP, RIGHT = 960, 92, 148, 24
-WIDEST, TALLEST, ALL_ROWS = 118.0, 52.0, 500.0  # pixels: of a cell; of all rows together
-TWO_LINES, THREE_LINES = (58.0, 36.0), 48.0  # pixels: a cell of this size has two lines; of this height, three
+WIDEST, TALLEST, WITH_RINGS, ALL_ROWS = 118.0, 52.0, 64.0, 500.0  # pixels: of a cell, also if some have three lines;
+# of all rows together
+TWO_LINES, THREE_LINES = (58.0, 36.0), 60.0  # pixels: a cell of this size has two lines; of this height, three
 PALEST, TINT = 0.2, 0.05  # the share of the best throughput with the palest colour; every cell that fits has some blue
 PX, INK, PAPER, MUTED = STYLE["pixels"], STYLE["ink"], STYLE["paper"], STYLE["muted"]
 BOLD = 0.59  # width of a letter of a title, as a part of its height
@@ -103,14 +104,16 @@ def plan_map(planned: Planned, title: str = "") -> Still:
     <picture 161B: 27 factorisations of 64 devices, 6 of them with a plan that fits, 21 too large, ...
     """
     every, runs = cells(planned), _quickest_of_each(published_of(planned))
-    frame = _Frame(every, planned.machine.node)
+    frame = _Frame(every, WITH_RINGS if runs else TALLEST)
     told = in_words(planned, every, title, runs)
     best = planned.best.step.total
     rings = {sizes: _Ring(best / run.seconds, _of_run(run)) for sizes, run in runs.items()}
     body = [_hatch(), *_head(title, planned.error.median, bool(rings)), *_labels(frame)]
     body += [line for one in every for line in _drawn(one, frame, rings.get((one.p, one.t)))]
     body += _node(frame, planned.machine.node)
-    return captioned(WIDTH, frame.bottom + 35, title or "plans", told, body, fill=0.88, foot=-5)
+    return captioned(
+        WIDTH, frame.bottom + 35, title or "plans", told, body, fill=0.88, foot=-5, below=_best(planned, every)
+    )
 
 
 def _quickest_of_each(runs: list[Run]) -> dict[tuple[int, int], Run]:
@@ -128,13 +131,20 @@ def in_words(planned: Planned, every: list[Cell], title: str, runs: dict[tuple[i
     """The map in one line; `runs` are published runs by (p, t)."""
     count = {state: sum(one.state == state for one in every) for state in ("fits", "too large", "illegal")}
     name = f"{title}: " if title else ""
-    equal = [f"p={one.p} t={one.t}" for one in every if one.equal and one.share < 1]
     told = [
         f"{name}{len(every)} factorisations of {planned.devices} devices, {count['fits']} of them with a plan that "
-        f"fits, {count['too large']} too large, {count['illegal']} not possible with this batch. Best: {planned.best!r}"
+        f"fits, {count['too large']} too large, {count['illegal']} not possible with this batch",
+        _best(planned, every),
     ]
-    told += [f"Equally good, within the ±{planned.error.median:.0%} of a prediction: {', '.join(equal)}"] * bool(equal)
     told += [f"Published: {'; '.join(map(_of_run, runs.values()))}"] * bool(runs)
+    return ". ".join(told)
+
+
+def _best(planned, every):
+    """The best plan, and those that are as good: the words below the map, which shows the others."""
+    equal = [f"p={one.p} t={one.t}" for one in every if one.equal and one.share < 1]
+    told = [f"Best: {planned.best!r}"]
+    told += [f"Equally good, within the ±{planned.error.median:.0%} of a prediction: {', '.join(equal)}"] * bool(equal)
     return ". ".join(told)
 
 
@@ -148,11 +158,11 @@ class _Ring(NamedTuple):
 class _Frame:
     """The position of each p and t on the sheet."""
 
-    def __init__(self, every, node):
+    def __init__(self, every, tallest):
         self.ways, self.stages = ({one[i] for one in every} for i in (1, 0))
         self.ways, self.stages = sorted(self.ways), sorted(self.stages)
         self.wide = min(WIDEST, (WIDTH - LEFT - RIGHT) / len(self.ways))
-        self.tall = min(TALLEST, ALL_ROWS / len(self.stages))
+        self.tall = min(tallest, ALL_ROWS / len(self.stages))
         self.bottom = TOP + self.tall * len(self.stages)
         self.right = LEFT + self.wide * len(self.ways)
         self.roomy = self.wide >= TWO_LINES[0] and self.tall >= TWO_LINES[1]
@@ -239,14 +249,14 @@ def _drawn(one: Cell, frame, ring: _Ring | None):
     middle, lower = x + frame.wide / 2, y + frame.tall / 2
     first, second = _text(one)
     more = {"fill": ink, "font-weight": "600"}
-    rise = 8 if ring and frame.tall >= THREE_LINES else 0  # of the two lines, for a third one below them
+    rise = 11 if ring and frame.tall >= THREE_LINES else 0  # of the two lines, for a third one below them
     yield words(middle, lower + (-2 - rise if frame.roomy and second else 5), first,
                 PX["caption" if one.share else "box"], "middle", **more)  # fmt: skip
     if frame.roomy and second:
         yield words(middle, lower + 15 - rise, second, PX["smallest"] + 1, "middle", fill=ink)
     if rise and frame.roomy:
-        yield _ring(middle - 16, lower + 15, ink)
-        yield words(middle - 6, lower + 20, f"{ring.share:.0%}", PX["smallest"] + 1, fill=ink)
+        yield _ring(middle - 16, lower + 17, ink)
+        yield words(middle - 6, lower + 22, f"{ring.share:.0%}", PX["smallest"] + 1, fill=ink)
     elif ring:
         yield _ring(x + frame.wide - 12, y + 12, ink)
     yield "</g>"

@@ -113,6 +113,7 @@ def _strategy(found, start, mesh, top):
     x, step = RIGHT + 40, 54
     columns = {axis: x + 170 + step * i for i, axis in enumerate(mesh.axes)}
     row = {name: top + 6 + LINE * (i + 1) for i, name in enumerate(start)}
+    yield words(x, top - 20, "where the search is", PX["axis"], **{"font-weight": "600"})
     yield words(x, top + 6, "operator", PX["axis"], fill=MUTED)
     for axis, at in columns.items():
         yield words(at, top + 6, f"{axis} cuts", PX["axis"], "middle", fill=MUTED)

@@ -70,7 +70,7 @@ def boxes(
         )
     laid = _Laid(timelines, notes, numbers, rulers, min(columns, len(panels)))
     for place, (panel, name) in enumerate(zip(panels, names)):
-        laid.add(panel, name if len(panels) > 1 or titles else "", place)
+        laid.add(panel, name if len(panels) > 1 or titles or columns else "", place)
     drawn = laid.picture()
     return drawn if numbers else drawn.unnumbered
 

@@ -5,6 +5,7 @@ readable on a dark page too. The same timelines always give the same text.
 """
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -68,9 +69,10 @@ def _head(picture, width, title):
             x, y = float(LEFT), y + 24
         tall = {"message": (6, 8), "arrived": (8, 3)}.get(look.kind, (0, 15))
         dots = f" {dashed('absent box')}" if look.dotted else ""
-        edge = look.edge if look.dotted or look.chunk else STYLE["muted"] if look.kind == "bubble" else look.fill
-        out.append(f'<rect x="{short(x)}" y="{short(y + tall[0])}" width="18" height="{tall[1]}" fill="{look.fill}" '
-                   f'stroke="{edge}"{dots}/>')  # fmt: skip
+        edge = look.edge if look.dotted or look.chunk else STYLE["muted"] if look.kind == "bubble" else ""
+        pen = f' stroke="{edge}"' if edge else ""  # one of the fill's colour would be lighter in the dark (`theme`)
+        place = f'x="{short(x)}" y="{short(y + tall[0])}" width="18" height="{tall[1]}"'
+        out.append(f'<rect {place} fill="{look.fill}"{pen}{dots}/>')
         if look.hatch:
             stripes = f"M{short(x)} {short(y + 9)}l9 -9m9 0l-15 15m6 0l9 -9"
             out.append(f'<path d="{stripes}" stroke="{look.hatch}" stroke-width="2"/>')
@@ -173,11 +175,18 @@ def _few(picture, top, lane, scale, name):
 
 
 def _many(picture, top, lane, scale):
-    """Many boxes as one image at the screen's resolution, without edges and labels."""
+    """Many boxes as one image at the screen's resolution, without edges and labels. The bubbles are under it, since an
+    image has one colour for light pages and for dark ones.
+    """
     wide, tall = picture.width * scale, picture.height * lane
-    pixels = grid(picture, columns=max(1, round(wide)), rows=max(1, round(tall)))
+    idle = np.isin(picture.look, [number for number, one in enumerate(picture.looks) if one.kind == "bubble"])
+    busy = {name: getattr(picture, name)[~idle] for name in ("x0", "x1", "y0", "y1", "look")}
+    pixels = grid(replace(picture, **busy), columns=max(1, round(wide)), rows=max(1, round(tall)))
+    grey = [_rectangle(*(LEFT + x * scale for x in its[:2]), *(top + y * lane for y in its[2:]))
+            for its in zip(*(getattr(picture, name)[idle].tolist() for name in ("x0", "x1", "y0", "y1")))]  # fmt: skip
     where = f'x="{LEFT}" y="{short(top)}" width="{short(wide)}" height="{short(tall)}"'
-    return [f'<image {where} preserveAspectRatio="none" href="{png(pixels)}"/>']
+    under = [f'<path fill="{STYLE["light"]["bubble"]}" d="{"".join(grey)}"/>'] if grey else []
+    return [*under, f'<image {where} preserveAspectRatio="none" href="{png(pixels)}"/>']
 
 
 def _curtain(picture, top, lane, width):

@@ -46,15 +46,17 @@ def _rulers(picture, top, lane, scale):
         measured = "measured, " if one["measured"] else ""
         out.append(words(LEFT, y + min(room - 8, 15), f"{measured}{measure['text']}", PX["smallest"] + 1))
         begin, busy, end, whole = (LEFT + measure[key] * scale for key in ("begin", "busy_end", "end", "whole"))
-        y += room - 6
-        out.append(_bar(busy, end, y, STYLE["light"]["bubble"]))
-        frame = f"M{begin:.1f} {y - 0.5:.1f}H{whole:.1f}V{y + 4.5:.1f}H{begin:.1f}z"
+        thick = 6 if room > 24 else 4  # thinner, its grey is not visible; in a low row, the text needs the room
+        y += room - thick - 2
+        out.append(_bar(busy, end, y, thick))
+        frame = f"M{begin:.1f} {y - 0.5:.1f}H{whole:.1f}V{y + thick + 0.5:.1f}H{begin:.1f}z"
         out.append(f'<path d="{frame}" fill="none" stroke="{INK}"/>')
     return out
 
 
-def _bar(x0, x1, y, fill):
-    return f'<path d="M{x0:.1f} {y:.1f}H{x1:.1f}V{y + 4:.1f}H{x0:.1f}z" fill="{fill}" stroke="{INK}"/>'
+def _bar(x0, x1, y, tall):
+    pen = f'fill="{STYLE["light"]["bubble"]}" stroke="{INK}"'
+    return f'<path d="M{x0:.1f} {y:.1f}H{x1:.1f}V{y + tall:.1f}H{x0:.1f}z" {pen}/>'
 
 
 def _waits(picture, top, lane, scale):
