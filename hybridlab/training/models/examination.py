@@ -51,7 +51,8 @@ def examined(model, rows: int, dtype: torch.dtype, batch: int, sent: Collection[
     model = model.apart()
     module = model.made(0, dtype)
     least = fewest(model)
-    (inputs, targets), others = _batch(model, max(rows, least), dtype, max(batch, least))
+    read_first = max(batch if plain.strange(module) else rows, least)  # data of this package keep nothing of it
+    (inputs, targets), others = _batch(model, max(rows, least), dtype, read_first)
     _refuse_names(model, inputs=inputs, targets=targets)
     _refuse_torch_dropout(module)
     _refuse_unseen_tensors(module)
