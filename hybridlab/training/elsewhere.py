@@ -16,7 +16,7 @@ from hybridlab.training.job import Job
 from hybridlab.training.models.draws import tensors_of
 from hybridlab.training.models.examination import fewest
 from hybridlab.training.models.plain import SMALL, strange
-from hybridlab.training.models.trees import as_computed, flat
+from hybridlab.training.models.trees import as_computed, flat, rows_of
 from hybridlab.training.models.words import said
 from hybridlab.world.processes import torchrun
 
@@ -62,7 +62,8 @@ def heard(job: Job) -> dict[str, tuple[float, float]]:
     model, dtype = job.model.apart(), getattr(torch, job.dtype)
     module = model.made(job.seed, dtype)
     found = {f"begins with another {name}": [x] for name, x in tensors_of(module).items()}
-    inputs, targets = as_computed(model.batch(0, fewest(model), job.seed), dtype)
+    first = model.batch(0, job.microbatches * job.rows, job.seed)  # as in training: data may keep a mean of it
+    inputs, targets = as_computed(rows_of(first, slice(fewest(model))), dtype)
     found |= {"gets other inputs": flat(inputs), "gets other targets": flat(targets)}
     draws_of(module).row = 0
     if model.call is None:

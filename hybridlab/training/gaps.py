@@ -87,8 +87,16 @@ def largest(x: torch.Tensor) -> float:
 
 
 def difference(mine: torch.Tensor, reference: torch.Tensor) -> float:
-    """The largest difference of two tensors; nan if one of them contains a nan."""
-    return largest(mine.double() - reference.double())
+    """The largest difference of two tensors; nan if one of them contains a nan.
+
+    >>> difference(torch.tensor(1 + 2j), torch.tensor(1 + 0j)), difference(torch.tensor(1), torch.tensor(3))
+    (2.0, 2.0)
+    """
+    return largest(_wide(mine) - _wide(reference))
+
+
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.complex128 if x.is_complex() else torch.float64)
 
 
 def worst(gaps) -> float:

@@ -13,7 +13,7 @@ import torch
 from hybridlab.core.what.seams import draws_of
 from hybridlab.runtime import tallies
 from hybridlab.training.first_weights import whole_of
-from hybridlab.training.gaps import FACTOR, largest, tolerance_of
+from hybridlab.training.gaps import FACTOR, difference, largest, tolerance_of
 from hybridlab.training.job import Job
 from hybridlab.training.models.calls import Shapes
 from hybridlab.training.models.model import buffers_of
@@ -185,7 +185,7 @@ def further(job: Job, first: dict, others: list[dict]) -> list[dict]:
 
 def spread(first: dict, others: list[dict]) -> dict[str, float]:
     """{name: the largest difference between an element of the first and the same element of the others}."""
-    return {name: max(largest(other[name].double() - x.double()) for other in others) for name, x in first.items()}
+    return {name: max(difference(other[name], x) for other in others) for name, x in first.items()}
 
 
 def noise_at_end(home: dict, shadows: list[dict]) -> dict[str, dict[str, float]]:

@@ -45,10 +45,18 @@ def refuse_other_shards(job):
     if axes != {"tp"} or not strange(job.whole):
         return
     original = job.model.original(job.seed, getattr(torch, job.dtype))
-    joins = [one.name for one in crossings(job.whole, job.layout) if one.kind != "enter"]
+    kinds = {one.name: one.kind for one in crossings(job.whole, job.layout)}
+    joins = [name for name, kind in kinds.items() if kind != "enter"]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         whole = _Passing(job, part_of(job, original), joins)
         whole.run()
+        for name in kinds:
+            if name not in whole.called:
+                raise ValueError(
+                    f"{_named(job.whole, name)} is sharded along tp={job.mesh['tp']}, but no forward calls it, so no "
+                    "rank adds up its partial sums: call the layer instead of reading its weight, or leave its dims "
+                    "without names"
+                )
         for place in (0, job.mesh["tp"] - 1):
             ranks = job.mesh.group(job.mesh.rank(tp=place), "pp")
             boxes = {name: box for rank in ranks for name, box in job.boxes(rank).items()}
@@ -82,20 +90,25 @@ def _refuse_another(shard: "_Passing", whole: "_Passing", name: str, box: tuple,
 class _Passing:
     """One row on its way through a module, watched.
 
+    called         the names of the modules that were called
     arrived, left  {name of a matrix: its input, or its output, in each call}
     stand_in       a pass through the unsharded model, whose outputs replace the sums of partial sums
     """
 
     def __init__(self, job, module: nn.Module, joins: list[str], stand_in: "_Passing | None" = None):
-        self.job, self.module, self.inside = job, module, []
+        self.job, self.module, self.inside, self.called = job, module, [], set()
         self.arrived, self.left = ({name: [] for name in joins} for _ in range(2))
         draws_of(module).on = False  # masks are drawn by place, and the proof compares them
         for name, one in module.named_modules():
-            one.register_forward_pre_hook(lambda *_, name=name: self.inside.append(name))
+            one.register_forward_pre_hook(lambda *_, name=name: self._enter(name))
             one.register_forward_hook(self._leave)
         for name in joins:
             whole = iter(stand_in.left[name]) if stand_in else None
             module.get_submodule(name).register_forward_hook(self._noting(name, whole), with_kwargs=True)
+
+    def _enter(self, name):
+        self.inside.append(name)
+        self.called.add(name)
 
     def _leave(self, *_):
         self.inside.pop()

@@ -394,7 +394,7 @@ REFUSED = {
     "a mean": (dict(model=layers(), loss=nn.MSELoss()), 'make it a sum over rows, reduction="sum"'),
     "a loss of every row": (dict(model=layers(), loss=lambda y, t: (y - t).sum(1)), "the loss has shape (2,)"),
     "other batches": (dict(model=layers(), data=lambda s, r: (differing(r, True),) * 2), "two different batches"),
-    "too few rows": (dict(model=layers(), data=lambda s, r: (torch.ones(1, 8),) * 2), "make its first dim 2 rows"),
+    "too few rows": (dict(model=layers(), data=lambda s, r: (torch.ones(1, 8),) * 2), "make its first dim 8 rows"),
     "a number": (dict(model=layers(), data=lambda s, r: (1, 2)), "gave a int: give tensors"),
     "too many stages": (dict(model=layers(), mesh=PP4), "4 stages need at least 4 layers, but this model has 2"),
     "no dims for tp": (dict(model=layers(), mesh=TP2), "tp=2 shards dimensions called F, W, N, K, V, but this model"),

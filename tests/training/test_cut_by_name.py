@@ -247,6 +247,14 @@ def test_what_a_trace_would_lose_is_told_with_a_remedy_for_traces(case):
     assert "\n" not in str(found.value)
 
 
+def test_a_refusal_names_the_module_and_the_cut():
+    """It named a class of this package, "layer 0 (Piece)"."""
+    mixing = By(lambda layer, x: x - x.mean(0))
+    model = hl.Model.traced(Around(mixing), square, plain, cuts=["leave"])
+    with pytest.raises(ValueError, match="layer 0 .Around before leave. mixes rows"):
+        hl.dry_run(hl.Mesh(pp=2), model=model)
+
+
 @pytest.mark.ranks
 @pytest.mark.parametrize("make", [hooked, lambda: By(lambda layer, x: Turned.apply(x))], ids=["hook", "function"])
 def test_a_backward_that_a_trace_does_not_have_is_told_and_a_list_of_layers_has_it(make):

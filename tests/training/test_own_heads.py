@@ -128,6 +128,28 @@ class Scaled(nn.Module):
         return self.down(units * torch.arange(units.shape[-1]))
 
 
+class Uncalled(nn.Module):
+    """Reads the weights of its layers instead of calling them."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(D, 4), nn.Linear(4, D)
+
+    def forward(self, x):
+        return functional.linear(functional.linear(x, self.up.weight, self.up.bias).relu(), self.down.weight)
+
+
+@pytest.mark.slow
+def test_a_sharded_layer_that_no_forward_calls_is_told():
+    """It was a KeyError."""
+    dims = {"1.attention.up.weight": "F D", "1.attention.up.bias": "F", "1.attention.down.weight": "D F"}
+    model = hl.Model(functools.partial(net, Uncalled), loss, data, dims=dims)
+    with pytest.raises(
+        ValueError, match=r"1\.attention\.\w+ \(Linear\) is sharded along tp=2, but no forward calls it"
+    ):
+        hl.dry_run(hl.Mesh(tp=2), model=model, batch=4)
+
+
 @pytest.mark.slow
 def test_the_last_shard_is_looked_at_too():
     dims = {"1.attention.up.weight": "F D", "1.attention.up.bias": "F", "1.attention.down.weight": "D F"}

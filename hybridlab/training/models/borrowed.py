@@ -63,15 +63,49 @@ def _alone(model, number: int, layer: nn.Module, takes: dict, made: dict) -> tup
         refuse_channel(number, layer, said(error))
     if not all(map(_near, left, there)):
         with torch.no_grad():
-            unlike = all(map(_near, flat(layer(*arriving)), there))
-        if unlike:
+            bare, given = (flat(layer(*some)) for some in (_bare(arriving), arriving))
+        if all(map(_near, bare, there)):
             raise ValueError(
                 f"layer {number} ({type(layer).__name__}) returns something else when gradients are on, but ranks also "
                 "run layers without: leave out torch.is_grad_enabled() and x.requires_grad"
             )
+        if all(map(_near, given, there)):
+            raise ValueError(
+                f"layer {number} ({type(layer).__name__}) reads an attribute that an earlier layer has set on its "
+                "input, but stages exchange only the numbers of a tensor: pass it on with the output, return (x, mask)"
+            )
         _refuse_first(model, number, takes, made[-1], left)
         refuse_channel(number, layer)
+    _refuse_arrival(number, layer, takes[number], arriving, left)
     return left
+
+
+def _refuse_arrival(number: int, layer: nn.Module, sources, arriving: list, left):
+    """Raise an error for a layer that asks where its input comes from. On a rank that has received it, an input is a
+    leaf that requires a gradient. On one device it has a graph, or neither if all weights before it are frozen.
+
+    left  its output for inputs without gradients
+    """
+    for graph in (lambda x: x, torch.clone):
+        arrives = lambda x, graph=graph: graph(x.requires_grad_()) if x.is_floating_point() else x
+        some = [mapped(arrives, x) if source >= 0 else x for source, x in zip(sources, _bare(arriving))]
+        why = ""
+        try:
+            with torch.random.fork_rng(devices=[]), torch.enable_grad():
+                again = flat(layer(*some))
+        except Exception as error:
+            again, why = (), f" ({said(error)})"
+        if why or not all(map(_near, again, left)):
+            raise ValueError(
+                f"layer {number} ({type(layer).__name__}) returns something else{why} for the same numbers with "
+                "another graph, but a stage receives only the numbers: leave out x.requires_grad, x.is_leaf and "
+                "x.grad_fn, and use x.detach() where no gradient should pass"
+            )
+
+
+def _bare(arriving: list) -> list:
+    """The same numbers without graphs and attributes."""
+    return [mapped(torch.Tensor.detach, x) for x in arriving]
 
 
 def _refuse_first(model, number: int, takes: dict, inputs, left):
@@ -120,7 +154,7 @@ def _places(tensors) -> set[int]:
 
 def _left(layer, arriving) -> tuple[torch.Tensor, ...]:
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        return flat(layer(*(mapped(torch.Tensor.detach, x) for x in arriving)))
+        return flat(layer(*_bare(arriving)))
 
 
 def read_by(tensors) -> list[torch.Tensor]:

@@ -51,7 +51,8 @@ def examined(model, rows: int, dtype: torch.dtype, batch: int, sent: Collection[
     model = model.apart()
     module = model.made(0, dtype)
     least = fewest(model)
-    (inputs, targets), others = _batch(model, max(rows, least), dtype)
+    read_first = max(batch if plain.strange(module) else rows, least)  # data of this package keep nothing of it
+    (inputs, targets), others = _batch(model, max(rows, least), dtype, read_first)
     _refuse_names(model, inputs=inputs, targets=targets)
     _refuse_torch_dropout(module)
     _refuse_unseen_tensors(module)
@@ -91,9 +92,14 @@ def examined(model, rows: int, dtype: torch.dtype, batch: int, sent: Collection[
     return [mapped(_without_memory, made[number]) for number in layers]
 
 
-def _batch(model, rows, dtype):
-    """((inputs, targets) of the first step, other inputs: those of the second step, with rows in reverse order)."""
+def _batch(model, rows, dtype, first):
+    """((inputs, targets) of the first step, other inputs: those of the second step, with rows in reverse order).
+
+    first  the rows of the batch that is read before all others: that of a plain loop, since data may keep something
+           that they compute from it, such as a mean
+    """
     try:
+        model.batch(0, first)
         inputs, targets = model.batch(0, rows)
     except ValueError:
         raise

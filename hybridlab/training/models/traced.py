@@ -114,7 +114,9 @@ class Pieces:
             graph = _exported(in_dtype(_original(self.whole), key[0]).to(key[1]), self._example(*key), self.names)
             self._found[key] = graph, cut(graph.graph, self.cuts)
         graph, graphs = self._found[key]
-        pieces = [_bound(piece, module, graph) for piece in graphs]
+        kind = type(module).__name__
+        titles = [f"{kind} before {self.cuts[0]}" if self.cuts else kind, *(f"{kind} from {one}" for one in self.cuts)]
+        pieces = [_bound(piece, module, graph, title) for piece, title in zip(graphs, titles)]
         read = {id(weight) for piece in pieces for weight in piece.parameters()}
         unread = [weight for weight in module.parameters() if id(weight) not in read]
         for number, weight in enumerate(unread):  # trained as in an unused layer
@@ -233,9 +235,9 @@ def _read_off(arriving: list[fx.Node], size: fx.Node, inside: dict) -> tuple[fx.
     raise ValueError("nothing that crosses a cut has as many rows as the batch: cut before another module")
 
 
-def _bound(piece: fx.Graph, module: nn.Module, graph: fx.GraphModule) -> nn.Module:
-    """A piece with the weights and buffers of a module; constants come from the graph."""
-    return fx.GraphModule({name: _named(name, module, graph) for name in _reads(piece)}, piece, "Piece")
+def _bound(piece: fx.Graph, module: nn.Module, graph: fx.GraphModule, title: str) -> nn.Module:
+    """A piece with the weights and buffers of a module; constants come from the graph. Errors call it by its title."""
+    return fx.GraphModule({name: _named(name, module, graph) for name in _reads(piece)}, piece, title)
 
 
 def _reads(piece: fx.Graph) -> list[str]:

@@ -8,7 +8,9 @@ import inspect
 import io
 import random
 import sys
-from types import ModuleType
+from functools import cached_property, lru_cache
+from types import FunctionType, MappingProxyType, ModuleType
+from weakref import WeakKeyDictionary
 
 from hybridlab.lazily import needed
 
@@ -46,13 +48,53 @@ def _packed(value) -> bytes:
         def reducer_override(self, one):
             if id(one) in shared:
                 return _shared, (shared[id(one)],)
-            return super().reducer_override(one)
+            return _sent(one) or super().reducer_override(one)
 
     for module in [one for one in sys.modules.values() if isinstance(one, ModuleType) and _homeless(one)]:
         cloudpickle.register_pickle_by_value(module)
     with io.BytesIO() as file:
         Packer(file).dump(value)
         return file.getvalue()
+
+
+def _sent(one):
+    """The reduction of a thing that cloudpickle cannot send, or would send under a name that ranks do not know.
+
+    Such things are functions of the user's program that functools or torch.compile has wrapped, and modules that exist
+    only inside torch's binary, to which wrappers such as once_differentiable refer.
+    """
+    if isinstance(one, type(lru_cache(len))) and _has_no_file(one.__wrapped__):
+        return _caching, (one.__wrapped__, one.cache_parameters())
+    if isinstance(one, FunctionType) and hasattr(one, "_torchdynamo_orig_callable") and _has_no_file(one):
+        return _itself, (one._torchdynamo_orig_callable,)  # each rank computes it uncompiled
+    if isinstance(one, cached_property):
+        return _property, (one.func, one.attrname)
+    if isinstance(one, ModuleType) and one.__name__ not in sys.modules:
+        outer, _, name = one.__name__.rpartition(".")
+        return (getattr, (sys.modules[outer], name)) if hasattr(sys.modules.get(outer), name) else None
+    if isinstance(one, MappingProxyType | WeakKeyDictionary):
+        return type(one), (dict(one),)
+    return None
+
+
+def _has_no_file(function) -> bool:
+    """Whether ranks cannot import a function, so that it is sent with its code."""
+    with_code = {"__main__", *needed("cloudpickle").list_registry_pickle_by_value()}
+    return not module_of(function) or function.__module__ in with_code
+
+
+def _caching(function, how: dict):
+    return lru_cache(**how)(function)
+
+
+def _itself(one):
+    return one
+
+
+def _property(function, name: str) -> cached_property:
+    made = cached_property(function)
+    made.__set_name__(None, name)
+    return made
 
 
 def _homeless(module: ModuleType) -> bool:
