@@ -62,6 +62,13 @@ def test_when_the_last_rank_dies_too_its_folder_may_go_meanwhile(two):
 
 
 @pytest.mark.slow
+@with_ranks
+def test_a_rank_that_a_signal_without_a_name_kills_is_named(two):
+    with pytest.raises(RankError, match="^all 2 ranks were killed by signal 40|^rank . was killed by signal 40"):
+        two.run(lambda comm: os.kill(os.getpid(), 40))
+
+
+@pytest.mark.slow
 def test_who_ends_a_gang_waits_until_every_rank_has_hung_up():
     """A hang-up is told again and again: of one rank, it must not count for the others."""
     mine, theirs = zip(*(socket.socketpair() for _ in range(3)))
