@@ -1,6 +1,6 @@
 """Doors: public functions that look at their arguments where a user calls them, before the work.
 
-Callers inside this package use the function behind the door: they call often, and may pass arrays of many plans.
+Callers inside this package use the plain function: they call often, and may pass arrays of many plans.
 """
 
 import functools
