@@ -2,7 +2,7 @@
 plans, a box of ranks, a ring, a matmul on a grid, a bubble's formula, a model under three knives, a calculator.
 """
 
-from hybridlab.core.doors import COUNT, POSITIVE, door, doors
+from hybridlab.core.doors import POSITIVE, door, doors
 from hybridlab.modes.products.steps import moments
 from hybridlab.show.layouts.memory_bars import size
 from hybridlab.show.live.bubble_formula import bubble_formula
@@ -59,7 +59,7 @@ def matmul_on_grid(*algorithms: str, side: int = 3, size: float | None = None) -
 
 
 ring_all_reduce, matmul_on_grid = doors(ring_all_reduce, matmul_on_grid, size=POSITIVE)
-box_of_ranks = door(box_of_ranks, per_node=COUNT)
+box_of_ranks = door(box_of_ranks)
 bubble_formula, cut_model, plan_map, tracks = doors(bubble_formula, cut_model, plan_map, tracks)
 busy_and_idle, fill_work_drain, triangles = doors(busy_and_idle, fill_work_drain, triangles)
 size = door(size)
