@@ -171,6 +171,7 @@ ANYTHING = ("Any", "object", "")
 INSIDE = re.compile(r"\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]")  # text in brackets, two levels deep
 OF_ONE_KIND = re.compile(r"(?<!\[)(tuple)\[(int|float), \.\.\.\]")
 NUMBERS = {"int", "float", "bool"}
+NO_LIST = str | bytes | Mapping  # nor is an array without a dim
 KINDS: dict[str, Callable] = {
     "int": lambda x: isinstance(x, numbers.Integral) and not isinstance(x, bool),
     "float": lambda x: isinstance(x, numbers.Real) and not isinstance(x, bool),
@@ -181,7 +182,7 @@ KINDS: dict[str, Callable] = {
     "Literal": lambda x: isinstance(x, str),
     "Callable": callable,
     "dict": lambda x: isinstance(x, Mapping),
-    "Sequence": lambda x: isinstance(x, Iterable) and not isinstance(x, str | bytes | Mapping),
+    "Sequence": lambda x: isinstance(x, Iterable) and not isinstance(x, NO_LIST) and getattr(x, "ndim", 1) > 0,
     "None": lambda x: x is None,
 }
 KINDS |= dict.fromkeys(("Collection", "Iterable", "list", "set"), KINDS["Sequence"])

@@ -115,8 +115,8 @@ def _machine(chosen):
 def _network(chosen, node) -> dict:
     """The given values of the network; `node` is the number of devices in a node of the machine."""
     pod, ratio = chosen.pod, chosen.oversubscription
-    if pod is not None and pod < node:
-        raise ValueError(f"--pod {pod} is less than one node of {node} devices: give a multiple of {node}")
+    if pod is not None and (pod < node or pod % node):
+        raise ValueError(f"--pod {pod} does not hold whole nodes of {node} devices: give a multiple of {node}")
     if ratio is not None and pod is None:
         raise ValueError(
             "--oversubscription describes the links out of a pod: give the number of devices in a pod with --pod"

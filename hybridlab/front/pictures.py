@@ -2,6 +2,7 @@
 plans, a box of ranks, a ring, a matmul on a grid, a bubble's formula, a model under three knives, a calculator.
 """
 
+from hybridlab.core.doors import POSITIVE, door, doors
 from hybridlab.modes.products.steps import moments
 from hybridlab.show.layouts.memory_bars import size
 from hybridlab.show.live.bubble_formula import bubble_formula
@@ -55,3 +56,10 @@ def matmul_on_grid(*algorithms: str, side: int = 3, size: float | None = None) -
     Cannon, 2 × 2 ranks: of matrices of 8 MB each rank sends 6 MB on average, at most 8 MB
     """
     return grid_panel(moments, algorithms or ("summa", "cannon"), side, size)
+
+
+ring_all_reduce, matmul_on_grid = doors(ring_all_reduce, matmul_on_grid, size=POSITIVE)
+box_of_ranks = door(box_of_ranks)
+bubble_formula, cut_model, plan_map, tracks = doors(bubble_formula, cut_model, plan_map, tracks)
+busy_and_idle, fill_work_drain, triangles = doors(busy_and_idle, fill_work_drain, triangles)
+size = door(size)

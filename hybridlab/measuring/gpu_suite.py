@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from hybridlab.measuring.row import where
 from hybridlab.world.devices.placement import Placement, placement
+from hybridlab.world.explain.faults import name_of_signal
 
 TIMEOUT = 15  # timeout of an operation, in seconds
 PATIENCE = TIMEOUT + 8  # seconds in which the others must notice and report a lost rank
@@ -175,7 +176,7 @@ def _end(ranks):
 def _endings(ranks) -> str:
     codes = [rank.returncode for rank in ranks]
     return "; ".join(
-        f"rank {rank} by {signal.Signals(-code).name}" if code < 0 else f"rank {rank} with exit code {code}"
+        f"rank {rank} by {name_of_signal(-code)}" if code < 0 else f"rank {rank} with exit code {code}"
         for rank, code in enumerate(codes)
         if code
     )

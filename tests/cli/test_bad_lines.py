@@ -106,7 +106,7 @@ FLAGS = {
         "--further": ["-1", "x", LARGE],
         "--optimizer": ["x", "sgd", "0"],
         "--memory": ["0", "-1", "nan", "inf", "x"],
-        "--pod": ["0", "-8", "4", "x"],
+        "--pod": ["0", "-8", "4", "999", "x"],
         "--oversubscription": ["7", "nan", "x"],
         "--took": [
             "p=4",

@@ -56,7 +56,7 @@ def test_another_memory_is_taken_as_given_although_the_driver_reports_more(file)
         ('like = "h300"\n', "there is no machine 'h300'. Choose like = one of v100, "),
         ("like = 3\n", "there is no machine 3"),
         ('like = ["h100"]\n', "there is no machine ['h100']"),
-        ('like = "h100"\npod = 2\n', "a pod of 2 devices is smaller than a node of 8. Give pod = 0 or whole nodes."),
+        ('like = "h100"\npod = 2\n', "a pod of 2 devices does not hold whole nodes of 8. Give pod = 0 or whole nodes."),
         ('like = "h100"\noversubscription = 0\n', "oversubscription = 0 is less than 1. Give 1 or more."),
         ("node = 2\n", "it lacks peak and memory and bandwidth and inside and across. Add them, or like ="),
         ("node = \n", "Give a TOML file"),

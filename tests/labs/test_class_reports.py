@@ -27,6 +27,55 @@ def test_a_csv_has_a_line_for_each_submission_and_no_formula():
     assert eve == ["eve.json", "", "0", "2", "0", "0", "stopped after 60 s"]
 
 
+def test_a_name_with_the_separator_of_another_country_is_no_formula():
+    names = ["Ada;=1+1", "Ada|@x", "a,  -1", "\t=1", "a-b; c+d"]
+    rows = csv.reader(io.StringIO(reports.as_csv([Row("x.json", name) for name in names], ())))
+    assert [row[1] for row in [*rows][1:]] == ["Ada;'=1+1", "Ada|'@x", "a,  '-1", "'\t=1", "a-b; c+d"]
+
+
+def test_files_whose_names_look_alike_have_a_page_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "_graded", lambda file, *_: Row(grading._printable(file.name), file.read_text()))
+    monkeypatch.setattr(grading, "load", lambda file: {"student": None, "answers": {}})
+    names = ["a\x01", "a\x02", "a\ufffd (2)", *("x" * 100 + end for end in "yz")]
+    for name in names:
+        (tmp_path / f"{name}.json").write_text(name[-1])
+    rows = grading.grade(tmp_path)
+    pages = reports.write_pages(tmp_path / "pages", rows, ())
+    assert len({row.file for row in rows}) == len(names) == len([*(tmp_path / "pages").iterdir()])
+    assert all(f"<h1>{row.student}</h1>" in page.read_text("utf-8") for row, page in zip(rows, pages))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "1", "{}", '{"tasks": {"naive.slots": 1}}', "[" * 10**5, "\ud800"])
+def test_a_damaged_row_is_graded_again(tmp_path, monkeypatch, text):
+    monkeypatch.setattr(grading, "load", lambda file: {"student": None, "answers": {}})
+    monkeypatch.setattr(grading, "_graded", lambda file, *_: Row(file.name))
+    (tmp_path / "a.json").write_text("{}")
+    grading.grade(tmp_path, again=False)
+    (kept,) = (tmp_path / graded_before.FOLDER).iterdir()
+    kept.write_bytes(text.encode("utf-8", "surrogatepass"))
+    assert grading.grade(tmp_path, again=False) == [Row("a.json")]
+
+
+@pytest.mark.parametrize(
+    "reply", ["Too slow: no result after 10 s.", "no rank reported anything for 12 s: rank 0 in f."]
+)
+def test_a_reply_that_a_busy_machine_can_cause_is_not_kept(tmp_path, monkeypatch, reply):
+    monkeypatch.setattr(grading, "load", lambda file: {"student": None, "answers": {}})
+    monkeypatch.setattr(grading, "_graded", lambda file, *_: Row(file.name, tasks={ORDER: (False, reply)}))
+    (tmp_path / "a.json").write_text("{}")
+    grading.grade(tmp_path, again=False)
+    assert not (tmp_path / graded_before.FOLDER).exists()
+
+
+def test_a_student_hears_no_advice_for_callers_of_hybridlab():
+    from hybridlab.labs.trials import trial
+    from hybridlab.world.explain import faults, supervise
+
+    for advice in (supervise.LONGER, supervise.MUCH_LONGER):
+        told = f"no rank reported anything for 12 s: rank 0 in f; {advice}; {faults.FRESH}"
+        assert trial._without_advice(told) == "no rank reported anything for 12 s: rank 0 in f"
+
+
 def test_a_student_reads_each_reply(tmp_path):
     ada, bob, eve = reports.write_pages(tmp_path / "pages", ROWS, (SLOTS, ORDER))
     text = ada.read_text(encoding="utf-8")

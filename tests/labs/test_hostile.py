@@ -12,6 +12,7 @@ import pytest
 from test_grade import alive, function, submit
 
 import hybridlab
+from hybridlab.labs.exercises import class_reports as reports
 from hybridlab.labs.exercises import grade as grading
 from hybridlab.labs.exercises.confined import ALWAYS, NAMESPACES
 
@@ -41,6 +42,8 @@ ATTACKS = {
     "kills its parent": "os.kill(os.getppid(), 9)",
     "kills all": "os.kill(-1, 9)",
     "kills the first": "os.kill(1, 9)",
+    "kills all by a signal without a name": "os.kill(-1, 40)",
+    "raises half a character": "raise ValueError('\\ud800')",
     "writes verdicts": """
         for fd in pathlib.Path('/proc').glob('[0-9]*/fd/*'):
             try: open(fd, 'w').write('["naive.slots", true, "of course"]\\n["1f1b.order", true, ""]\\n')
@@ -261,6 +264,25 @@ def test_names_are_shown_as_letters_and_verdicts_only_of_what_was_answered(tmp_p
     table = grading.table(rows)
     assert table.replace("\n", "").isprintable() and "\x1b" not in grading.note(rows)
     assert "no IP network" in grading.note(rows) and "not filtered" in grading.note(rows)
+
+
+@pytest.mark.ranks
+def test_no_reply_of_a_submission_stops_the_reports_of_the_class(tmp_path, monkeypatch):
+    submit(tmp_path, "eve", {"naive.slots": 1, "1f1b.order": 2}, "  ")
+    told = [["naive.slots", False, "\ud800\x1b[2J\nsecond line\u202e"], ["1f1b.order", False, "x" * 10**4]]
+    monkeypatch.setattr(grading, "_alone", lambda *_: [[], *map(json.dumps, told)])
+    (row,) = rows = grading.grade(tmp_path)
+    assert [reply for _, reply in row.tasks.values()] == ["\ufffd\ufffd[2J\nsecond line\ufffd", "x" * 3000]
+    (page,) = reports.write_pages(tmp_path / "pages", rows, tuple(row.tasks))
+    assert "second line" in page.read_text("utf-8")
+    assert reports.told(reports.statistics(rows, tuple(row.tasks))).isascii() is False
+    assert "\neve.json  " in grading.table(rows), "a student without letters is shown by the file"
+
+
+def test_every_end_of_a_submissions_process_has_a_sentence():
+    assert grading._ended(137) == "its process was killed by SIGKILL"
+    assert [grading._ended(code) for code in range(256) if not grading._ended(code)] == [""]
+    assert grading._ended(168) == "its process was killed by signal 40"
 
 
 @pytest.mark.long

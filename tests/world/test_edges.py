@@ -1,9 +1,11 @@
 """The edges of the ranks: deaths at awkward moments, forged frames, floods, strays, and what is left behind."""
 
 import contextlib
+import copy
 import json
 import os
 import pathlib
+import pickle
 import random
 import signal
 import socket
@@ -22,6 +24,7 @@ import torch.distributed as dist
 from faults.suffer import alive
 from few import first
 
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.processes import frames, gang
 from hybridlab.world.processes.home import FLOOD, Lines
 from hybridlab.world.processes.launch import RankError, ranks
@@ -59,6 +62,54 @@ def test_when_the_last_rank_dies_too_its_folder_may_go_meanwhile(two):
     for _ in range(10):
         with pytest.raises(RankError, match="killed by SIGKILL"):
             two.run(both_die)
+
+
+@pytest.mark.slow
+@with_ranks
+def test_a_rank_that_a_signal_without_a_name_kills_is_named(two):
+    with pytest.raises(RankError, match="^all 2 ranks were killed by signal 40|^rank . was killed by signal 40"):
+        two.run(lambda comm: os.kill(os.getpid(), 40))
+
+
+ODD = {
+    "timeout=-1 is not possible: give seconds above 0": {"timeout": -1},
+    "timeout=inf is not possible: give seconds": {"timeout": float("inf")},
+    "timeout=nan is not possible: give seconds": {"timeout": float("nan")},
+    "hang_s=0 is not possible: give seconds": {"hang_s": 0},
+    "hang_s=nan is not possible: give seconds": {"hang_s": float("nan")},
+    "ranks takes groups as .*, not 3, an int": {"groups": 3},
+    "ranks takes on_event as .*, not 3, an int": {"on_event": 3},
+}
+
+
+@pytest.mark.parametrize("says", ODD)
+def test_odd_settings_of_a_pool_are_refused_before_a_rank_starts(says):
+    with pytest.raises(ValueError, match=says):
+        ranks(2, **ODD[says])
+
+
+@pytest.mark.slow
+@with_ranks
+def test_a_pool_is_not_copied_and_runs_functions_only(two):
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="belong to the process that started them: open another"):
+            copied(two)
+    with pytest.raises(TypeError, match="run takes a function, not None: give one"):
+        two.run(None)
+
+
+@pytest.mark.slow
+def test_a_group_may_be_one_axis():
+    with ranks(Mesh(dp=2), groups=["dp"]) as pool:
+        assert pool.run(lambda comm: comm.rank) == [0, 1]
+
+
+@pytest.mark.slow
+def test_a_pool_that_another_thread_stops_says_so():
+    with ranks(2) as pool, pytest.raises(RankError, match="were stopped while they ran a function: call stop"):
+        pool.run(lambda comm: comm.rank)
+        threading.Timer(0.5, pool.stop).start()
+        pool.run(lambda comm: time.sleep(20))
 
 
 @pytest.mark.slow

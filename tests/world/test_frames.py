@@ -173,3 +173,22 @@ def test_plain_values_need_no_torch():
     code += "; print('torch' in sys.modules)"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert child.stdout == "False\n"
+
+
+ODD_FRAMES = [
+    ("fault", [1]),
+    ("fault", None),
+    ("fault", ["E", "m", [1], 0.0]),
+    ("fault", ["E", "m", [], "now"]),
+    ("output", ["stdout"]),
+    ("exit", [0, 0]),
+]
+
+
+@pytest.mark.parametrize("kind, tree", ODD_FRAMES, ids=range(len(ODD_FRAMES)))
+def test_a_message_that_no_rank_sends_is_told_and_ends_no_caller(kind, tree):
+    from hybridlab.world.processes.gang import _sound
+
+    with pytest.raises(frames.Garbled, match=f"kind {kind} that arrived has a wrong content"):
+        _sound(frames.Frame(kind, tree, []))
+    assert _sound(None) is None and _sound(frames.Frame("fault", ["E", "m", [["f", 1, "g"]], 1.5], []))

@@ -87,9 +87,9 @@ def read(file: str | Path) -> Machine:
 
 def _fitting(found: Machine, wrong: Callable[[str], ValueError]) -> Machine:
     """A machine whose numbers fit together."""
-    if 0 < found.pod < found.node:
+    if found.pod % found.node:
         raise wrong(
-            f"a pod of {found.pod} devices is smaller than a node of {found.node}. Give pod = 0 or whole nodes."
+            f"a pod of {found.pod} devices does not hold whole nodes of {found.node}. Give pod = 0 or whole nodes."
         )
     if found.oversubscription < 1:
         raise wrong(f"oversubscription = {found.oversubscription} is less than 1. Give 1 or more.")

@@ -8,6 +8,7 @@ In self-attention T and S are two names of one dim of the model: a rule for T do
 loss, the sum of its output times t. Any t will do, as long as it is the same everywhere.
 """
 
+from hybridlab.core.doors import COUNT, doors
 from hybridlab.core.what.operators import Graph, Operator
 from hybridlab.core.where.spans import Look, Sight
 
@@ -165,3 +166,26 @@ def _two_layers(of):
         Operator("gelu", "BTF->BTF", ("up",), "gelu"),
         Operator("down", "BTF,DF->BTD", ("gelu", "W")),
     )
+
+
+_SIZES = dict.fromkeys(
+    (
+        "batch",
+        "channels",
+        "classes",
+        "columns",
+        "features",
+        "filters",
+        "heads",
+        "hidden",
+        "kernel",
+        "of_head",
+        "patches",
+        "pixels",
+        "positions",
+        "rows",
+        "width",
+    ),
+    COUNT,
+)
+mlp, classifier, block, transformer, net = doors(mlp, classifier, block, transformer, net, **_SIZES)

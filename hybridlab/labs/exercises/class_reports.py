@@ -3,6 +3,7 @@
 import csv
 import html
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ WORDS = {True: "right", False: "not right", None: "cannot be repeated"}
 HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><title>{0}</title>'
 HEAD += "<style>body{{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}"
 HEAD += "td,th{{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0}}</style><h1>{0}</h1>"
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a cell that begins with one of these
+FORMULA = re.compile(r"(^|[;,|] *)([=+\-@\t\r])")  # a spreadsheet runs a cell that begins with one of these
 
 
 def chosen(assignment: str | None) -> tuple[str, ...]:
@@ -67,12 +68,12 @@ def write_csv(path: str | Path, rows: Sequence[Row], tasks: Sequence[str]):
 
 
 def _cell(text: str) -> str:
-    """A text, changed so that no spreadsheet runs it.
+    """A text, changed so that no spreadsheet runs it: any separator may end a cell.
 
-    >>> _cell("=1+1"), _cell("Ada")
-    ("'=1+1", 'Ada')
+    >>> _cell("=1+1"), _cell("Ada"), _cell("Ada; =1+1"), _cell("a-b")
+    ("'=1+1", 'Ada', "Ada; '=1+1", 'a-b')
     """
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return FORMULA.sub(r"\1'\2", text)
 
 
 def write_pages(folder: str | Path, rows: Sequence[Row], tasks: Sequence[str]) -> list[Path]:
@@ -123,5 +124,5 @@ def told(found: dict[str, dict]) -> str:
 
 
 def _line(one: dict) -> str:
-    often = f"; {one['times']} × {one['most frequent wrong reply'][:90]}" if one["times"] else ""
+    often = f"; {one['times']} × {' '.join(one['most frequent wrong reply'].split())[:90]}" if one["times"] else ""
     return f"{one['right']:>3} of {one['answered']} right{often}"

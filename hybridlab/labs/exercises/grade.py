@@ -22,7 +22,9 @@ from hybridlab.labs.exercises.confined import UNSAFE
 from hybridlab.labs.exercises.graded_before import FOLDER
 from hybridlab.labs.exercises.progress import by_notebook
 from hybridlab.labs.exercises.submission import load
-from hybridlab.world.explain.supervise import NO_PROGRESS
+from hybridlab.labs.trials.trial import TOO_SLOW
+from hybridlab.world.explain.faults import OUT_OF_MEMORY, name_of_signal
+from hybridlab.world.explain.supervise import NO_PROGRESS, NO_REPORT
 
 HOME = str(Path(hybridlab.__file__).parent.parent)
 SECONDS = 300.0  # for one submission
@@ -31,7 +33,9 @@ CONFINED = ("-m", "hybridlab.labs.exercises.confined")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # needed for namespaces
 SWEEP = 3.0  # seconds in which it ends the processes that it has started
 LONGEST_OUTPUT = 1_000_000  # the most bytes that are read from the output of a submission's process
+LONGEST_LINE = 3000  # letters of a reply, in each of its lines
 MOST_NAMED = 20  # files that are not read, by name
+BUSY = (NO_PROGRESS, NO_REPORT, TOO_SLOW, OUT_OF_MEMORY, "MemoryError")  # in replies that a busy machine can cause
 MARKS = {True: "+", False: "-", None: "?"}
 NOT_TAMPER_PROOF = (
     "The answers ran on this machine as this user{}. That keeps mistakes apart. It does not stop a submission that "
@@ -97,7 +101,19 @@ def grade(
         for done in as_completed(begun):
             rows[begun[done]] = done.result()
             on_row(rows[begun[done]])
-    return [rows[file] for file, _ in read]
+    return _told_apart([rows[file] for file, _ in read])
+
+
+def _told_apart(rows: list[Row]) -> list[Row]:
+    """The rows; if several files have the same name once it is printable, the later ones get a number: each row has its
+    own page."""
+    taken: set[str] = set()
+    for row in rows:
+        stem, end = row.file.removesuffix(".json"), ".json" if row.file.endswith(".json") else ""
+        names = (f"{stem} ({number}){end}" if number > 1 else row.file for number in range(1, len(rows) + 1))
+        row.file = next(name for name in names if name.removesuffix(".json") not in taken)
+        taken.add(row.file.removesuffix(".json"))
+    return rows
 
 
 def _only(submission: dict | str, tasks: Sequence[str] | None) -> dict | str:
@@ -112,15 +128,21 @@ def _row(file: Path, submission: dict | str, seconds: float, again: bool) -> Row
     if isinstance(submission, str):
         return _graded(file, submission, seconds)
     name = graded_before.key(submission, seconds)
-    before = None if again else graded_before.found(file.parent, name)
-    if before is not None:
-        tasks = {task: tuple(verdict) for task, verdict in before["tasks"].items()}
-        return Row(**before | {"file": _printable(file.name), "tasks": tasks, "behind": tuple(before["behind"])})
+    if not again and (before := _kept(graded_before.found(file.parent, name), file)):
+        return before
     row = _graded(file, submission, seconds)
-    # a busy machine can cause a reply without progress: such a row is not kept
-    if not row.problem and not any(NO_PROGRESS in reply for _, reply in row.tasks.values()):
+    if not row.problem and not any(word in reply for _, reply in row.tasks.values() for word in BUSY):
         graded_before.keep(file.parent, name, asdict(row))
     return row
+
+
+def _kept(fields, file: Path) -> Row | None:
+    """A row that was kept; None if there is none, or it is damaged."""
+    try:
+        tasks = {task: (right, str(reply)) for task, (right, reply) in fields["tasks"].items() if right in MARKS}
+        return Row(**fields | {"file": _printable(file.name), "tasks": tasks, "behind": tuple(fields["behind"])})
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return None
 
 
 def submissions(folder: Path) -> list[Path]:
@@ -143,7 +165,7 @@ def _graded(file: Path, submission: dict | str, seconds: float) -> Row:
     if isinstance(submission, str):
         return Row(name, problem=_printable(submission, 300))
     student = submission["student"]
-    row = Row(name, "" if student is None else _printable(str(student)))
+    row = Row(name, "" if student is None else _printable(str(student)).strip())
     versions = submission.get("versions")
     row.made_with = _printable(str(versions.get("hybridlab", ""))) if isinstance(versions, dict) else ""
     has, *lines = _alone(submission, seconds, row)
@@ -154,7 +176,7 @@ def _graded(file: Path, submission: dict | str, seconds: float) -> Row:
             if right is not None and not isinstance(right, bool):
                 raise TypeError
             if task in submission["answers"] and task not in row.tasks:
-                row.tasks[task] = right, str(reply)
+                row.tasks[task] = right, "\n".join(_printable(line, LONGEST_LINE) for line in str(reply).split("\n"))
         except (ValueError, TypeError):
             row.problem = row.problem or "its process returned something other than verdicts"
     missing = [_printable(task) for task in submission["answers"] if task in TASKS and task not in row.tasks]
@@ -201,7 +223,7 @@ def _ended(code: int) -> str:
             "not graded: you are root, and this system gives no namespaces, so it could write anything; grade as a user"
         )
     if code > 128:
-        return f"its process was killed by {signal.Signals(code - 128).name}"
+        return f"its process was killed by {name_of_signal(code - 128)}"
     return f"its process ended with code {code}" if code else ""
 
 

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import hybridlab
+from hybridlab.core.files import content
 
 FOLDER = ".graded"
 HOUSE = Path(hybridlab.__file__).parent
@@ -41,8 +42,8 @@ def key(submission: dict, seconds: float) -> str:
 def found(folder: Path, name: str) -> dict | None:
     """The fields of a row of this name, or None."""
     try:
-        return json.loads((folder / FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return json.loads(content(folder / FOLDER / f"{name}.json"))
+    except (ValueError, RecursionError):
         return None
 
 

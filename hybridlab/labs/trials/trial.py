@@ -22,6 +22,7 @@ SECONDS = 10.0  # for one run
 HANG_S = 3.0  # for an operation in which a rank waits
 HAND_IN = "The results are right. Submit the function that computes them: its name, without parentheses."
 SILENT = "The results are right, but rank {} has neither sent nor received anything: send the numbers in messages."
+TOO_SLOW = "Too slow: no result after"  # how that reply begins
 MOST_PRINTED = 2000  # letters from each rank
 
 
@@ -48,7 +49,7 @@ def run(ranks: int, trial: Callable | str, answer, *args, seconds: float = SECON
     raises  Failed in one sentence when it cannot be sent, fails, hangs, or takes longer than `seconds`; its cause is a
     RankError if ranks failed
     """
-    from hybridlab.world.explain.faults import FRESH, RankError
+    from hybridlab.world.explain.faults import RankError
     from hybridlab.world.processes.launch import ranks as start
 
     try:
@@ -57,16 +58,26 @@ def run(ranks: int, trial: Callable | str, answer, *args, seconds: float = SECON
     except RankError as error:
         if error.kind == TimeIsUp.__name__:
             raise Failed(f"{error.message}.") from error
-        raise Failed(f"{str(error).removesuffix(FRESH).rstrip('; ')}.") from error
+        raise Failed(f"{_without_advice(str(error))}.") from error
     except TypeError as error:
         raise Failed(f"{error}.") from error
+
+
+def _without_advice(told: str) -> str:
+    """The sentence of a RankError without the advice for callers of `hl.ranks`, which a student is not."""
+    from hybridlab.world.explain.faults import FRESH
+    from hybridlab.world.explain.supervise import LONGER, MUCH_LONGER
+
+    for advice in (FRESH, MUCH_LONGER, LONGER):
+        told = told.removesuffix(advice).rstrip("; ")
+    return told
 
 
 def _guarded(comm, trial, answer, args, seconds):
     """On the rank: the answer made from its source if need be, an alarm set, and its printing kept short."""
 
     def ring(*_):
-        raise TimeIsUp(f"Too slow: no result after {seconds:g} s")
+        raise TimeIsUp(f"{TOO_SLOW} {seconds:g} s")
 
     signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)

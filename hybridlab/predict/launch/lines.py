@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from hybridlab.core.doors import COUNT, POSITIVE, doors, texts
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES, USP
@@ -19,6 +20,7 @@ from hybridlab.predict.bytes.experts import ALL_GATHER
 from hybridlab.predict.launch.letters import layout
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan, check_plan
+from hybridlab.predict.plans.ranges import refuse_plan
 
 CP = {GATHER: "all_gather", RING: "p2p", ULYSSES: "a2a", USP: "a2a+p2p"}  # --cp-comm-type, as its kernels read it
 HIERARCHY = "hierarchical-context-parallel-sizes"  # ranks that exchange heads, and groups around the ring
@@ -316,3 +318,8 @@ def slurm(plan: Plan, node: int, program: str, arguments: list[str], hours: floa
         f'  --rdzv-endpoint="$head:29500" {program} {started}',
         "",
     ))  # fmt: skip
+
+
+megatron, torchtitan, slurm = doors(
+    megatron, torchtitan, slurm, plan=refuse_plan, batch=COUNT, node=COUNT, hours=POSITIVE, arguments=texts
+)

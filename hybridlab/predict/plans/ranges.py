@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from hybridlab.core.what.shape import MOST
 from hybridlab.predict.plans.plan import Plan, named
 
@@ -27,6 +29,23 @@ def refuse_question(sizes: dict) -> None:
         raise ValueError("no size was asked for: give one, such as t=4")
     named(sizes)
     refuse_sizes(sizes)
+
+
+def refuse_plan(name: str, plan: Plan) -> None:
+    """Raise ValueError if a field of a plan, or of one of many plans, is not a possible number."""
+    for field, value in plan._asdict().items():
+        every = np.asarray(value)
+        if every.dtype.kind not in "biuf" or not every.size:
+            raise ValueError(f"{field}={value!r} in {name} is not possible: give a number")
+        refuse_sizes({field: every.min().item()} | {field: every.max().item()})
+
+
+def refuse_cluster(name: str, cluster) -> None:
+    """Raise ValueError for a cluster without devices, or with more than any."""
+    try:
+        refuse_numbers(**cluster._asdict())
+    except TypeError:
+        raise ValueError(f"{name}={cluster!r} is not a cluster: give whole numbers, such as Submesh(2, 8)") from None
 
 
 def refuse_sizes(given: dict) -> None:

@@ -98,10 +98,11 @@ def too_few(shape: Shape, machine: Machine, gpus: int, plan: Plan) -> str:
     if alone <= gpus * machine.memory:
         return ""
     whose = "Muon's" if plan.optimizer else "Adam's"
+    has = "has" if gpus == 1 else "have"
     return (
         f"needs ≥ {math.ceil(alone / machine.memory)} GPUs of {machine.memory / 1e9:.0f} GB: weights, gradients and "
         f"{whose} state of {shape.parameters / 1e9:.1f} billion parameters take {alone / shape.parameters:.3g} bytes "
-        f"each, {alone / 1e9:.0f} GB, and {gpus} have {gpus * machine.memory / 1e9:.0f} GB; give more GPUs"
+        f"each, {alone / 1e9:.0f} GB, and {gpus} {has} {gpus * machine.memory / 1e9:.0f} GB; give more GPUs"
     )
 
 

@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from hybridlab.core.amount import Amount, where
+from hybridlab.core.doors import AMOUNT, COUNT, doors, span
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.layout import even
 from hybridlab.predict.time.costs import Costs
@@ -137,3 +138,10 @@ def with_slices(stages: int, shares: Sequence[float], F: float = 1.0, B: float =
     """
     every = [*shares] * stages
     return Costs(F=tuple(F * one for one in every), B=tuple(B * one for one in every), latency=latency)
+
+
+_FEW = span(1, 1e6, "give 1 or more, and at most 1e+06")
+lengths, shares, with_slices = doors(
+    lengths, shares, with_slices, slices=_FEW, lengths=COUNT, stages=_FEW, shares=AMOUNT, F=AMOUNT, B=AMOUNT,
+    latency=AMOUNT,
+)  # fmt: skip

@@ -91,12 +91,21 @@ or choose software that hides more
     for what, share in (("GEMMs", fit.multiply * runs.library), ("memory-bound kernels", fit.memory)):
         if not 0 < share <= 1 + ROUNDED:
             raise ValueError(
-                f"{what} at {share:.0%} of the peak are not possible: correct the plan, the batch or the machine of "
-                "the fit, or choose software that hides more"
+                f"{what} at {_percent(share)} of the peak are not possible: correct the plan, the batch or the machine "
+                "of the fit, or choose software that hides more"
             )
     if not 0 <= fit.launch < math.inf:
         raise ValueError(f"launch={fit.launch} is not a time: give seconds, 0 or more")
     return fit
+
+
+def _percent(share: float) -> str:
+    """A share in whole percents, unless it is less than one or more than all.
+
+    >>> _percent(0.7249), _percent(0.00412), _percent(1.004)
+    ('72%', '0.412%', '100.4%')
+    """
+    return f"{share:.0%}" if 0.01 <= share <= 1 else f"{100 * share:.4g}%"
 
 
 def assumptions(context: int, software: Software, plan: Plan, fit: Fit) -> str:
@@ -113,6 +122,6 @@ def assumptions(context: int, software: Software, plan: Plan, fit: Fit) -> str:
     return (
         f"Assumed: {context:,} tokens in a sequence, {told(software)}, {'fused' if plan.fused else 'unfused'} "
         f"attention, {('AdamW', 'Muon')[plan.optimizer]}{many * (plan.further > 0)}, "
-        f"GEMMs at {fit.multiply * software.library:.0%} of the peak; change context, software, precision, fused or "
-        "optimizer, or calibrate (fit, --took)"
+        f"GEMMs at {_percent(fit.multiply * software.library)} of the peak; change context, software, precision, fused "
+        "or optimizer, or calibrate (fit, --took)"
     )

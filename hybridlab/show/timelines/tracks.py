@@ -71,6 +71,8 @@ def tracks(*rows: Row, title: str = "Matmuls and messages of a rank", telling: T
     <picture overlapped, predicted: 4.0 ms, of which 0.0 ms without a matmul; messages 1.0 ms
     AG all-gather, RS reduce-scatter, AR all-reduce>
     """
+    if not any(row.pieces for row in rows):
+        raise ValueError("no row has a piece of work or a message: give at least one")
     lanes = list(dict.fromkeys(one.track for row in rows for one in row.pieces if one.track != "compute"))
     placed = [{lane: beside(one for one in row.pieces if one.track == lane) for lane in lanes} for row in rows]
     total = 1e3 * max(length(row.pieces) for row in rows)

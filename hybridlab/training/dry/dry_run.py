@@ -20,10 +20,12 @@ from hybridlab.training.dry.one_rank import Dry, played
 from hybridlab.training.job import Job
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.gallery import model_of
+from hybridlab.training.models.transformer import Transformer
 
 AS_ON_GPUS = {"dtype": "bfloat16", "optimizer": "adamw"}  # defaults
+TEXT_BYTES = 24  # for each token of a batch: its place in the text, input and target
 A_RANK, A_PASS = 3e-3, 4e-3  # minimum seconds: for each rank of the mesh, for a layer's forward and backward
-LONGEST = 600.0  # maximum seconds to wait for an answer
+LONGEST, LONGEST_FOR_RANKS = 600.0, 60.0  # maximum seconds to wait for an answer; and because of the mesh alone
 
 
 @spelled(asked.arguments, positional=asked.FIRST, **AS_ON_GPUS)
@@ -51,7 +53,7 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
     if memory is not None and not 0 < memory < math.inf:
         raise ValueError(f"memory={memory} is not an amount of memory: give bytes, such as 40e9")
     ranks = asked.mesh_of(given).size
-    refuse(f"{ranks:,} ranks", seconds=A_RANK * ranks, longest=LONGEST, ranks=ranks)
+    refuse(f"{ranks:,} ranks", seconds=A_RANK * ranks, longest=LONGEST_FOR_RANKS, ranks=ranks)
     _refuse_sizes(given)
     job = job_of(**given)
     _refuse(job)
@@ -77,6 +79,9 @@ def _refuse_passes(layers: int, times: int):
 
 
 def _refuse(job: Job):
+    if isinstance(job.model, Transformer):
+        rows = job.rows * job.microbatches
+        refuse(f"{rows:,} sequences", size=TEXT_BYTES * rows * (job.model.shape.context + 1), batch=rows)
     _refuse_passes(len(job.layers), len(job.schedule.replica_of) // job.schedule.replicas * job.accumulate)
     if job.driven:
         raise ValueError(

@@ -21,6 +21,7 @@ GRACE_SECONDS = 0.1  # after a failure, to collect others that happened at the s
 CULPRIT_SECONDS = 1.0  # after a victim's failure, to collect the one that caused it
 LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "Timed out waiting", "Wait timeout", "connectFullMesh")
 LARGE = 1 / 3  # fraction of the memory; a process that used more was probably killed for it
+OUT_OF_MEMORY = "probably out of memory"
 FRESH = "the next run starts fresh ranks"
 
 
@@ -118,11 +119,20 @@ def fault_of(rank: int, said: str, tree, memory_killings: int = 0) -> Fault:
         kind, message, lines, at = tree
         return Fault(rank, kind, message, tuple(map(tuple, lines)), at, died=False)
     code, held = tree
-    kind, message = (signal.Signals(-code).name, "") if code < 0 else ("exit", f"exit code {code}")
+    kind, message = (name_of_signal(-code), "") if code < 0 else ("exit", f"exit code {code}")
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if kind == "SIGKILL" and (killed_for_memory() > memory_killings or held > LARGE * total):
-        message = f"probably out of memory (it held {held / 1e9:.1f} of {total / 1e9:.1f} GB)"
+        message = f"{OUT_OF_MEMORY} (it held {held / 1e9:.1f} of {total / 1e9:.1f} GB)"
     return Fault(rank, kind, message, (), time.monotonic(), died=True)
+
+
+def name_of_signal(number: int) -> str:
+    """The name of a signal; real-time signals have only numbers.
+
+    >>> name_of_signal(9), name_of_signal(40)
+    ('SIGKILL', 'signal 40')
+    """
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def killed_for_memory() -> int:

@@ -29,7 +29,9 @@ STILL_SECONDS = 1.0  # ranks that wait in a collective without a finished rank a
 LONGEST_LOOK = 0.25  # after a longer pause, reading was prevented: the machine slept, or a handler was busy
 SILENT_SECONDS = 1.0  # without a heartbeat for this long, Python is not running
 LONGER = "if that may take so long, give hl.ranks, hl.train, hl.run or hl.check a larger hang_s"
+MUCH_LONGER = f"{LONGER}, or hl.ranks a larger timeout"
 NO_PROGRESS = "no progress for"  # how the sentence about a hang begins; a busy machine can cause it too
+NO_REPORT = "no rank reported anything for"  # likewise
 STOPPED = "stopped (SIGSTOP or a debugger)"
 STACK_SECONDS = 0.2  # for ranks to write their stacks
 SPEAKERS = tuple(os.path.join(WORLD, "talk", name) for name in ("comm.py", "door.py", "message.py"))
@@ -230,7 +232,7 @@ def silence(pids: dict[int, int], folder: str, unfinished: list[int], seconds: f
         doing, where = whereabouts(stacks.get(rank, ""))
         places.setdefault(f"{doing} at {where}" if where else doing, []).append(rank)
     story = "; ".join(f"{names(there)} {place}" for place, there in places.items())
-    message = f"no rank reported anything for {seconds:g} s: {story}; {LONGER}, or hl.ranks a larger timeout"
+    message = f"{NO_REPORT} {seconds:g} s: {story}; {MUCH_LONGER}"
     where = next(iter(places)).partition(" at ")[2]
     return RankError(f"{message}; {FRESH}", rank=unfinished[0], kind="timeout", message=message, where=where)
 

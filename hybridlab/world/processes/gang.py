@@ -96,7 +96,7 @@ class Gang:
                 continue
             rank, inbox = key.data
             try:
-                frame = inbox.poll()
+                frame = _sound(inbox.poll())
             except EOFError:
                 self._events.unregister(key.fileobj)  # its exit follows on the line
                 continue
@@ -178,6 +178,27 @@ class Gang:
             os.close(handle)
         if self.journal:
             self.journal.close()
+
+
+def _is(tree, *kinds) -> bool:
+    return type(tree) is list and [*map(type, tree)] == [*kinds]
+
+
+SAID = {  # whether a rank can have sent this tree, by the kind of its frame
+    "fault": lambda tree: _is(tree, str, str, list, float) and all(_is(line, str, int, str) for line in tree[2]),
+    "output": lambda tree: _is(tree, str, str),
+    "exit": lambda _: False,  # the zygote sends it
+}
+
+
+def _sound(frame: frames.Frame | None) -> frames.Frame | None:
+    """A frame of a rank.
+
+    raises  Garbled if its tree is not one that a rank sends with this kind
+    """
+    if frame and frame.kind in SAID and not SAID[frame.kind](frame.tree):
+        raise frames.Garbled(f"a message of kind {frame.kind} that arrived has a wrong content")
+    return frame
 
 
 def _kill(handle: int):

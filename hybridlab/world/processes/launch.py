@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.signatures import typed
@@ -38,8 +39,8 @@ def ranks(
     *,
     timeout: float = SILENCE,
     hang_s: float | None = None,
-    on_event=None,
-    groups=(),
+    on_event: Callable | None = None,
+    groups: Iterable[str | tuple[str, ...]] = (),
     start: str = "kept",
     placement: Placement | None = None,
 ) -> "Ranks":
@@ -51,12 +52,13 @@ def ranks(
     hang_s     seconds that a rank may wait in one operation for a rank that has not reached it; None: 10, and more if
                more than 4 ranks share a core; under torchrun the timeout
     on_event   called as on_event(rank, event) for every `comm.emit(…)`, while the ranks run
-    groups     tuples of axes along which the ranks will communicate, in addition to single axes and all ranks
+    groups     axes, or tuples of axes, along which the ranks will communicate, in addition to single axes and all ranks
     start      "kept": the ranks stay for the next run; "fresh": every run starts new ranks
     placement  backend and device of each rank; None: chosen by `hl.placement`
 
-    raises  ValueError for fewer than 1 or more than 128 ranks, for an unknown start, and for a placement of a different
-            number of ranks; and if this process is already a rank, of this package or of a launcher other than torchrun
+    raises  ValueError for fewer than 1 or more than 128 ranks, for an unknown start, for an impossible time, and for a
+            placement of a different number of ranks; and if this process is already a rank, of this package or of a
+            launcher other than torchrun
 
     >>> import hybridlab as hl
     >>> with hl.ranks(2) as pool:  # starts ranks
@@ -64,6 +66,10 @@ def ranks(
     [0, 1]
     """
     mesh = n_or_mesh if isinstance(n_or_mesh, Mesh) else Mesh(world=n_or_mesh)
+    for name, seconds in {"hang_s": hang_s, "timeout": timeout}.items():
+        if seconds is not None and not 0 < seconds <= torchrun.LONGEST:
+            raise ValueError(f"{name}={seconds:g} is not possible: give seconds above 0, at most {torchrun.LONGEST:g}")
+    groups = [(axes,) if isinstance(axes, str) else tuple(axes) for axes in groups]
     if torchrun.present():
         return torchrun.TorchrunRanks(mesh, timeout if hang_s is None else hang_s, on_event, groups)
     refuse_alone()
@@ -98,7 +104,7 @@ def lone_rank(hang_s: float | None = None) -> "Ranks":
 
     hang_s  seconds that one layer may take; None: a minute
     """
-    patience = MANY_LAYERS * (SILENCE if hang_s is None else hang_s)
+    patience = min(MANY_LAYERS * (SILENCE if hang_s is None else hang_s), torchrun.LONGEST)
     return ranks(1, timeout=patience, hang_s=patience)
 
 
@@ -159,6 +165,9 @@ class Ranks:
     def __exit__(self, *_):
         self.stop()
 
+    def __reduce__(self):
+        raise TypeError("ranks belong to the process that started them: open another hl.ranks(…) in the other process")
+
     def __repr__(self):
         return f"ranks({self.mesh}), {'running' if self._gang else 'stopped'}"
 
@@ -168,7 +177,9 @@ class Ranks:
         raises  RankError if a rank fails, if the ranks' operations do not match or deadlock, or if all are silent for
                 the timeout; TypeError if the call cannot be sent; RuntimeError if another run is in progress
         """
-        call = pack(function, args, kwargs, self.size)
+        if not callable(function):
+            raise TypeError(f"run takes a function, not {function!r}: give one, as in run(lambda comm: comm.rank)")
+        call, gang = pack(function, args, kwargs, self.size), None
         if not self._turn.acquire(blocking=False):
             raise RuntimeError("these ranks are already running a function: wait for it, or open another hl.ranks(…)")
         try:
@@ -187,7 +198,11 @@ class Ranks:
         except BaseException as error:  # for an interrupt too: a rank that is inside a message can only be ended
             if isinstance(error, KeyboardInterrupt) and self._gang and self._gang.runs > 1:
                 print(GONE, file=sys.stderr)
+            stopped = gang is not None and self._gang is not gang and not isinstance(error, RankError)
             self.stop()
+            if stopped and isinstance(error, Exception):  # its sockets were closed by another thread
+                message = "these ranks were stopped while they ran a function: call stop() after the run"
+                raise RankError(f"{message}; {FRESH}", rank=None, kind="stopped", message=message) from None
             raise
         finally:
             self._turn.release()
