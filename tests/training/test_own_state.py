@@ -7,6 +7,7 @@ stream), fairseq's layer drop (a generator of its own), torch #72580 (modules in
 
 import random
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import cloudpickle
@@ -257,18 +258,20 @@ def by_the_layer():
 
 
 PASSED = {
-    "in an object": noted(Noting, Reading),
-    "in an object, if there": noted(Noting, Trusting),
-    "outside": noted(NotingOutside, ReadingOutside),
-    "in the layer": by_the_layer(),
+    "in an object": partial(noted, Noting, Reading),
+    "in an object, if there": partial(noted, Noting, Trusting),
+    "outside": partial(noted, NotingOutside, ReadingOutside),
+    "in the layer": by_the_layer,
 }
 
 
 @pytest.mark.parametrize("case", PASSED)
 def test_what_a_layer_stores_for_another_is_refused(case):
     """Under ZeRO 3 the layers in between run for other microbatches: it trained with their masks, without a word."""
+    torch.manual_seed(0)  # one of 400 models has a mask of ones for both rows that are examined, which changes nothing
+    model = PASSED[case]()
     with pytest.raises(ValueError, match=r"layer 4 .* needs something that the call of another layer stores"):
-        hl.dry_run(PP2, model=PASSED[case], loss=squares, data=data)
+        hl.dry_run(PP2, model=model, loss=squares, data=data)
 
 
 class Cached(nn.Module):
