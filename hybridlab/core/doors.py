@@ -5,14 +5,14 @@ Callers inside this package use the plain function: they call often, and may pas
 
 import functools
 import inspect
-import numbers
 import reprlib
 import sys
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from hybridlab.signatures import typed
 
-Check = Callable[[str, object], None]  # of an argument's name and value: raises ValueError in a sentence
+Check = Callable[[str, Any], None]  # of an argument's name and value: raises ValueError in a sentence
 
 
 def door(function: Callable, **checks: Check) -> Callable:
@@ -53,17 +53,27 @@ def span(least: float, most: float, advice: str) -> Check:
     ValueError: part=[0.5, 2] is out of range: give a fraction
     """
 
-    def check(name, value):
-        several = isinstance(value, Iterable) and not isinstance(value, str) and getattr(value, "ndim", 1)
-        if several and not isinstance(value, Sized):
-            raise ValueError(f"{name}={reprlib.repr(value)} has no length: give a list")
-        if several and not len(value):
-            raise ValueError(f"{name} is empty: give at least one number")
-        every = [one.item() if getattr(one, "ndim", 1) == 0 else one for one in (value if several else [value])]
-        if not all(isinstance(one, numbers.Real) and least <= one <= most for one in every):
+    def check(name: str, value):
+        if not all(_is_within(one, least, most) for one in _each(name, value)):
             raise ValueError(f"{name}={reprlib.repr(value)} is out of range: {advice}")
 
     return check
+
+
+def _is_within(one, least: float, most: float) -> bool:
+    number = one.item() if getattr(one, "ndim", 1) == 0 else one
+    return isinstance(number, int | float) and least <= number <= most
+
+
+def _each(name: str, value) -> Collection:
+    """The numbers of a list, or the one number."""
+    if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+        return [value]
+    if not isinstance(value, Collection):
+        raise ValueError(f"{name}={reprlib.repr(value)} has no length: give a list")
+    if not len(value):
+        raise ValueError(f"{name} is empty: give at least one number")
+    return value
 
 
 def texts(name: str, value) -> None:
