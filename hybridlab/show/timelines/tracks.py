@@ -65,6 +65,8 @@ def tracks(*rows: Row, title: str = "Matmuls and messages of a rank", telling: T
     title    above the picture
     telling  colours and words for each kind of piece
 
+    raises  ValueError if no row has a piece
+
     >>> one = [Piece("compute", "dX 0", 0.0, 0.002), Piece("outer", "AR dX 0", 0.002, 0.003),
     ...        Piece("compute", "dW 0", 0.002, 0.004)]
     >>> tracks(Row("overlapped, predicted", one))
