@@ -45,7 +45,7 @@ def _its(names: Iterable[str], checks: dict[str, Check]) -> dict[str, Check]:
     return {name: checks[name] for name in names if name in checks}
 
 
-def span(least: float, most: float, advice: str) -> Check:
+def span(least: float, most: float, remedy: str) -> Check:
     """The check that a number, or each number of a list, is from `least` to `most`; nan is not.
 
     >>> span(0, 1, "give a fraction")("part", [0.5, 2])
@@ -55,7 +55,7 @@ def span(least: float, most: float, advice: str) -> Check:
 
     def check(name: str, value):
         if not all(_is_within(one, least, most) for one in _each(name, value)):
-            raise ValueError(f"{name}={reprlib.repr(value)} is out of range: {advice}")
+            raise ValueError(f"{name}={reprlib.repr(value)} is out of range: {remedy}")
 
     return check
 
@@ -76,7 +76,7 @@ def _each(name: str, value) -> Collection:
     return value
 
 
-def texts(name: str, value) -> None:
+def texts(name: str, value: Iterable) -> None:
     """Raise ValueError unless this is a list of texts."""
     if isinstance(value, str) or not all(isinstance(one, str) for one in value):
         raise ValueError(f"{name}={reprlib.repr(value)} is not a list of texts: give one, such as ['--steps', '9']")

@@ -22,7 +22,7 @@ from hybridlab.labs.exercises.confined import UNSAFE
 from hybridlab.labs.exercises.graded_before import FOLDER
 from hybridlab.labs.exercises.progress import by_notebook
 from hybridlab.labs.exercises.submission import load
-from hybridlab.labs.trials.trial import TOO_SLOW
+from hybridlab.labs.exercises.task import TOO_SLOW
 from hybridlab.world.explain.faults import OUT_OF_MEMORY, name_of_signal
 from hybridlab.world.explain.supervise import NO_PROGRESS, NO_REPORT
 

@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, cached_property
 
 Verdict = tuple[bool, str]
+TOO_SLOW = "Too slow: no result after"  # how the reply to an answer that takes too long begins
 ROUNDED = 0.001  # a relative tolerance below this asks for an exact number
 
 

@@ -15,14 +15,13 @@ from pkgutil import resolve_name
 
 from hybridlab.labs.exercises.plain import plain
 from hybridlab.labs.exercises.source import Source
-from hybridlab.labs.exercises.task import Verdict
+from hybridlab.labs.exercises.task import TOO_SLOW, Verdict
 from hybridlab.world.processes import frames
 
 SECONDS = 10.0  # for one run
 HANG_S = 3.0  # for an operation in which a rank waits
 HAND_IN = "The results are right. Submit the function that computes them: its name, without parentheses."
 SILENT = "The results are right, but rank {} has neither sent nor received anything: send the numbers in messages."
-TOO_SLOW = "Too slow: no result after"  # how that reply begins
 MOST_PRINTED = 2000  # letters from each rank
 
 

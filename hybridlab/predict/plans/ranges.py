@@ -1,6 +1,7 @@
 """The ranges of the numbers in a plan, for every model. `plan.check_plan` checks whether they fit a model."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def refuse_plan(name: str, plan: Plan) -> None:
         refuse_sizes({field: every.min().item()} | {field: every.max().item()})
 
 
-def refuse_cluster(name: str, cluster) -> None:
+def refuse_cluster(name: str, cluster: Any) -> None:
     """Raise ValueError for a cluster without devices, or with more than any."""
     try:
         refuse_numbers(**cluster._asdict())
