@@ -292,6 +292,12 @@ def hardest(output, target):
     return ((output - target) ** 2).sum(1).topk(min(2, len(output))).values.sum()
 
 
+def mean_of_some(output, target):
+    """As cross_entropy(ignore_index=…) times the number of rows: a sum while nothing is ignored."""
+    counts = (target < 1.5).to(output.dtype)
+    return len(target) * target[0].numel() * ((output - target).square() * counts).sum() / counts.sum()
+
+
 def loudest_four(x):
     order = x.norm(dim=1).argsort(descending=True).argsort()
     return torch.where((order < 4)[:, None], x, 0 * x)
@@ -299,12 +305,17 @@ def loudest_four(x):
 
 @pytest.mark.ranks
 @pytest.mark.parametrize(
-    "model, loss",
-    [(net(), hardest), (net(), lambda o, t: squares(o, t).clamp(max=8)), (net(By(loudest_four)), squares)],
-    ids=["the hardest rows", "a clamped sum", "the loudest four rows"],
+    "model, loss, named",
+    [
+        (net(), hardest, "loss"),
+        (net(), lambda o, t: squares(o, t).clamp(max=8), "loss"),
+        (net(), mean_of_some, "loss"),
+        (net(By(loudest_four)), squares, "model"),
+    ],
+    ids=["the hardest rows", "a clamped sum", "a mean of what is not ignored", "the loudest four rows"],
 )
-def test_a_mixture_that_only_a_whole_batch_shows_is_refused_by_a_proof(model, loss):
-    with pytest.raises(ValueError, match="the model mixes rows: on 8 rows at once its loss is .*, in 4 parts"):
+def test_a_mixture_that_only_a_whole_batch_shows_is_refused_by_a_proof(model, loss, named):
+    with pytest.raises(ValueError, match=f"the {named} mixes rows: on 8 rows at once its loss is .*, in 4 parts"):
         hl.check(PP2, "1f1b", model=model, loss=loss, data=data)
 
 

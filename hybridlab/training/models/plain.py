@@ -68,11 +68,25 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice],
             f"{whole[0]:.6g} ({what}): move all work of its forward and its hooks into layers"
         )
     what = _difference(whole, parts, near)
+    with torch.no_grad():
+        alone = _mixes(model.loss, layers(inputs), targets, pieces, near)
     raise ValueError(
-        f"the model mixes rows: on {len(flat(targets)[0])} rows at once its loss is {whole[0]:.6g}, in {len(rows)} "
-        f"parts {parts[0]:.6g} ({what}), but microbatches and replicas group rows differently; compute each row "
-        "independently in forward, backward and loss"
+        f"the {'loss' if alone else 'model'} mixes rows: on {len(flat(targets)[0])} rows at once its loss is "
+        f"{whole[0]:.6g}, in {len(rows)} parts {parts[0]:.6g} ({what}), but microbatches and replicas group rows "
+        + (
+            'differently; make it a sum over rows, reduction="sum", without a division by a number of rows or tokens'
+            if alone
+            else "differently; compute each row independently in forward, backward and loss"
+        )
     )
+
+
+def _mixes(loss: Callable, output, targets, groups: list[slice], near: float) -> bool:
+    """Whether a loss of all rows of an output is other than the sum of its losses of groups of them."""
+    if {len(x) for x in flat(output)} != {len(flat(targets)[0])}:  # rows are in another dim
+        return False
+    parts = sum(loss(rows_of(output, some), rows_of(targets, some)) for some in groups)
+    return not torch.allclose(loss(output, targets), parts, rtol=near, equal_nan=True)
 
 
 @contextmanager
