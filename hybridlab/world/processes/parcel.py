@@ -27,7 +27,8 @@ def pack(function, args, kwargs, ranks: int) -> bytes:
         parcel = _packed((function, args, kwargs))
     except Exception as error:
         reason = _reason(_parts(function, args, kwargs)) or error
-        raise TypeError(f"{name} cannot be sent to the ranks: {reason}") from error
+        what = "the job" if module_of(function).startswith("hybridlab.") else name
+        raise TypeError(f"{what} cannot be sent to the ranks: {reason}") from error
     if len(parcel) > LARGE:
         sizes = {what: len(_packed(value)) for what, value in _parts(function, args, kwargs).items()}
         what = max(sizes, key=sizes.get)
@@ -137,11 +138,19 @@ def _parts(function, args, kwargs) -> dict[str, object]:
 
 
 def _reason(parts: dict[str, object]) -> str:
-    """The first variable that cannot be sent, if a single variable is the reason."""
+    """The first variable that cannot be sent, if a single variable is the reason: of this package's own values, the
+    field that is a user's.
+    """
     for what, value in parts.items():
         try:
             _packed(value)
         except Exception as error:
+            if _is_ours(value) and (inside := _reason({f"its {name}": one for name, one in vars(value).items()})):
+                return inside
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
-            return f"{what} is a {kind} ({error}); make it inside the function"
+            return f"{what} is a {kind} ({error}); make it inside the function, or import it from a file"
     return ""
+
+
+def _is_ours(value) -> bool:
+    return type(value).__module__.startswith("hybridlab.") and hasattr(value, "__dict__")
