@@ -27,9 +27,9 @@ from hybridlab.training.models.trees import as_computed
 from hybridlab.world.talk.dry import DryComm
 
 REMEDY = (
-    "a rank has only its own heads, so read their number from the tensor, x.view(b, t, -1, head_width) and "
-    '.flatten(2), and name their dimensions "NH D" with sizes={"N": heads}; all else between two sharded matrices '
-    "must be elementwise"
+    "compute only elementwise between two sharded matrices, without weights of the whole width (a PReLU may have one "
+    "weight); in attention, a rank has only some heads: read their number from the tensor, x.view(b, t, -1, "
+    'head_width) and .flatten(2), and name their dimensions "NH D" with sizes={"N": heads}'
 )
 
 

@@ -158,7 +158,7 @@ class Residual(nn.Module):
 
 
 OF_GRADIENTS = "sharded along tp=2, this model differs from the unsharded one by up to"
-OF_FORWARDS = r"1 \(Residual\) computes something different on a shard along tp=2.* must be elementwise"
+OF_FORWARDS = r"1 \(Residual\) computes something different on a shard along tp=2: .*compute only elementwise"
 UNFIT = {
     "a residual inside": ({}, OF_GRADIENTS),
     "a residual and a norm inside": ({"norm": True}, OF_GRADIENTS),
