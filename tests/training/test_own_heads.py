@@ -128,6 +128,14 @@ class Scaled(nn.Module):
         return self.down(units * torch.arange(units.shape[-1]))
 
 
+class Limited(Scaled):
+    """Divided by the largest unit once it is above 3: with small inputs this is elementwise."""
+
+    def forward(self, x):
+        units = self.up(x)
+        return self.down(units / units.amax(-1, keepdim=True).clamp(min=3))
+
+
 class Uncalled(nn.Module):
     """Reads the weights of its layers instead of calling them."""
 
@@ -151,10 +159,12 @@ def test_a_sharded_layer_that_no_forward_calls_is_told():
 
 
 @pytest.mark.slow
-def test_the_last_shard_is_looked_at_too():
+@pytest.mark.parametrize("unit", [Scaled, Limited])
+def test_the_last_shard_and_larger_numbers_are_looked_at_too(unit):
     dims = {"1.attention.up.weight": "F D", "1.attention.up.bias": "F", "1.attention.down.weight": "D F"}
-    model = hl.Model(functools.partial(net, Scaled), loss, data, dims=dims)
-    with pytest.raises(ValueError, match=r"1\.attention \(Scaled\) computes something different on a shard along tp=2"):
+    model = hl.Model(functools.partial(net, unit), loss, data, dims=dims)
+    says = rf"1\.attention \({unit.__name__}\) computes something different on a shard along tp=2"
+    with pytest.raises(ValueError, match=says):
         hl.dry_run(hl.Mesh(tp=2), model=model, batch=4)
 
 
