@@ -192,15 +192,16 @@ class Ranks:
             ZYGOTE.expect(module_of(function))
             watch = Watch(gang.journal, gang.runs, self.size, self.hang_s)
             results = self._await("result", self.timeout, on_event or self._on_event, function, watch)
+            values = [_value(rank, results[rank]) for rank in range(self.size)]
             if self._once:
                 self.stop()
-            return [_value(rank, results[rank]) for rank in range(self.size)]
+            return values
         except BaseException as error:  # for an interrupt too: a rank that is inside a message can only be ended
             if isinstance(error, KeyboardInterrupt) and self._gang and self._gang.runs > 1:
                 print(GONE, file=sys.stderr)
-            stopped = gang is not None and self._gang is not gang and not isinstance(error, RankError)
+            stopped = gang is not None and self._gang is not gang  # by another thread: ranks are killed, sockets closed
             self.stop()
-            if stopped and isinstance(error, Exception):  # its sockets were closed by another thread
+            if stopped and isinstance(error, Exception):
                 message = "these ranks were stopped while they ran a function: call stop() after the run"
                 raise RankError(f"{message}; {FRESH}", rank=None, kind="stopped", message=message) from None
             raise
