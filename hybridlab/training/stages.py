@@ -24,12 +24,12 @@ MOST = 100_000  # maximum number of cuts to try
 
 
 def cut(
-    model: Model | Shape, stages: int, by="layers", module: nn.Module | None = None, upto: int | None = None
+    model: Model | Shape | str, stages: int, by="layers", module: nn.Module | None = None, upto: int | None = None
 ) -> tuple[range, ...]:
     """The layers of each stage, numbered in sequence; in a transformer 0 is the embedding, then the blocks, then the
     head.
 
-    model   a `Model`, or a shape, which means the reference model
+    model   a `Model`; or a shape or a name, which mean a reference model
     stages  the number of stages
     module  the model's, if it is already made
     by      "layers": equal numbers of layers, not counting those at the ends of the model (embedding and head);
@@ -132,10 +132,10 @@ def cut_at_branches(model: Model, module: nn.Module, schedule) -> tuple[range, .
     return min(found, key=lambda bounds: sorted(map(len, bounds), reverse=True))
 
 
-def parameters_of_layers(model: Model | Shape, module: nn.Module | None = None) -> list[int]:
+def parameters_of_layers(model: Model | Shape | str, module: nn.Module | None = None) -> list[int]:
     """The number of weights in each layer.
 
-    model   a `Model`, or a shape, which means the reference model
+    model   a `Model`; or a shape or a name, which mean a reference model
     module  the model's, if it is already made
     """
     model = model_of(model)
@@ -143,11 +143,11 @@ def parameters_of_layers(model: Model | Shape, module: nn.Module | None = None) 
     return [sum(weight.numel() for weight in layer.parameters()) for layer in model.layers(module)]
 
 
-def profiled(model: Model | Shape, rows: int = 2, repeat: int = 5) -> list[Layer]:
+def profiled(model: Model | Shape | str, rows: int = 2, repeat: int = 5) -> list[Layer]:
     """The profile for `predict.plans.replicated`: each layer's seconds, output and weights in bytes, measured in single
     precision.
 
-    model   a `Model`, or a shape, which means the reference model
+    model   a `Model`; or a shape or a name, which mean a reference model
     rows    in a microbatch
     repeat  number of measurements; the fastest is used
 
@@ -163,7 +163,7 @@ def profiled(model: Model | Shape, rows: int = 2, repeat: int = 5) -> list[Layer
 
 
 def seconds_of_layers(
-    model: Model | Shape, rows: int = 2, repeat: int = 5, dtype: torch.dtype = torch.float32
+    model: Model | Shape | str, rows: int = 2, repeat: int = 5, dtype: torch.dtype = torch.float32
 ) -> list[float]:
     """The time of each layer's forward and backward, measured here with one thread, as on a rank: the shortest."""
     model = model_of(model)

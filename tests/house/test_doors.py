@@ -113,6 +113,12 @@ def test_numbers_of_numpy_and_torch_count_as_pythons(name):
         function(**right | {one: kind(value) for one, value in whole.items()})
 
 
+def test_a_reference_model_may_be_named():
+    weights = hl.models.parameters_of_layers("resnet")
+    assert [layer.weights for layer in hl.models.profiled("resnet", rows=2, repeat=1)] == [4 * one for one in weights]
+    assert sum(map(len, hl.models.cut("resnet", 2))) == len(weights)
+
+
 ODD_PLANS = [("p", None), ("t", "2"), ("d", -1), ("b", math.nan), ("v", []), ("zero", 4), ("recompute", HUGE)]
 
 
