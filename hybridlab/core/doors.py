@@ -1,6 +1,7 @@
 """Doors: public functions that look at their arguments where a user calls them, before the work.
 
-Callers inside this package use the plain function: they call often, and may pass arrays of many plans.
+Callers inside this package use the plain function: they call often, and may pass arrays of many plans. So the doors are
+in `front`; only a module that is public as a whole, such as `programs` or `slicing`, has its own at its end.
 """
 
 import functools
@@ -12,6 +13,7 @@ from typing import Any
 
 from hybridlab.signatures import typed
 
+MOST = 10**9  # the largest number of devices or rows, and the largest size of a model
 Check = Callable[[str, Any], None]  # of an argument's name and value: raises ValueError in a sentence
 
 
@@ -82,6 +84,6 @@ def texts(name: str, value: Iterable) -> None:
         raise ValueError(f"{name}={reprlib.repr(value)} is not a list of texts: give one, such as ['--steps', '9']")
 
 
-COUNT = span(1, 1e9, "give 1 or more, and at most 1e+09")
+COUNT = span(1, MOST, f"give 1 or more, and at most {MOST:.0e}")
 POSITIVE = span(sys.float_info.min, sys.float_info.max, "give a number above 0")
 AMOUNT = span(0, sys.float_info.max, "give a number, 0 or more")

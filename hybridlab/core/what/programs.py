@@ -168,24 +168,9 @@ def _two_layers(of):
     )
 
 
-_SIZES = dict.fromkeys(
-    (
-        "batch",
-        "channels",
-        "classes",
-        "columns",
-        "features",
-        "filters",
-        "heads",
-        "hidden",
-        "kernel",
-        "of_head",
-        "patches",
-        "pixels",
-        "positions",
-        "rows",
-        "width",
-    ),
-    COUNT,
+_MODEL = dict(heads=COUNT, of_head=COUNT, width=COUNT, hidden=COUNT, features=COUNT, classes=COUNT)
+_DATA = dict(batch=COUNT, positions=COUNT, patches=COUNT, pixels=COUNT, rows=COUNT, columns=COUNT)
+_CONVOLUTION = dict(channels=COUNT, filters=COUNT, kernel=COUNT)
+mlp, classifier, block, transformer, net = doors(
+    mlp, classifier, block, transformer, net, **_MODEL, **_DATA, **_CONVOLUTION
 )
-mlp, classifier, block, transformer, net = doors(mlp, classifier, block, transformer, net, **_SIZES)

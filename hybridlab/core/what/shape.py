@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from hybridlab.core.doors import MOST
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.valid_sizes import refuse
 from hybridlab.signatures import refuse_types
@@ -33,7 +34,7 @@ DIMS = {
 }
 
 
-MOST, MOST_BYTES, WIDEST = 10**9, 2**62, 8  # the largest size; the most bytes of all weights, if each has this many
+MOST_BYTES, WIDEST = 2**62, 8  # the most bytes of all weights, if each has this many
 
 
 class Block(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hybridlab.core.what.shape import MOST
+from hybridlab.core.doors import COUNT, MOST
 from hybridlab.predict.plans.plan import Plan, named
 
 AT_LEAST_ONE = (*Plan._fields[:5], "x", "cp", "ep", "n", "fragments", "directions")
@@ -14,8 +14,7 @@ AT_LEAST_ONE = (*Plan._fields[:5], "x", "cp", "ep", "n", "fragments", "direction
 def refuse_numbers(**numbers: int) -> None:
     """Raise ValueError for numbers of devices or sequences that no plan can have."""
     for name, number in numbers.items():
-        if not 1 <= number <= MOST:
-            raise ValueError(f"{name}={number} is out of range: give 1 or more, and at most {MOST:.0e}")
+        COUNT(name, number)
 
 
 def refuse_tokens(tokens: float) -> None:

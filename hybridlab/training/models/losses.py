@@ -22,6 +22,7 @@ from hybridlab.training.models.trees import flat, mapped, rows_of, same
 from hybridlab.training.models.words import said, shapes
 
 REPEATED = "each rank calls the loss a different number of times"
+A_SUM = 'make it a sum over rows, reduction="sum", without a division by a number of rows or tokens, or pairs of rows'
 REMEDY = "keep no state between calls; data can return, together with the targets, everything that depends on the step"
 
 
@@ -155,7 +156,4 @@ def refuse_means(model, module, layers, takes, made, targets) -> bool:
     draws.row = 0
     if torch.allclose(whole, other, **near):
         return False
-    raise ValueError(
-        f"the loss of {rows} rows is {whole:.4g}, but their separate losses sum to {other:.4g}: make it a sum over "
-        'rows, reduction="sum", without a division by their number and without pairs of rows'
-    )
+    raise ValueError(f"the loss of {rows} rows is {whole:.4g}, but their separate losses sum to {other:.4g}: {A_SUM}")

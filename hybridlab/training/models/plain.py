@@ -23,6 +23,7 @@ from hybridlab.training.models.copies import copied, in_dtype
 from hybridlab.training.models.draws import shared_draws, tensors_of
 from hybridlab.training.models.graph import in_sequence
 from hybridlab.training.models.left_behind import changed, kept_by, refuse_first_input
+from hybridlab.training.models.losses import A_SUM
 from hybridlab.training.models.trees import as_computed, flat, rows_of
 
 SMALL = 1e-3  # a fraction of the largest of all gradients: a tensor that should be 0 is compared relative to this
@@ -68,16 +69,13 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice],
             f"{whole[0]:.6g} ({what}): move all work of its forward and its hooks into layers"
         )
     what = _difference(whole, parts, near)
+    which, remedy = "model", "compute each row independently in forward, backward and loss"
     with torch.no_grad():
-        alone = _mixes(model.loss, layers(inputs), targets, pieces, near)
+        if _mixes(model.loss, layers(inputs), targets, pieces, near):
+            which, remedy = "loss", A_SUM
     raise ValueError(
-        f"the {'loss' if alone else 'model'} mixes rows: on {len(flat(targets)[0])} rows at once its loss is "
-        f"{whole[0]:.6g}, in {len(rows)} parts {parts[0]:.6g} ({what}), but microbatches and replicas group rows "
-        + (
-            'differently; make it a sum over rows, reduction="sum", without a division by a number of rows or tokens'
-            if alone
-            else "differently; compute each row independently in forward, backward and loss"
-        )
+        f"the {which} mixes rows: on {len(flat(targets)[0])} rows at once its loss is {whole[0]:.6g}, in {len(rows)} "
+        f"parts {parts[0]:.6g} ({what}), but microbatches and replicas group rows differently; {remedy}"
     )
 
 
