@@ -13,7 +13,7 @@ TO_DO = re.compile(
     r"\b(add|answer|ask|build|call|check|choose|compare|compute|continue|copy|correct|count|create|cut|delete|divide|draw|shard|"
     r"end|export|fuse|give|hide|install|keep|label|leave|let|list|load|make|measure|move|name|number|open|pad|plan|"
     r"profile|put|read|remove|rename|return|run|save|search|shorten|start|swap|synchronize|take|tie|update|use|wait|"
-    r"write)\b|\{(hint|remedy|why|change|limit|takes|instead|AGAIN|REMEDY)\}",
+    r"write)\b|\{(hint|remedy|why|change|limit|takes|instead|AGAIN|A_SUM|REMEDY)\}",
     re.IGNORECASE,
 )
 OF_THE_SYSTEM = re.compile(r"^(cannot (be )?(read|write|access|list)|\{named\})")  # the system gives the reason
