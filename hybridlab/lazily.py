@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from types import ModuleType
 
 WITH_TORCH = tuple(f"hybridlab.{floor}." for floor in ("world", "runtime", "modes", "training", "measuring", "labs"))
 
@@ -25,6 +26,7 @@ def lazily(package: str, home: dict[str, str], modules: dict[str, str] | None = 
     def __getattr__(name):
         if name in modules:
             module = needed(f"{package}.{modules[name]}")
+            _show_public(module)
             setattr(sys.modules[package], name, module)
             return module
         if name not in home:
@@ -35,6 +37,21 @@ def lazily(package: str, home: dict[str, str], modules: dict[str, str] | None = 
         return getattr(module, name)
 
     return __getattr__
+
+
+def _show_public(module) -> None:
+    """Let `dir`, and so Tab, name only what is public in a module, and in the modules that it makes public."""
+    names = getattr(module, "__all__", None)
+    if names is None:
+        names = [name for name, one in vars(module).items() if _is_ours(getattr(one, "__module__", None))]
+    module.__dir__ = lambda: sorted(name for name in names if not name.startswith("_"))
+    for one in map(vars(module).get, names):
+        if isinstance(one, ModuleType):
+            _show_public(one)
+
+
+def _is_ours(module: str | None) -> bool:
+    return isinstance(module, str) and module.startswith("hybridlab.") and module != "hybridlab.core.doors"
 
 
 def room(package: str, names: dict[str, str], modules: str = "") -> tuple[Callable, list[str]]:

@@ -5,7 +5,6 @@ a table {name: Argument}. `spelled` puts them into the function's signature and 
 `help`, the stub for editors and the reference pages show each of them. It also rejects unknown names.
 """
 
-import dataclasses
 import difflib
 import functools
 import inspect
@@ -85,9 +84,11 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
     return decorate
 
 
-def typed(function: Callable) -> Callable:
+def typed(function: Callable, **further: Callable[[str, Any], None]) -> Callable:
     """A decorator: arguments of types other than those in the signature raise an error in one sentence, before the
     work.
+
+    further  {argument: a check of its name and value}; of an optional argument, unless it is None
 
     raises  the function raises WrongType, which says what to give; numbers of other libraries become Python's
 
@@ -100,18 +101,21 @@ def typed(function: Callable) -> Callable:
     """
     signature, name_of_it = inspect.signature(function), _name(function)
     fits = checks(name_of_it, signature)
-    several = {one.name for one in signature.parameters.values() if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    optional = {name for name, one in signature.parameters.items() if "None" in f"{one.annotation} {one.default}"}
+    several = {one.name: one.kind for one in signature.parameters.values() if one.kind in SEVERAL}
 
     @functools.wraps(function)
     def called(*given, **named):
-        if not several & {one.name for one in signature.parameters.values() if one.kind == one.VAR_KEYWORD}:
+        if inspect.Parameter.VAR_KEYWORD not in several.values():
             refuse(name_of_it, named, signature.parameters)
         bound = _bound(name_of_it, signature, given, named)
         for name, value in bound.arguments.items():
             if name not in several:
-                bound.arguments[name] = fits[name](value)
+                bound.arguments[name] = value = fits[name](value)
             elif isinstance(value, tuple):
                 bound.arguments[name] = tuple(map(fits[name], value))
+            if name in further and not (value is None and name in optional):
+                further[name](name, value)
         return function(*bound.args, **bound.kwargs)
 
     return called
@@ -135,21 +139,9 @@ def _bound(name: str, signature: inspect.Signature, given, named) -> inspect.Bou
     try:
         return signature.bind(*given, **named)
     except TypeError as error:
-        needed = [one.name for one in signature.parameters.values() if one.default is one.empty]
-        raise TypeError(f"{name}: {error} (required: {', '.join(needed) or 'none'})") from None
-
-
-def refuse_types(value):
-    """Check that every field of a dataclass's value has the declared type; numbers become Python's own.
-
-    For the end of a constructor, before anything is compared.
-
-    raises  TypeError in a sentence
-    """
-    for one in dataclasses.fields(value):
-        if one.init and not one.name.startswith("_"):
-            fit = _fit(type(value).__name__, one.name, str(_short(one.type)), False, getattr(value, one.name))
-            object.__setattr__(value, one.name, fit)
+        names = [one.name for one in signature.parameters.values() if one.default is one.empty]
+        needed = ", ".join(one for one in names if one not in ITSELF)
+        raise TypeError(f"{name}: {error} (required: {needed or 'none'})") from None
 
 
 class WrongType(TypeError, ValueError):
@@ -168,6 +160,8 @@ GIVE = {  # how to find the arguments of a function
     "Room": "hl.Room(capacity=4)",
 }
 ANYTHING = ("Any", "object", "")
+SEVERAL = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+ITSELF = ("self", "_cls")  # the first argument of a constructor
 INSIDE = re.compile(r"\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]")  # text in brackets, two levels deep
 OF_ONE_KIND = re.compile(r"(?<!\[)(tuple)\[(int|float), \.\.\.\]")
 NUMBERS = {"int", "float", "bool"}
@@ -185,7 +179,7 @@ KINDS: dict[str, Callable] = {
     "Sequence": lambda x: isinstance(x, Iterable) and not isinstance(x, NO_LIST) and getattr(x, "ndim", 1) > 0,
     "None": lambda x: x is None,
 }
-KINDS |= dict.fromkeys(("Collection", "Iterable", "list", "set"), KINDS["Sequence"])
+KINDS |= dict.fromkeys(("Collection", "Iterable", "list", "set", "frozenset"), KINDS["Sequence"])
 KINDS["tuple"] = lambda x: KINDS["Sequence"](x) and not isinstance(x, Set)  # a set has no order
 
 
@@ -206,7 +200,7 @@ def _fit(function: str, name: str, words: str, or_none: bool, value):
     >>> _fit("f", "x", "float", False, np.float64(0.5)), _fit("f", "x", "tuple[float, ...]", False, np.ones(2))
     (0.5, (1.0, 1.0))
     """
-    every = [one.partition("[")[0].strip().rpartition(".")[2] for one in INSIDE.sub("", words).split("|")]
+    every, items_of = _read(words)
     said = lambda: f"{function} takes {name} as {words}"
     if "Path" in every and isinstance(value, str) and not value:
         raise ValueError(f"{name}='' is an empty path: give a folder or a file, such as '.', or leave it out")
@@ -215,16 +209,23 @@ def _fit(function: str, name: str, words: str, or_none: bool, value):
         classes = {one.__name__ for one in type(value).__mro__}
         fits = lambda one: KINDS[one](value) if one in KINDS else one in ANYTHING or one in classes
         found = next(filter(fits, every), "None" if or_none and value is None else None)
-        if of := dict(OF_ONE_KIND.findall(words)).get(found):
+        if of := items_of.get(found):
             items = tuple(plain(one, [of]) for one in value)
             if all(map(KINDS[of], items)):
                 return items
         elif found is not None:
-            return value
+            return tuple(value) if found == "tuple" and not isinstance(value, tuple) else value
     except OverflowError:
         raise WrongType(f"{said()}, and {reprlib.repr(value)} is too large for a float: give a smaller one") from None
     give = next((f": give {GIVE[one]}" for one in every if one in GIVE), "")
     raise WrongType(f"{said()}, not {reprlib.repr(value)}, {_a(type(value).__name__)}{give}")
+
+
+@functools.cache
+def _read(words: str) -> tuple[list[str], dict[str, str]]:
+    """(the names of the types, {a type of lists: the type of its items})."""
+    names = [one.partition("[")[0].strip().rpartition(".")[2] for one in INSIDE.sub("", words).split("|")]
+    return names, dict(OF_ONE_KIND.findall(words))
 
 
 def plain(value, kinds: Iterable[str]):

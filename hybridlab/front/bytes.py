@@ -1,6 +1,7 @@
 """Closed formulas for bytes: model states, collectives, tensor parallelism, convolutions, experts, copies of experts,
 matmuls."""
 
+from hybridlab.core.doors import AMOUNT, COUNT, FEW, POSITIVE, both, door, doors, no_list, several, span
 from hybridlab.predict.bytes.collectives import Cost, Link, cost, crossover, hierarchical
 from hybridlab.predict.bytes.convolution import Conv
 from hybridlab.predict.bytes.copied_experts import lent
@@ -31,3 +32,16 @@ __all__ = [
     "sent_per_step",
     "tensor",
 ]
+
+COUNTS, AMOUNTS = both(no_list, COUNT), both(no_list, AMOUNT)
+cost, hierarchical = doors(cost, hierarchical, ranks=COUNTS, nodes=COUNTS, per_node=COUNTS, size=AMOUNTS)
+crossover = door(crossover, ranks=COUNT)
+lent = door(lent, loads=AMOUNT, ranks=FEW, each=FEW)
+link_needed, sent_per_step = doors(
+    link_needed, sent_per_step, parameters=POSITIVE, copies=COUNT, every=COUNT, seconds=POSITIVE, fragments=COUNT,
+    delay=AMOUNT, width=COUNT,
+)  # fmt: skip
+lower_bound, ranked = doors(lower_bound, ranked, sizes=several(3, COUNT), ranks=FEW, held=POSITIVE)
+moved = door(moved, sizes=several(3, COUNT), grid=several(3, COUNT))
+model_states, tensor = doors(model_states, tensor, sequences=COUNT, ways=COUNT, crossings=AMOUNT)
+popular = door(popular, experts=FEW, chosen=FEW, skew=span(0, 8, "give a number from 0 to 8"))

@@ -1,5 +1,6 @@
 """Models and machines with their published sizes: `hl.catalog.machine("a100")`, `hl.catalog.model("gpt3-175b")`."""
 
+from hybridlab.core.doors import doors
 from hybridlab.core.what.catalog import (
     MACHINES,
     MODELS,
@@ -13,3 +14,5 @@ from hybridlab.core.what.frameworks import FRAMEWORKS
 from hybridlab.core.what.machines import machine_of
 
 __all__ = ["FRAMEWORKS", "MACHINES", "MODELS", "Machine", "Model", "machine", "machine_of", "model", "shape_of"]
+
+machine, machine_of, model, shape_of = doors(machine, machine_of, model, shape_of)

@@ -2,6 +2,7 @@
 hl.seams.Attends)`.
 """
 
+from hybridlab.core.doors import door
 from hybridlab.core.what.seams import (
     Attends,
     Branches,
@@ -19,6 +20,13 @@ from hybridlab.core.what.seams import (
     draws_of,
 )
 
+
+def has_modules(name: str, value: object) -> None:
+    """Raise ValueError unless this is an nn.Module; torch need not be loaded for that."""
+    if not callable(getattr(value, "modules", None)):
+        raise ValueError(f"{name}={value!r} is not a module: give an nn.Module")
+
+
 __all__ = [
     "Attends",
     "Branches",
@@ -35,3 +43,6 @@ __all__ = [
     "declared",
     "draws_of",
 ]
+
+declared = door(declared)
+draws_of = door(draws_of, module=has_modules)

@@ -2,6 +2,7 @@
 a mesh; and windows, which fetch the intervals that a rank needs.
 """
 
+from hybridlab.core.doors import AMOUNT, COUNT, FEW, door, doors, interval, intervals
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.core.where.layout import even
 from hybridlab.core.where.mesh import _group as group_along
@@ -21,3 +22,8 @@ __all__ = [
     "wanted",
     "widened",
 ]
+
+even = door(even, length=AMOUNT, parts=FEW, whole=COUNT)
+overlap = door(overlap, one=interval, other=interval)
+turned, wanted, widened = doors(turned, wanted, widened, spans=intervals, before=AMOUNT, after=AMOUNT)
+group_along = door(group_along)

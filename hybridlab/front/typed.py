@@ -2,7 +2,10 @@
 determines its backward: `hl.typed.all_gather(comm, x, "tp", 0, to="R")`.
 """
 
+from hybridlab.core.doors import door, one_of
+from hybridlab.core.where.states import CONJUGATE
 from hybridlab.world.talk.typed import (
+    MOVES,
     all_gather,
     all_reduce,
     all_to_all,
@@ -29,3 +32,6 @@ __all__ = [
     "transposed",
     "window",
 ]
+
+conjugate = door(conjugate, arrow=one_of([f"{before}->{after}" for before in CONJUGATE for after in CONJUGATE]))
+stated, transposed = door(stated), door(transposed, move=one_of(MOVES))

@@ -1,5 +1,4 @@
-"""Odd arguments at the doors of `hl.plans`, `hl.pictures`, `hl.models`, `hl.layouts` and `hl.search`: an answer or a
-sentence that says what to change, within a second."""
+"""Odd arguments at the doors of the public namespaces: an answer or a sentence that says what to change, at once."""
 
 import inspect
 import math
@@ -11,67 +10,8 @@ import torch
 
 import hybridlab as hl
 from hybridlab.core.doors import door, span
-from hybridlab.predict.search.profile import Rated
+from tests.house.right_calls import A100, CALLS, PLAN, SMALL
 
-GPT3, A100 = hl.catalog.model("gpt3-175b").shape, hl.catalog.machine("a100")
-SMALL, PLAN = hl.Shape(layers=4, width=64), hl.plans.Plan(p=2)
-TIMELINE = hl.simulate(hl.schedule("gpipe", ranks=2, microbatches=2), hl.Costs(F=1, B=2))
-PLANNED = hl.plan("gpt3-175b", "a100", gpus=1024, batch=1536)
-PROBLEM = hl.search.Problem(hl.layouts.programs.mlp(), hl.Mesh(x=2), Rated())
-MODEL = hl.models.GPT(hl.Shape(layers=1, width=16, heads=2, context=8))
-OF_A_STEP = {"shape": SMALL, "plan": PLAN, "batch": 4, "machine": A100}
-CALLS = {  # the arguments of a call that is right, by the name of the function
-    "plans.flops": {"shape": GPT3, "batch": 1, "recompute": "none", "further": 0},
-    "plans.training_seconds": {"tokens": 1e9, "parameters": 1e9, "devices": 8, "rate": 1e14},
-    "plans.training_seconds_exact": {"tokens": 1e9, "shape": GPT3, "devices": 8, "rate": 1e14, "recompute": "full"},
-    "plans.submeshes": {"cluster": hl.plans.Submesh(2, 4)},
-    "plans.on_submeshes": {
-        "seconds": lambda layers, submesh, later: len(layers) / submesh.devices,
-        "layers": 4,
-        "cluster": hl.plans.Submesh(1, 2),
-        "microbatches": 1,
-    },
-    "plans.partition": {"weights": [3, 1, 1, 1, 4], "stages": 2},
-    "plans.pipeline_length": {"seconds": [1.0, 2.0], "microbatches": 4},
-    "plans.by_schedule": OF_A_STEP | {"schedule": None},
-    "plans.seconds_of_clipping": OF_A_STEP | {"schedule": None, "validated": "before"},
-    "plans.step": OF_A_STEP,
-    "plans.by_step": {
-        "model": "gpt3-175b",
-        "machine": "a100",
-        "plan": hl.plans.Plan(p=8, t=8),
-        "batch": 64,
-        "seconds": 30.0,
-        "software": None,
-        "precision": "bf16",
-    },
-    "plans.days": {"choice": PLANNED.best, "shape": GPT3, "batch": 1536, "tokens": 1e9},
-    "plans.lines.megatron": {"plan": PLAN, "shape": GPT3, "batch": 8, "precision": "bf16"},
-    "plans.lines.torchtitan": {"plan": PLAN, "shape": GPT3, "batch": 8},
-    "plans.lines.slurm": {"plan": PLAN, "node": 8, "program": "x.py", "arguments": ["--a"], "hours": 4},
-    "plans.slicing.lengths": {"shape": SMALL, "slices": 2, "slicing": "equal"},
-    "plans.slicing.shares": {"shape": SMALL, "lengths": (16, 16)},
-    "plans.slicing.with_slices": {"stages": 2, "shares": [0.5, 0.5], "F": 1.0, "B": 2.0, "latency": 0.0},
-    "layouts.every_rules": {"graph": hl.layouts.programs.mlp(), "mesh": hl.Mesh(dp=2)},
-    "layouts.programs.mlp": {"batch": 4, "positions": 4, "width": 8, "hidden": 8},
-    "layouts.programs.net": {"batch": 4, "channels": 4, "rows": 8, "columns": 8, "kernel": 3, "classes": 4},
-    "search.relative": {"seconds": 1.0, "times": 20},
-    "search.mcmc": {"problem": PROBLEM, "budget": 5, "seed": 0, "alpha": 1000.0, "start": None, "back": True},
-    "search.exhaustive": {"problem": PROBLEM, "most": 10**6},
-    "search.chain": {"problem": PROBLEM},
-    "pictures.box_of_ranks": {"mesh": hl.Mesh(dp=2, pp=2), "rank": 0, "per_node": 8},
-    "pictures.bubble_formula": {"name": "gpipe", "ranks": 4, "microbatches": 8},
-    "pictures.busy_and_idle": {"timeline": TIMELINE, "rank": 0},
-    "pictures.fill_work_drain": {"timeline": TIMELINE, "rank": -1},
-    "pictures.triangles": {"timeline": TIMELINE},
-    "pictures.cut_model": {"stages": 3, "parts": 2, "copies": 2, "batch": 32},
-    "pictures.matmul_on_grid": {"side": 3, "size": None},
-    "pictures.plan_map": {"planned": PLANNED, "title": ""},
-    "pictures.ring_all_reduce": {"ranks": 4, "size": None},
-    "models.cut": {"model": SMALL, "stages": 2, "upto": None},
-    "models.profiled": {"model": hl.Shape(layers=1, width=16, heads=2, context=8), "rows": 2, "repeat": 1},
-    "models.sample": {"module": MODEL, "prompt": "a", "length": 2, "temperature": 0.7, "seed": 0},
-}
 HUGE = 10**30
 ODD = [None, "1", "x", 1.5, math.nan, math.inf, -1, 0, HUGE, [], {}, (0, 1), True, object(), torch.ones(2), b"1"]
 MEASURES = ("repeat", "rows")  # a large number of measurements takes long, as asked
@@ -144,3 +84,39 @@ def test_a_door_keeps_the_name_and_the_signature_of_its_function():
     assert asked.__doc__ == "Half of it." and inspect.signature(asked) == inspect.signature(half)
     with pytest.raises(ValueError, match="number=2 is out of range: give a fraction"):
         asked(2)
+
+
+NAMESPACES = [name for name in hl.__all__ if inspect.ismodule(getattr(hl, name))]
+UNTRIED = {  # what ranks call with their tensors; what this package makes, and nobody else; base classes; no arguments
+    "bytes": {"Cost"},
+    "engine": {*hl.engine.__all__} - {"work"},
+    "layouts": {"prepared", "run"},
+    "measure": {"here", "in_turns", "product", "quickest", "steps"},
+    "models": {"Memory", "Text", "parameters_of_layers", "token_loss"},
+    "papers": {"dgxc", "judged"},
+    "parallel": {*hl.parallel.__all__} - {"dispatch", "matmul", "token_order"},
+    "pictures": {"Row", "calculator", "size", "tracks"},
+    "plans": {"Plan", "Step", "imported", "replicated"},
+    "ring": {"all_reduce", "route"},
+    "seams": {*hl.seams.__all__} - {"declared", "draws_of"},
+    "search": {"data_parallel", "one_rule", "played"},
+    "spans": {"fetch", "fold"},
+    "typed": {*hl.typed.__all__} - {"conjugate", "stated", "transposed"},
+}
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_every_public_function_and_constructor_is_tried_or_named_here(name):
+    module = getattr(hl, name)
+    every = {one for one in module.__all__ if callable(getattr(module, one))}
+    assert {one for one in every if f"{name}.{one}" not in CALLS} == UNTRIED.get(name, set())
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_tab_names_only_what_is_public(name):
+    assert dir(getattr(hl, name)) == sorted(getattr(hl, name).__all__)
+
+
+def test_tab_in_a_module_that_is_public_names_no_helper_of_doors_and_nothing_of_other_packages():
+    assert {"megatron", "slurm", "torchtitan"} < set(dir(hl.plans.lines))
+    assert not {"doors", "COUNT", "Any", "texts"} & {*dir(hl.plans.lines), *dir(hl.layouts.programs)}

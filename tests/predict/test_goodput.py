@@ -152,11 +152,16 @@ def test_where_failures_cost_more_than_passes_between_them_no_run_ends():
 
 
 def test_bad_numbers_are_told():
-    with pytest.raises(ValueError, match="jitter=-1 is not a valid time or fraction: give 0 or more"):
+    with pytest.raises(ValueError, match="jitter=-1 is out of range: give 0 or more"):
         Troubles(jitter=-1)
-    for copies in (0, 1.5, math.nan, math.inf):
-        with pytest.raises(ValueError, match=f"copies={copies} is not a number of copies: give a whole number, 1 or"):
+    for copies in (1.5, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"Troubles takes copies as int, not {copies}"):
             Troubles(copies=copies)
+    with pytest.raises(ValueError, match="copies=0 is out of range: give 1 or more"):
+        Troubles(copies=0)
+    for slow in ((3, 0.5), ((3,),), ("ab",)):
+        with pytest.raises(ValueError, match="not a rank and its slowdown: give pairs"):
+            Troubles(slow=slow)
     with pytest.raises(ValueError, match="ranks=5 is not a multiple of copies=2"):
         replay(1.0, 1, 5, Troubles(copies=2), 1)
     with pytest.raises(ValueError, match="give 1 or more of each"):

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from functools import cache
 
+from hybridlab.core.doors import AMOUNT, BYTES, COUNT, POSITIVE, guarded, several
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 
 
+@guarded()
 @dataclass(frozen=True)
 class Model:
     """A named model: its shape, its common name, and the source of its sizes.
@@ -23,6 +25,7 @@ class Model:
     source: str
 
 
+@guarded(node=COUNT, peak=POSITIVE, memory=BYTES, bandwidth=POSITIVE, latency=several(2, AMOUNT))
 @dataclass(frozen=True)
 class Machine:
     """A kind of machine: nodes of equal devices.

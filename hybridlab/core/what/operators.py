@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
+from hybridlab.core.doors import each_is, guarded
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.rules import Rules
 from hybridlab.core.where.spans import Look
@@ -47,6 +48,7 @@ class Need(NamedTuple):
     looks: tuple[Look, ...] = ()
 
 
+@guarded()
 class Operator(NamedTuple):
     """One operator; the value that it computes has the same name.
 
@@ -98,6 +100,7 @@ class Operator(NamedTuple):
         return [Need(dims, used(dims, asked), tuple(l for l in on if l.of in dims)) for dims in self.operands]
 
 
+@guarded(operators=each_is(Operator, "give operators"))
 class Graph(NamedTuple):
     """Operators in the order of execution; the result of the last one is the graph's result.
 

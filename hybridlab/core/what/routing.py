@@ -3,12 +3,13 @@
 import math
 from dataclasses import dataclass
 
-from hybridlab.signatures import refuse_types
+from hybridlab.core.doors import guarded
 
 SCORES = ("softmax", "sigmoid")
 BALANCES = ("none", "loss", "bias")
 
 
+@guarded()
 @dataclass(frozen=True)
 class Routing:
     """How tokens choose their experts.
@@ -34,7 +35,6 @@ class Routing:
     capacity: float | None = None
 
     def __post_init__(self) -> None:
-        refuse_types(self)
         for name, choices in (("scores", SCORES), ("balance", BALANCES)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known: choose one of {', '.join(choices)}")

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hybridlab.core.doors import MOST
+from hybridlab.core.doors import MOST, guarded
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.valid_sizes import refuse
-from hybridlab.signatures import refuse_types
 
 STYLES = ("gpt", "llama")
 PIECES = 3  # the layers of a parallel block: two branches and their sum
@@ -57,6 +56,7 @@ class Block(NamedTuple):
         return self.attention + mlps * self.mlp + self.whole + self.heads + self.norms
 
 
+@guarded()
 @dataclass(frozen=True)
 class Shape:
     """The sizes of a model, which determine its parameters, FLOPs and messages. A GPT, or with heads=0 an MLP.
@@ -123,7 +123,6 @@ class Shape:
     plain_inner: int | None = None
 
     def __post_init__(self) -> None:
-        refuse_types(self)
         refuse(self, STYLES, MOST)
         if self.parameters * WIDEST > MOST_BYTES:
             raise ValueError(f"{self.parameters:.3g} parameters are too many for any memory: give smaller sizes")

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hybridlab.core.doors import guarded
 from hybridlab.core.when.action import KINDS
 from hybridlab.core.when.law import KIND
-from hybridlab.signatures import refuse_types
 
 if TYPE_CHECKING:
     from hybridlab.core.when.flow import Flow
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 EXACT = 1e-9  # relative tolerance of the capacity, for rounding in sums
 
 
+@guarded()
 @dataclass(frozen=True)
 class Room:
     """The memory capacity of each device, and the size of each value, in bytes or in activations.
@@ -47,7 +48,6 @@ class Room:
     boundary: float | tuple[float, ...] = 0
 
     def __post_init__(self) -> None:
-        refuse_types(self)
         for name in ("capacity", "keeps", "boundary"):
             given = getattr(self, name)
             if not np.all(np.asarray(given, dtype=float) >= 0):

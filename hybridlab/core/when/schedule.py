@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from hybridlab.core.doors import guarded
 from hybridlab.core.when import exchange
 from hybridlab.core.when.action import CODE, COMPUTE, KINDS, MESSAGES, SWAPS, Action, each_of
 from hybridlab.core.when.lists import seal
 from hybridlab.core.when.words import in_lines
-from hybridlab.signatures import refuse_types, typed
+from hybridlab.signatures import typed
 
 COLUMNS = ("kind", "stage", "microbatch", "replica", "version", "peer")
 BESIDE = tuple(kind for kind in KINDS if kind not in COMPUTE)  # kinds that overlap with a rank's compute actions
@@ -46,6 +47,7 @@ def alternate(*runs: np.ndarray) -> np.ndarray:
     return np.stack(runs, axis=1).reshape(-1, len(COLUMNS))
 
 
+@guarded()
 @dataclass(frozen=True, eq=False)
 class Schedule:
     """For every rank the list of its actions, in order.
@@ -96,7 +98,6 @@ class Schedule:
     dp: int = 1
 
     def __post_init__(self) -> None:
-        refuse_types(self)
         seal(self.rows, self.starts)
 
     @classmethod

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.doors import guarded
 from hybridlab.core.files import put
 from hybridlab.core.when import chrome, timeline_file
 from hybridlab.core.when.action import Action
@@ -25,7 +26,7 @@ from hybridlab.core.when.lists import seal
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.words import in_a_line
-from hybridlab.signatures import nearest, refuse_types, typed
+from hybridlab.signatures import nearest, typed
 
 
 class Span(NamedTuple):
@@ -41,6 +42,7 @@ class Span(NamedTuple):
     end: float
 
 
+@guarded()
 @dataclass(frozen=True, eq=False)
 class Timeline:
     """When every action of a schedule was ready, began and ended.
@@ -75,7 +77,6 @@ class Timeline:
     ledger: tuple = ()
 
     def __post_init__(self) -> None:
-        refuse_types(self)
         seal(self.ready, self.begin, self.end, self.lane)
 
     @cached_property

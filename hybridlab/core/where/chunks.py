@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.doors import guarded, intervals
 from hybridlab.core.where.attended import looks, seen
 from hybridlab.core.where.layout import even
 
 
+@guarded(spans=intervals)
 class Chunks(NamedTuple):
     """The positions of each rank: the sequence is cut into chunks, and a rank has one or several of them.
 

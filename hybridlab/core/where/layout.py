@@ -1,8 +1,8 @@
 """The layout: the placement of all parameters on the ranks, one record for each parameter.
 
-Slicing, gradient reduction, the global norm, clipping, the optimizer's shards, checkpoints, counted bytes and pictures
-all read the same record. It separates two placements. While computing, a rank holds a *box*: the parameter's slice at
-its coordinates, or nothing. Between steps, the ranks that hold the same box may shard it: each owns a *share*.
+Slicing, gradient reduction, clipping, the optimizer's shards, checkpoints, counted bytes and pictures all read the same
+record. It has two placements. While computing, a rank holds a *box*: the parameter's slice at its coordinates, or
+nothing. Between steps, the ranks that hold the same box may shard it: each owns a *share*.
 
 Along an axis a parameter's gradient has one of three types (see `world.talk.typed`): V where boxes differ (the axis
 *shards* it); R where copies see different data, so that their gradients are *partial* sums; I where copies do the same
@@ -19,12 +19,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from hybridlab.core.doors import AMOUNT, guarded, intervals
 from hybridlab.core.where import legal
 from hybridlab.core.where.dealing import deal
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.peers import Peers
 
 
+@guarded(dim=AMOUNT, spans=intervals)
 class Cut(NamedTuple):
     """How an axis shards a parameter: along `dim`, with a span (from, to) for each coordinate.
 
@@ -50,6 +52,7 @@ def even(length: int, parts: int, whole: int = 1) -> tuple[tuple[int, int], ...]
     return tuple(zip(ends, ends[1:]))
 
 
+@guarded()
 @dataclass(frozen=True)
 class Param:
     """The record of one parameter.
@@ -106,6 +109,7 @@ class Param:
         return shard, tuple(sorted(self.at.items())), self.partial, self.owners, self.over, self.groups, self.secondary
 
 
+@guarded()
 @dataclass(frozen=True, eq=False)
 class Layout:
     """The records of all parameters of a model on a mesh.
@@ -257,8 +261,7 @@ class Layout:
     def share(self, name: str, rank: int, number: int | None = None) -> slice:
         """The elements of the flattened box that `rank` owns, or that the sharer with this index owns."""
         number = self.share_number(name, rank) if number is None else number
-        offset, piece = self.offset(name, rank), self.piece(self.named[name].pack, rank)
-        size = self.size(name, rank)
+        offset, piece, size = self.offset(name, rank), self.piece(self[name].pack, rank), self.size(name, rank)
         return slice(*(min(max(end - offset, 0), size) for end in (number * piece, (number + 1) * piece)))
 
     # the layout as a whole
@@ -273,17 +276,14 @@ class Layout:
         records = [asdict(param) for param in self.params]
         for record in records:
             del record["dims"]  # a name places nothing
-            if record["over"] == ("dp",):
-                del record["over"]  # so that layouts that are older than this field keep their text
-            for name in ("whole", "groups", "secondary"):
+            for name in ("over", "whole", "groups", "secondary"):  # layouts older than these fields keep their text
                 if record[name] == getattr(Param, name):
                     del record[name]
         text = json.dumps([list(self.mesh.axes.items()), records], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def elements(self, rank: int) -> dict[str, int]:
-        """The number of elements of weights, gradients and optimizer state that a rank keeps *between steps*, padding
-        included.
+        """The elements of weights, gradients and optimizer state that a rank keeps *between steps*, with padding.
 
         returns {"value": …, "gradient": …, "optimizer": …, "owned": the optimizer's, without padding; "whole": of
                 these, the elements of parameters with one owner; "alone": values of which the optimizer has no copy}

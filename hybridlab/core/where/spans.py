@@ -16,6 +16,7 @@ Relatives: `world.talk.windows`, which fetches the inputs that a rank sees; `mod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hybridlab.core.doors import AMOUNT, COUNT, guarded
 from hybridlab.core.where.layout import even
 
 Span = tuple[int, int]
@@ -33,6 +34,7 @@ def overlap(one: Span, other: Span) -> Span:
     return begin, max(begin, min(one[1], other[1]))
 
 
+@guarded(COUNT, before=AMOUNT, after=AMOUNT)
 class Sight(NamedTuple):
     """The inputs on which the outputs of a convolution or a pooling depend, along one dim.
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hybridlab.core.amount import Amount
+from hybridlab.core.doors import AMOUNT, guarded
 
 
 class Cost(NamedTuple):
@@ -96,6 +97,7 @@ def _rounds(ranks):
     return bits if bits.ndim else int(bits)
 
 
+@guarded(AMOUNT)
 class Link(NamedTuple):
     """A link between ranks: alpha, seconds before a message's first byte, and beta, seconds for each byte.
 

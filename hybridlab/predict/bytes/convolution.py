@@ -30,6 +30,7 @@ from math import prod
 from typing import NamedTuple
 
 from hybridlab.core.added import added
+from hybridlab.core.doors import AMOUNT, COUNT, guarded
 from hybridlab.core.where.layout import even
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.spans import Sight
@@ -40,6 +41,7 @@ AXES = ("dp", "h", "w", "c", "f")
 COPIES = ("dp", "h", "w")  # ranks along these hold the same block of W
 
 
+@guarded(COUNT, padding=AMOUNT)
 class Conv(NamedTuple):
     """The sizes of a convolution with a square kernel.
 

@@ -131,7 +131,7 @@ def lent(loads: Sequence[float], ranks: int, each: int = 1) -> dict[int, tuple[i
     >>> lent([2, 2, 2, 2], ranks=2)
     {}
     """
-    owned = [end - begin for begin, end in even(len(loads), ranks)]
+    loads, owned = list(map(float, loads)), [end - begin for begin, end in even(len(loads), ranks)]
     slots = Slots(owned, {})
     while True:
         more = min(_further(loads, slots, each), key=lambda one: _uneven(loads, one), default=slots)

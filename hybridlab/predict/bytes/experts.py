@@ -141,6 +141,8 @@ def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
     chosen   experts of one token
     skew     the exponent of Zipf's law; 0: all are equally popular
 
+    raises  ValueError if a token would choose more experts than there are
+
     It is proportional to 1/i to the power of skew (Zipf), but a token chooses no expert twice: a value above 1 becomes
     1, and the excess is divided among the others.
 
@@ -149,6 +151,8 @@ def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
     >>> popular(4, 2, skew=0.0)
     (0.5, 0.5, 0.5, 0.5)
     """
+    if chosen > experts:
+        raise ValueError(f"chosen={chosen} is more than experts={experts}: choose at most {experts}")
     weights = np.arange(1, experts + 1, dtype=float) ** -skew
     shared_out = lambda full: weights[full:] * (chosen - full) / weights[full:].sum()
     full = next(full for full in range(chosen) if shared_out(full)[0] <= 1)

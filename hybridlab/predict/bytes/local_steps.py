@@ -13,12 +13,14 @@ import numpy as np
 
 from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
+from hybridlab.core.doors import AMOUNT, COUNT, guarded
 from hybridlab.predict.bytes.collectives import cost
 
 EVERY = 2  # steps between two exchanges, if no other number is given
 BESIDES = 2  # numbers that a copy keeps for each weight: the weight after the last outer step, and its momentum
 
 
+@guarded(COUNT, delay=AMOUNT)
 class Rounds(NamedTuple):
     """The steps after which each fragment is exchanged; steps count from 0.
 

@@ -88,12 +88,14 @@ def spread(some: list[Judged]) -> Spread:
     return Spread(len(some), *map(float, (np.median(sizes), np.quantile(sizes, 0.9), sizes.max())))
 
 
+GROUPS = "source", "machine", "model", "kind", "software"  # attributes of a run by which rows are grouped
+
+
 def by(some: list[Judged], name: str) -> dict[str, Spread]:
-    """{value: spread of the errors} of rows grouped by an attribute of their runs: source, machine, model, kind,
-    software.
+    """{value: spread of the errors} of rows grouped by an attribute of their runs.
 
     some  judged runs
-    name  of the attribute: source, machine, model, kind or software
+    name  of the attribute, one of GROUPS
     """
     groups = {}
     for one in some:

@@ -22,9 +22,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hybridlab.core.added import added
+from hybridlab.core.doors import COUNT, guarded
 from hybridlab.core.where.mesh import Mesh
 
 
+@guarded(COUNT)
 class Submesh(NamedTuple):
     """The devices of one stage.
 

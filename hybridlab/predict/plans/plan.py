@@ -143,7 +143,8 @@ class Plan(NamedTuple):
     @property
     def rounds(self) -> Rounds:
         """The steps after which copies that train alone exchange their updates."""
-        return Rounds(where(self.sync_every, self.sync_every, 1), self.fragments, self.sync_delay)
+        every = where(self.sync_every, self.sync_every, 1)
+        return Rounds._make((every, self.fragments, self.sync_delay))  # perhaps arrays, of many plans
 
     def division(self, shape: Shape) -> Division:
         """How a plan, or each of many plans, divides a model, in the form of the rules in `predict.plans.divisions`."""

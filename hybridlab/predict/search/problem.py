@@ -18,6 +18,7 @@ from math import prod
 from typing import NamedTuple
 
 from hybridlab.core.added import added
+from hybridlab.core.doors import BYTES, guarded
 from hybridlab.core.what.operators import Choice, Graph, Operator, Strategy, choices
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.states import State, conjugate, dim_of, made, spoken
@@ -36,6 +37,7 @@ class Price(NamedTuple):
     bytes: float
 
 
+@guarded(room=BYTES)
 @dataclass(frozen=True, eq=False)
 class Problem:
     """A graph, a mesh and the costs of a machine, for which a search finds the fastest strategy.

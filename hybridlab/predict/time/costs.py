@@ -9,10 +9,11 @@ from fractions import Fraction
 import numpy as np
 
 from hybridlab.core.added import added
+from hybridlab.core.doors import guarded
 from hybridlab.core.when.law import KIND
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
-from hybridlab.signatures import refuse_types, typed
+from hybridlab.signatures import typed
 
 UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # by default as long as these kinds of action together
 OTHER_HALF = {"I": "W", "W": "I"}
@@ -24,6 +25,7 @@ OF_EDGES = ("latency", "handshake", "bandwidth", "bytes")  # each a number, or o
 RATES = ("bandwidth", "bytes")  # not durations
 
 
+@guarded()
 @dataclass(frozen=True)
 class Costs:
     """Durations of actions in any unit; each is one number, or one number per stage.
@@ -70,7 +72,6 @@ class Costs:
     unit: str = "units"
 
     def __post_init__(self) -> None:
-        refuse_types(self)
         for one in self._numeric():
             given = getattr(self, one.name)
             if given == ():

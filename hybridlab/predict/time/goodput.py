@@ -14,16 +14,24 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from numbers import Integral
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 
 from hybridlab.core.added import added
+from hybridlab.core.doors import COUNT, guarded, span
 
 AT_ONCE = 1 << 22  # numbers drawn at a time
 
 
+def _slow(name: str, value: tuple) -> None:
+    for one in value:
+        if not isinstance(one, tuple) or len(one) != 2 or not all(isinstance(each, Real) for each in one):
+            raise ValueError(f"{name} has {one!r}, not a rank and its slowdown: give pairs, such as ((3, 0.5),)")
+
+
+@guarded(span(0, math.inf, "give 0 or more"), slow=_slow, copies=COUNT)
 @dataclass(frozen=True)
 class Troubles:
     """The interruptions of a run: failures, checkpoints, varying steps.
@@ -34,7 +42,7 @@ class Troubles:
             checkpoint
     repair  seconds until a lost rank is replaced, with copies;  reroute  seconds until the other ranks train again
     save          seconds in which all ranks save the state
-    jitter        the standard deviation of a rank's step, as a fraction of it;  slow  {rank: relative slowdown}
+    jitter        the standard deviation of a rank's step, as a fraction of it;  slow  (rank, relative slowdown) pairs
 
     raises  ValueError if a number is negative, or `copies` is not a positive integer
 
@@ -50,13 +58,6 @@ class Troubles:
     copies: int = 1
     repair: float = 0.0
     reroute: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("device_hours", "restart", "save", "jitter", "repair", "reroute"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)} is not a valid time or fraction: give 0 or more")
-        if not isinstance(self.copies, Integral) or self.copies < 1:
-            raise ValueError(f"copies={self.copies} is not a number of copies: give a whole number, 1 or more")
 
     def between_failures(self, ranks: int) -> float:
         """Mean seconds between two failures on any rank."""

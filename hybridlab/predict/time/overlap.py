@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hybridlab.core.added import added
+from hybridlab.core.doors import AMOUNT, guarded
 
 
 class Piece(NamedTuple):
@@ -26,6 +27,7 @@ class Piece(NamedTuple):
     end: float
 
 
+@guarded(AMOUNT)
 class Layer(NamedTuple):
     """Seconds of one layer's three matmuls and four messages.
 

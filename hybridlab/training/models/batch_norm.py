@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hybridlab.core.doors import AMOUNT, COUNT, FRACTION, guarded
 from hybridlab.core.what.seams import Draws, DrawsByPlace, Normalises
 from hybridlab.training.models.counting import Counting
 
@@ -30,6 +31,7 @@ def normalised(x_BCYX, weight_C, bias_C, eps: float):
     return functional.batch_norm(x_BCYX, None, None, weight_C, bias_C, training=True, eps=eps)
 
 
+@guarded(channels=COUNT, eps=AMOUNT, momentum=FRACTION)
 class BatchNorm(Counting, Normalises, DrawsByPlace):
     """A batch norm: scales every channel to mean 0 and variance 1, then applies a learned weight and bias.
 

@@ -29,18 +29,21 @@ Shape suffixes
     expert) pairs
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from hybridlab.core.doors import guarded
 from hybridlab.core.what.seams import ByExpert, Dispatches, Draws, DrawsByPlace, Routes
 from hybridlab.core.what.shape import Shape
 from hybridlab.modes.parts.token_order import dispatch, loads
 from hybridlab.training.models.counting import Counting
 
 
+@guarded()
 class Experts(nn.Module, Dispatches):
     """The experts of a block, which replace its MLP.
 
@@ -49,7 +52,7 @@ class Experts(nn.Module, Dispatches):
     dispatch  dispatch(x_ND, chosen_NC, weights_NC, experts) -> y_ND: a mode may replace it
     """
 
-    def __init__(self, shape: Shape, mlp):
+    def __init__(self, shape: Shape, mlp: Callable):
         super().__init__()
         self.router, self.experts = Router(shape), mlp(shape, partial(Many, shape.experts))
         self.shared = nn.ModuleList(mlp(shape) for _ in range(shape.shared))
@@ -67,6 +70,7 @@ def mlp_of(shape: Shape, mlp):
     return mlp if shape.experts == 1 else partial(Experts, mlp=mlp)
 
 
+@guarded()
 class Router(Counting, Routes, DrawsByPlace):
     """The router: chooses the experts of each token and their weights.
 

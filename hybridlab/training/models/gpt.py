@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hybridlab.core.doors import FRACTION, guarded, span
 from hybridlab.core.what.seams import Attends, Branches, Draws, DrawsByPlace, Features, Positions, Recalls
 from hybridlab.core.what.shape import Shape
 from hybridlab.runtime import masks
@@ -28,6 +29,7 @@ from hybridlab.training.models.parallel import branching, in_branches
 DEVIATION = 0.02  # of initial weights
 
 
+@guarded(rate=FRACTION)
 class Dropout(nn.Module, Positions, Features, DrawsByPlace):
     """A dropout that sets a fraction of elements to zero and rescales the others; an element's place determines
     whether it is dropped.
@@ -208,6 +210,7 @@ class Head(nn.Module):
         return self.scores(self.norm(x_BTD))
 
 
+@guarded(seed=span(0, 2**63 - 1, "give 0 or more, and less than 2**63"))
 class GPT(ByPlace, Branches):
     """The full model: embedding, blocks, head.
 

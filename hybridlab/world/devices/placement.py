@@ -8,8 +8,9 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 
-from hybridlab.signatures import typed
+from hybridlab.core.doors import FEW, door, span
 from hybridlab.world.devices import gpus as found
 
 ASKED = "HYBRIDLAB_DEVICES"  # overrides the devices found: "cpu", or a kind and a number, "cuda:2"
@@ -80,7 +81,7 @@ class Placement:
         return variables
 
 
-@typed
+@partial(door, ranks=FEW, gpus=span(0, 10**6, "give a number from 0 to 1e+06"))
 def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -> Placement:
     """The placement of ranks on a machine with `gpus` GPUs; None inspects this machine and HYBRIDLAB_DEVICES.
 
@@ -97,10 +98,6 @@ def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -
     >>> print(hl.placement(2, gpus=0))
     2 ranks on the CPU: gloo over loopback, one thread each.
     """
-    if ranks < 1:
-        raise ValueError(f"ranks={ranks} is not positive: give 1 or more")
-    if gpus is not None and gpus < 0:
-        raise ValueError(f"gpus={gpus} is negative: give 0 or more")
     if backend not in (None, "gloo", "nccl"):
         raise ValueError(f"backend={backend!r} is not known: choose gloo or nccl, or leave it out")
     kind, numbers, why = _devices(ranks) if gpus is None else ("cuda", range(gpus), "")

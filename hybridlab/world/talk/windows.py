@@ -13,13 +13,16 @@ these spans, and are added there, in the order of the ranks.
 Relatives: `typed.window` and `typed.fold`, which have a backward; `modes.products.matmul`, built from them.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from hybridlab.core.doors import guarded, intervals
 from hybridlab.core.where.spans import Span, overlap
 from hybridlab.world.talk.message import Message
 from hybridlab.world.talk.parts import resized
 
 
+@guarded(have=intervals, want=intervals)
 class Windows(NamedTuple):
     """A dim, and the spans that each rank of the group has and needs.
 
@@ -33,7 +36,7 @@ class Windows(NamedTuple):
     want: tuple[Span, ...]
 
 
-def turned(spans, by: int = 1) -> tuple[Span, ...]:
+def turned(spans: Sequence[Span], by: int = 1) -> tuple[Span, ...]:
     """The spans that ranks need if each takes the span of the rank `by` places further on a ring.
 
     spans  of the ranks, (from, to)
@@ -45,7 +48,7 @@ def turned(spans, by: int = 1) -> tuple[Span, ...]:
     return tuple(spans[(place + by) % len(spans)] for place in range(len(spans)))
 
 
-def widened(spans, before: int, after: int) -> tuple[Span, ...]:
+def widened(spans: Sequence[Span], before: int, after: int) -> tuple[Span, ...]:
     """The spans that ranks need if each also takes this many positions from each neighbour that it has.
 
     spans          of the ranks, (from, to)
