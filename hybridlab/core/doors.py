@@ -48,7 +48,7 @@ def guarded(usual: Check | None = None, **checks: Check) -> Callable[[type[Made]
     ValueError: size=-1 is out of range: give 1 or more, and at most 1e+09
     """
 
-    def decorate(cls):
+    def decorate(cls: type[Made]) -> type[Made]:
         name = "__new__" if issubclass(cls, tuple) else "__init__"
         plain = getattr(cls, name)
         plain.__qualname__ = f"{cls.__name__}.__init__"  # an error names the class
