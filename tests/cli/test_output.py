@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 
@@ -143,6 +144,23 @@ def test_a_terminal_is_told_what_takes_long_and_a_file_is_not(monkeypatch, scree
         time.sleep(0.2)
     assert ("\rpredicting all plans, 0 s" in screen.getvalue()) == told
     assert screen.getvalue().endswith("\r\033[K" if told else "")
+
+
+def test_no_line_is_written_after_it_was_erased(monkeypatch):
+    class Slow(Screen):
+        def write(self, text):
+            if "plans" in text:
+                writing.set()
+                time.sleep(0.2)
+            return super().write(text)
+
+    writing = threading.Event()
+    monkeypatch.setattr(sys, "stderr", Slow())
+    monkeypatch.setattr(output, "PATIENCE", 0.01)
+    with output.waiting("predicting all plans"):
+        writing.wait(5)
+    time.sleep(0.3)
+    assert sys.stderr.getvalue().endswith("\r\033[K")
 
 
 def test_a_quick_answer_says_nothing_else(monkeypatch):
