@@ -22,6 +22,19 @@ def test_every_flag_of_a_job_stands_in_a_group(command):
     assert sorted(flags_of(command) - GROUP_OF.keys()) == []
 
 
+def test_the_flags_of_plan_stand_under_titles(capsys):
+    assert main(["plan", "--help"]) == 0
+    shown = capsys.readouterr().out
+    titles = re.findall(r"^([a-z ]+):\n", shown, re.M)
+    assert [*titles[-4:]] == [
+        "model and machine",
+        "what to search",
+        "fields of the plan",
+        "what to do with the best plan",
+    ]
+    assert re.search(r"fields of the plan:\n(?:  .*\n)*?  --pp ", shown)
+
+
 def test_every_name_of_a_group_is_a_flag_and_stands_once():
     names = [name for line in (GROUPS | FURTHER).values() for name in line.split()]
     assert len(names) == len(set(names))

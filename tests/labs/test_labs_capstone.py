@@ -1,14 +1,17 @@
 """The capstone: its limits bind, its story holds, and its rubric adds up."""
 
+import re
+
 import numpy as np
 import pytest
 from few import one_in
 
 from hybridlab.core.what.catalog import MODELS
 from hybridlab.labs import capstone
+from hybridlab.labs.capstone.given import played
 from hybridlab.labs.capstone.rubric import RUBRIC, rows, told
 from hybridlab.labs.capstone.solutions import PAGE
-from hybridlab.labs.capstone.tasks import RIVALS, _page, _plan, gap_of_gradients, grows_most
+from hybridlab.labs.capstone.tasks import RIVALS, _page, _plan, _start, gap_of_gradients, grows_most
 from hybridlab.predict.plans.plan import Plan, check_plan
 from hybridlab.predict.plans.scaled import POSITIONS, scaled
 from hybridlab.predict.plans.space import chosen, grid
@@ -26,6 +29,13 @@ def test_each_limit_refuses_somebody():
 def test_the_baseline_plan_fits_and_is_too_slow():
     one = capstone.chosen(None)
     assert one.memory.total < GIVEN.room and one.step.total > GIVEN.longest and one.plan.devices == GIVEN.gpus
+
+
+def test_the_reply_to_a_plan_that_starts_tells_the_memory_of_the_dry_run():
+    plan = dict(p=4, t=2, d=32, b=1, v=10, recompute="full", zero=1, sequence=True)
+    right, reply = _start(plan)
+    held = re.search(r"In the dry run the first rank holds ([\d.]+) GB, and that fits", reply)
+    assert right and float(held[1]) == pytest.approx(played(capstone.chosen(plan)).peak_bytes / 1e9, abs=0.05)
 
 
 def test_the_three_rivals_lose_by_three_terms():

@@ -148,15 +148,20 @@ def test_without_a_kernel_the_map_stands_in():
     assert data["image/svg+xml"] == one.map == one.twin and data["text/plain"] == one.summary
 
 
-@pytest.mark.long
-def test_a_long_plan_is_drawn_with_fewer_microbatches_and_says_so():
-    for name, gpus, v in (("gpt-1t", 3072, 2), ("gpt-18.4b", 64, 1)):
-        planned = plan(name, "a100", gpus, 3072, b=1, v=v, **choosing.SLIDES)
-        best = planned.only(p=planned.space.p.max() if v > 1 else 8).best.plan
-        timeline, note = played_plan(planned, best)
-        drawn, boxes = len(timeline.schedule.replica_of), 2 * best.p * best.v
-        assert f"Below, {drawn} of {best.microbatches(3072)} microbatches" in note and drawn % best.p == 0
-        assert drawn == best.p or drawn * boxes <= MOST_BOXES
+LONG_PLANS = [pytest.param("gpt-1t", 3072, 2, marks=pytest.mark.long), ("gpt-18.4b", 64, 1)]
+
+
+@pytest.mark.parametrize("name, gpus, v", LONG_PLANS)
+def test_a_long_plan_is_drawn_with_fewer_microbatches_and_says_so(name, gpus, v):
+    planned = plan(name, "a100", gpus, 3072, b=1, v=v, **choosing.SLIDES)
+    best = planned.only(p=planned.space.p.max() if v > 1 else 8).best.plan
+    timeline, note = played_plan(planned, best)
+    drawn, boxes = len(timeline.schedule.replica_of), 2 * best.p * best.v
+    assert f"Below, {drawn} of {best.microbatches(3072)} microbatches" in note and drawn % best.p == 0
+    assert drawn == best.p or drawn * boxes <= MOST_BOXES
+
+
+def test_a_short_plan_is_drawn_whole():
     assert played_plan(FIGURE_13, Plan(p=8, t=8, b=4, recompute=2))[1] == ""
 
 
