@@ -70,6 +70,46 @@ def test_a_write_that_changes_nothing_yet_is_refused(case):
     assert "\n" not in str(found.value)
 
 
+# ---- a backward that mixes rows, in a module that only lists its layers
+
+
+class Listed(nn.Module):
+    def __init__(self, *listed):
+        super().__init__()
+        self.listed = nn.ModuleList(listed)
+
+    def layers(self):
+        return [*self.listed]
+
+
+class Normed(nn.Module):
+    def forward(self, x):
+        made = 2 * x
+        if made.requires_grad:
+            made.register_hook(lambda gradient: gradient / gradient.norm())
+        return made
+
+
+class Added(nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"model": Listed(*around(Normed)(0))},
+        {"model": nn.Sequential(nn.Linear(6, 3), Normed(), Added()), "skips": {2: 0}},
+    ],
+)
+def test_a_backward_that_mixes_rows_is_refused_where_only_layers_can_be_called(more):
+    """Without a forward of the whole module, nothing was compared."""
+    with pytest.raises(
+        ValueError, match="the model mixes rows: .* compute each row independently in forward, backward"
+    ):
+        hl.dry_run(DP2, loss=squares, data=data, **more)
+
+
 # ---- an output without a gradient
 
 

@@ -12,6 +12,7 @@ import inspect
 import math
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import torch
 from torch import nn
@@ -30,7 +31,8 @@ SMALL = 1e-3  # a fraction of the largest of all gradients: a tensor that should
 
 
 def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice], one_shape: Shapes):
-    """Raise an error unless a model's layers, applied to groups of rows, give the results of the owner's module.
+    """Raise an error unless a model's layers, applied to groups of rows, give the results of the owner's module; of its
+    layers on all rows, if it cannot be called as a whole.
 
     module  the copy used in training, with the initial numbers, see `widest`
     rows    the groups with which layers are called: microbatches, or single rows
@@ -41,12 +43,12 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice],
     if not strange(module):
         return
     owner = owners(model, module)
-    if not called_as_a_whole(model, owner, inputs):
-        return
+    whole = called_as_a_whole(model, owner, inputs)
+    its = partial(_called, model, owner) if whole else by_layers(model, owner, one_shape)
     at_once, layers, arrivals = [slice(None)], by_layers(model, module, one_shape), []
     in_stages = by_layers(model, module, one_shape, arrivals)
     with Narrowest() as seen, torch.random.fork_rng(devices=[]), _without_autocast(model, owner):
-        own = gradients_of(owner, lambda x: _called(model, owner, x), model.loss, inputs, targets, at_once)
+        own = gradients_of(owner, its, model.loss, inputs, targets, at_once)
         pieces = at_once if mixes_by_design(module) else rows
         parts = gradients_of(module, in_stages, model.loss, inputs, targets, pieces, arrivals)
         near = math.sqrt(torch.finfo(seen.dtype).eps)
