@@ -43,8 +43,8 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice],
     if not strange(module):
         return
     owner = owners(model, module)
-    whole = called_as_a_whole(model, owner, inputs)
-    its = partial(_called, model, owner) if whole else by_layers(model, owner, one_shape)
+    has_forward = called_as_a_whole(model, owner, inputs)
+    its = partial(_called, model, owner) if has_forward else by_layers(model, owner, one_shape)
     at_once, layers, arrivals = [slice(None)], by_layers(model, module, one_shape), []
     in_stages = by_layers(model, module, one_shape, arrivals)
     with Narrowest() as seen, torch.random.fork_rng(devices=[]), _without_autocast(model, owner):
