@@ -119,7 +119,7 @@ class ModelWork:
         inputs, outputs = self.kept.pop((stage, microbatch))
         leaves = [x for one in inputs for x in _floating(one)]
         pulled = _pulled(outputs, arrived)
-        found, kept = input_half(*pulled, leaves) if pulled else ([], [])
+        found, kept = input_half(*pulled, leaves) if pulled else ([None] * len(leaves), [])
         self.halved[stage, microbatch] = kept
         found = iter(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found))
         return self._leaving(stage, microbatch, [[next(found) for _ in _floating(one)] for one in inputs])

@@ -76,7 +76,8 @@ def heard(job: Job) -> dict[str, tuple[float, float]]:
         outputs = model.call(module, inputs)
         found["has another output"] = flat(outputs)
     loss = model.loss(outputs, targets)
-    loss.backward()
+    if loss.requires_grad:  # these few rows may have nothing that counts
+        loss.backward()
     found["has another loss"] = [loss]
     grown = {name: weight.grad for name, weight in module.named_parameters() if weight.grad is not None}
     found |= {f"has another gradient of {name}": [gradient] for name, gradient in grown.items()}

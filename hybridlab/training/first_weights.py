@@ -3,12 +3,13 @@
 Each rank reads stored weights itself, one tensor after another, and keeps only the box that it holds.
 """
 
+from itertools import chain
+
 import torch
 from torch import nn
 
 from hybridlab.training.checkpoints.stored import Stored, stored
-from hybridlab.training.models.draws import stirred, tensors_of
-from hybridlab.training.models.model import buffers_of
+from hybridlab.training.models.draws import buffers_of, stirred, tensors_of
 
 
 def whole_of(job, dtype: torch.dtype | None = None) -> nn.Module:
@@ -69,9 +70,14 @@ def refuse_other_weights(where, module: nn.Module):
 
 
 def _names(module: nn.Module) -> dict[str, list[str]]:
-    """{name: all names of it} for a module's state dict: a tied weight may be stored under any of its names."""
-    kept = [*dict(module.named_parameters()), *buffers_of(module)]
-    every, found = tensors_of(module), {}
-    for name, x in module.state_dict(keep_vars=True).items():
-        found.setdefault(id(x), []).append(name)
-    return {name: found[id(every[name])] for name in kept}
+    """{name: all names of it}: a tied weight may be stored under any of its names, or of those that a `state_dict` of
+    the module gives it."""
+    kept, found = dict(module.named_parameters()) | buffers_of(module), {}
+    every = chain(
+        module.named_parameters(remove_duplicate=False),
+        module.named_buffers(remove_duplicate=False),
+        module.state_dict(keep_vars=True).items(),
+    )
+    for name, x in every:
+        found.setdefault(id(x), {})[name] = None
+    return {name: [*found[id(x)]] for name, x in kept.items()}

@@ -24,7 +24,7 @@ from hybridlab.training import stages
 from hybridlab.training.first_weights import part_of
 from hybridlab.training.held import memory, squares
 from hybridlab.training.job import Job
-from hybridlab.training.models.model import buffers_of
+from hybridlab.training.models.draws import buffers_of
 from hybridlab.training.models.trees import flat, mapped
 from hybridlab.training.nans import turned_nan, watched
 from hybridlab.training.rates import set_rate

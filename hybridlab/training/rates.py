@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Iterable
 from numbers import Real
 
+from hybridlab.training.models.left_behind import changed, kept_by_loss
+
 LARGEST = 2**63  # every valid number is below this, but infinity is not
 ANNEALED: dict[str, Callable[[float], float]] = {  # of the fraction of steps done since the warm-up
     "constant": lambda share: 1.0,
@@ -57,6 +59,7 @@ def refuse_rate(steps: int, rate: float | Callable):
         if not 0 <= rate < LARGEST:
             raise ValueError(f"rate={rate} is not possible: give a number, at least 0 and less than {LARGEST:.2g}")
         return
+    kept = kept_by_loss(rate)
     for step in (0, steps - 1):
         try:
             first, again = (rate_at(step, steps, rate) for _ in range(2))
@@ -71,3 +74,8 @@ def refuse_rate(steps: int, rate: float | Callable):
                 f"rate({step}) returned {first:g}, then {again:g}: every rank calls it, so let it depend only on the "
                 "step"
             )
+    if name := changed(kept, kept_by_loss(rate)):
+        raise ValueError(
+            f"rate changes {name} when it is called, but every rank calls it, often twice in a step: compute the "
+            "rate from the step alone"
+        )

@@ -16,7 +16,7 @@ from hybridlab.training.first_weights import whole_of
 from hybridlab.training.gaps import FACTOR, difference, largest, tolerance_of
 from hybridlab.training.job import Job
 from hybridlab.training.models.calls import Shapes
-from hybridlab.training.models.model import buffers_of
+from hybridlab.training.models.draws import buffers_of
 from hybridlab.training.models.plain import refuse_another, widest, width_of
 from hybridlab.training.models.trees import as_computed, flat, mapped_together
 from hybridlab.training.rates import set_rate
@@ -61,7 +61,8 @@ class OneDevice:
             draws.row = number * job.rows
             self.module.zero_grad()
             loss = job.model.loss(job.model.through(self.module, inputs), targets) / job.tokens
-            loss.backward()
+            if loss.requires_grad:  # not if no row of this microbatch counts
+                loss.backward()
             losses.append(loss.item())
             for name, weight in self.named.items():
                 sums[name] += 0 if weight.grad is None else weight.grad

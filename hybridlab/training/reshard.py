@@ -29,7 +29,7 @@ from hybridlab.training.check import Claims, at_end, compared, copies_of, first_
 from hybridlab.training.elsewhere import refuse_elsewhere
 from hybridlab.training.job import Job
 from hybridlab.training.loop import Trainer
-from hybridlab.training.models.model import buffers_of
+from hybridlab.training.models.draws import buffers_of
 from hybridlab.training.models.vocabulary_pieces import pieces_in
 from hybridlab.training.rehearsal import refuse_other_in_parts
 from hybridlab.training.report import Report

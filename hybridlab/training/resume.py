@@ -22,12 +22,13 @@ from hybridlab.training import placing
 from hybridlab.training.checkpoints import checkpoint, index
 from hybridlab.training.checkpoints import folder as runs
 from hybridlab.training.checkpoints.stored import of_copy
-from hybridlab.training.models.model import buffers_of
+from hybridlab.training.models.draws import buffers_of
 from hybridlab.training.models.trees import flat
 from hybridlab.training.models.vocabulary_pieces import pieces_in
 from hybridlab.training.stopping import STOP
 
 PURPOSE, LOCAL_STEPS = "checkpoint", "local steps"
+COUNT = "step"  # the only number in the state of an optimizer; even a weight without dims has pieces of all others
 TAKEN = ("warmup", "decay", "clip", "stash", "predict_weights")  # these may differ in the resumed run, which reports it
 
 
@@ -236,7 +237,7 @@ def pieces(trainer) -> checkpoint.Pieces:
         state = {kind: x for kind, x in states.get(updated, {}).items() if torch.is_tensor(x)}
         state |= trainer.weights.states(name) if trainer.job.flushes else {}
         its = kept[of_copy(copy, name)] = {"value": shares[name].detach().flatten()}
-        its |= {kind: x.flatten() if x.dim() else x for kind, x in state.items()}
+        its |= {kind: x if kind == COUNT else x.flatten() for kind, x in state.items()}
     return kept
 
 

@@ -13,6 +13,7 @@ from hybridlab.training.run import train
 
 SHAPE = hl.Shape(layers=4, width=16, heads=2, context=8)
 DRAWN = iter(range(9))
+COUNTED = [0]
 PACED = {
     "cosine": {"rate": 0.02, "warmup": 2, "anneal": "cosine", "betas": (0.8, 0.95), "optimizer": "adamw"},
     "a function": {"rate": lambda step: 0.2 / (1 + step), "optimizer": "sgd"},
@@ -93,6 +94,7 @@ def test_a_run_goes_on_with_the_rate_of_its_step_under_another_layout(kept, tmp_
         ({"rate": lambda step: 0.1 - step}, r"rate\(2\)=-1.9 is not possible: return a number"),
         ({"rate": lambda: 0.1}, r"rate\(0\) raised TypeError"),
         ({"rate": lambda step: next(DRAWN)}, "let it depend only on the step"),
+        ({"rate": lambda step: COUNTED.append(COUNTED.pop() + 1) or 0.1}, "rate changes COUNTED when it is called"),
         ({"warmup": -1}, "warmup=-1 is not a number of steps"),
         ({"anneal": "slowly"}, "there is no anneal 'slowly': choose one of constant, cosine, linear"),
         ({"betas": (0.9,), "optimizer": "adamw"}, r"betas=\(0.9,\) is not a valid pair"),

@@ -18,6 +18,7 @@ from hybridlab.core.files import listed
 from hybridlab.signatures import typed
 from hybridlab.training.checkpoints.folder import COMING
 from hybridlab.training.checkpoints.stored import ONE, SHARDS, stored
+from hybridlab.training.models.draws import buffers_of
 
 LARGEST = 5e9  # bytes of one safetensors file, the default of Hugging Face
 FORMS = ("safetensors", "dcp")
@@ -66,9 +67,8 @@ def export(
 def _named(weights) -> dict[str, torch.Tensor]:
     """Tensors by name, each once: a tied tensor has its first name."""
     if isinstance(weights, nn.Module):
-        kept = weights.state_dict()
-        first = dict(weights.named_parameters()) | dict(weights.named_buffers())
-        return {name: x.detach() for name, x in first.items() if name in kept}
+        first = dict(weights.named_parameters()) | buffers_of(weights)
+        return {name: x.detach() for name, x in first.items()}
     if isinstance(weights, Mapping):
         own = {}
         for name, x in weights.items():

@@ -4,6 +4,7 @@ Read next: `training.models.examination`, which uses it.
 """
 
 import math
+from contextlib import suppress
 from typing import NoReturn
 
 import torch
@@ -12,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hybridlab.training.models.draws import tensors_of
 from hybridlab.training.models.graph import in_sequence
-from hybridlab.training.models.left_behind import changed, kept_by, refuse_first_input
+from hybridlab.training.models.left_behind import changed, kept_by, refuse_first_input, tallies_of
 from hybridlab.training.models.trees import flat, mapped
 from hybridlab.training.models.words import said
 
@@ -38,6 +39,7 @@ def refuse_borrowed(model, fresh: nn.Module, takes: dict, made: dict):
                 f"layer {number} ({type(layer).__name__}) makes sparse gradients, but ranks sum full ones: leave out "
                 "sparse=True, which changes no number"
             )
+        _refuse_written(number, layer, reads.written)
         mine = _places(tensors_of(layer).values()) | _places(x for one in arriving for x in flat(one))
         for place in reads.places.keys() & holders.keys() - mine:
             _refuse_foreign(number, layer, reads.places[place], holders[place])
@@ -52,6 +54,19 @@ def refuse_borrowed(model, fresh: nn.Module, takes: dict, made: dict):
                     "layer holds, so no optimizer trains it: use nn.ModuleList for a list of modules, and "
                     "nn.Parameter for a tensor"
                 )
+
+
+def _refuse_written(number: int, layer: nn.Module, written: set[int]):
+    """Raise an error for a forward that writes into a weight or a buffer, even if its numbers stay as they are: a bound
+    may be exceeded later."""
+    counted = tallies_of(layer)
+    for name, x in tensors_of(layer).items():
+        if name not in counted and _places([x]) & written:
+            raise ValueError(
+                f"layer {number} ({type(layer).__name__}) writes into {name} in its forward, and each microbatch and "
+                "replica would write other numbers: compute its value without an operation in place, such as "
+                "weight.clamp(-1, 1), and leave out max_norm= of an embedding"
+            )
 
 
 def _alone(model, number: int, layer: nn.Module, takes: dict, made: dict) -> tuple[torch.Tensor, ...]:
@@ -148,8 +163,12 @@ def _refuse_foreign(number: int, layer: nn.Module, shape, whose: str):
 
 
 def _places(tensors) -> set[int]:
-    """The address at which the storage of each tensor begins."""
-    return {x.untyped_storage().data_ptr() for x in tensors if x.numel()}
+    """The address at which the storage of each tensor begins; wrappers of torch.func have none."""
+    found = set()
+    for x in (x for x in tensors if x.numel()):
+        with suppress(RuntimeError):
+            found.add(x.untyped_storage().data_ptr())
+    return found
 
 
 def _left(layer, arriving) -> tuple[torch.Tensor, ...]:
@@ -175,15 +194,19 @@ def nodes_of(tensors) -> list:
 
 class Reads(TorchDispatchMode):
     """A context that records the memory addresses and the shapes of the operands of all computations in it, as
-    `places`. It also sees a weight that is read without a gradient.
+    `places`, and the addresses of those that are `written`. It also sees a weight that is read without a gradient.
     """
 
     def __init__(self):
         super().__init__()
-        self.places = {}
+        self.places, self.written = {}, set()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        for x in (each for one in args for each in flat(one)):
-            if torch.is_tensor(x) and x.layout is torch.strided:
-                self.places.update(dict.fromkeys(_places([x]), x.shape))
-        return function(*args, **(kwargs or {}))
+        kwargs, known = kwargs or {}, function._schema.arguments
+        operands = [*zip(known, args), *((one, kwargs[one.name]) for one in known if one.name in kwargs)]
+        for operand, value in operands:
+            some = [x for x in flat(value) if torch.is_tensor(x) and x.layout is torch.strided]
+            self.places.update({place: x.shape for x in some for place in _places([x])})
+            if operand.is_write:
+                self.written |= _places(some)
+        return function(*args, **kwargs)

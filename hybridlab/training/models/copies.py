@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from hybridlab.training.models.carried import carried
-from hybridlab.training.models.draws import tensors_of
+from hybridlab.training.models.draws import buffers_of, tensors_of
 from hybridlab.training.models.trees import flat
 
 
@@ -37,7 +37,7 @@ def in_dtype(module: nn.Module, dtype: torch.dtype, wide: bool = False) -> nn.Mo
     """
     kept = {id(x): x.to(dtype.to_complex()) for x in module.buffers() if x.is_complex()}
     if wide and dtype.itemsize < torch.float32.itemsize:
-        held = module.state_dict(keep_vars=True).keys()
+        held = buffers_of(module)
         kept |= {id(x): x for name, x in module.named_buffers() if name not in held and id(x) not in kept}
     places = [(layer, name, id(x)) for layer in module.modules() for name, x in layer._buffers.items()]
     aside = [(layer, name, x) for layer in module.modules() for name, x in layer._buffers.items() if id(x) in kept]

@@ -116,6 +116,18 @@ def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
     return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
+def buffers_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of a module besides its weights, by name: a checkpoint must contain them. A `state_dict` that the
+    module defines itself may leave some out, or rename them.
+    """
+    aside = {
+        f"{place}.{name}".lstrip(".")
+        for place, layer in module.named_modules(remove_duplicate=False)
+        for name in layer._non_persistent_buffers_set
+    }
+    return {name: buffer for name, buffer in module.named_buffers() if name not in aside}
+
+
 class Unfilled(TorchFunctionMode):
     """A context in which tensors keep their numbers when code fills them: on torch's meta device they have none.
 

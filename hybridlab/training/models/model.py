@@ -8,7 +8,7 @@ Read next, in this folder: `examination` (errors before the run), `transformer` 
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -242,7 +242,7 @@ class Model:
         if isinstance(module, nn.Sequential) and len(module):
             return list(module)
         if hasattr(module, "layers") and inspect.ismethod(module.layers):
-            return list(module.layers())
+            return _in_a_list(module)
         if isinstance(module, nn.Sequential):
             raise ValueError("the model has no layers: give an nn.Sequential with at least one")
         raise ValueError(
@@ -290,10 +290,19 @@ class Model:
         return {"model": type(module).__name__}
 
 
-def buffers_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors of a module besides its weights, by name: a checkpoint must contain them."""
-    kept = module.state_dict().keys()
-    return {name: buffer for name, buffer in module.named_buffers() if name in kept}
+def _in_a_list(module: nn.Module) -> list[nn.Module]:
+    """The layers that a module lists itself.
+
+    raises  ValueError for anything else than modules
+    """
+    listed = module.layers()
+    layers = list(listed) if isinstance(listed, Iterable) else [listed]
+    for one in (one for one in layers if not isinstance(one, nn.Module)):
+        raise ValueError(
+            f"layers() of {type(module).__name__} lists {getattr(one, '__name__', repr(one))}, which is not a module: "
+            "return a list of nn.Modules, such as nn.Tanh() for torch.tanh"
+        )
+    return layers
 
 
 def _takes_a_seed(whole) -> bool:

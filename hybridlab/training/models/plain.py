@@ -12,6 +12,7 @@ import inspect
 import math
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import torch
 from torch import nn
@@ -24,13 +25,14 @@ from hybridlab.training.models.draws import shared_draws, tensors_of
 from hybridlab.training.models.graph import in_sequence
 from hybridlab.training.models.left_behind import changed, kept_by, refuse_first_input
 from hybridlab.training.models.losses import A_SUM
-from hybridlab.training.models.trees import as_computed, flat, rows_of
+from hybridlab.training.models.trees import as_computed, flat, mapped, rows_of
 
 SMALL = 1e-3  # a fraction of the largest of all gradients: a tensor that should be 0 is compared relative to this
 
 
 def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice], one_shape: Shapes):
-    """Raise an error unless a model's layers, applied to groups of rows, give the results of the owner's module.
+    """Raise an error unless a model's layers, applied to groups of rows, give the results of the owner's module; of its
+    layers on all rows, if it cannot be called as a whole.
 
     module  the copy used in training, with the initial numbers, see `widest`
     rows    the groups with which layers are called: microbatches, or single rows
@@ -41,17 +43,19 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice],
     if not strange(module):
         return
     owner = owners(model, module)
-    if not called_as_a_whole(model, owner, inputs):
-        return
-    at_once, layers = [slice(None)], by_layers(model, module, one_shape)
+    has_forward = called_as_a_whole(model, owner, inputs)
+    its = partial(_called, model, owner) if has_forward else by_layers(model, owner, one_shape)
+    at_once, layers, arrivals = [slice(None)], by_layers(model, module, one_shape), []
+    in_stages = by_layers(model, module, one_shape, arrivals)
     with Narrowest() as seen, torch.random.fork_rng(devices=[]), _without_autocast(model, owner):
-        own = gradients_of(owner, lambda x: _called(model, owner, x), model.loss, inputs, targets, at_once)
+        own = gradients_of(owner, its, model.loss, inputs, targets, at_once)
         pieces = at_once if mixes_by_design(module) else rows
-        parts = gradients_of(module, layers, model.loss, inputs, targets, pieces)
+        parts = gradients_of(module, in_stages, model.loss, inputs, targets, pieces, arrivals)
         near = math.sqrt(torch.finfo(seen.dtype).eps)
         if not _difference(own, parts, near):
             return
         whole = gradients_of(module, layers, model.loss, inputs, targets, at_once)
+        staged = gradients_of(module, in_stages, model.loss, inputs, targets, at_once, arrivals)
         if _difference(own, whole, near):
             new = owners(model, module)
             first = gradients_of(new, by_layers(model, new, one_shape), model.loss, inputs, targets, at_once)
@@ -67,6 +71,12 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice],
         raise ValueError(
             f"{type(owner).__name__}.forward gives the loss {own[0]:.6g}, but calling its layers in order gives "
             f"{whole[0]:.6g} ({what}): move all work of its forward and its hooks into layers"
+        )
+    if what := _difference(whole, staged, near):
+        raise ValueError(
+            f"the backward of the model differs where an output of a layer has no gradient ({what}): a stage then "
+            "receives zeros for it, which must give the same as none; return only tensors that the loss depends on, or "
+            "choose a cut=[…] that keeps such a layer in one stage with those that take its output"
         )
     what = _difference(whole, parts, near)
     which, remedy = "model", "compute each row independently in forward, backward and loss"
@@ -179,16 +189,46 @@ class Narrowest(TorchDispatchMode):
         return made
 
 
-def by_layers(model, module, one_shape: Shapes) -> Callable:
-    """The forward of a model as its layers in order."""
+def by_layers(model, module, one_shape: Shapes, arrivals: list | None = None) -> Callable:
+    """The forward of a model as its layers in order.
+
+    arrivals  takes what `sent` returns for every output that stages exchange; None: as on one device
+    """
     layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
+    leaving = lambda layer: lambda *x: sent(layer(*x), arrivals)
+    cut = {} if arrivals is None else {number: leaving(layers[number]) for number in one_shape.sent}
 
     def forward(x):
-        made = in_sequence(dict(layers), takes, {-1: x})
+        made = in_sequence(layers | cut, takes, {-1: x})
         one_shape.compare(made)
         return made[len(layers) - 1]
 
     return forward
+
+
+class Sent(torch.autograd.Function):
+    """Tensors that a stage sends, after a number 0. If this number gets a gradient, the backward of the stage runs in
+    any case, and torch fills in zeros for tensors without a gradient, as a stage does.
+    """
+
+    @staticmethod
+    def forward(_, *tensors):
+        return tensors[0].new_zeros(()), *(x.view_as(x) for x in tensors)
+
+    @staticmethod
+    def backward(_, __, *gradients):
+        return gradients
+
+
+def sent(output, arrivals: list):
+    """An output of a layer as another stage receives it; the number 0 of `Sent` is added to `arrivals`."""
+    floats = [x for x in flat(output) if x.is_floating_point()]
+    if not floats:
+        return output
+    zero, *floats = Sent.apply(*floats)
+    arrivals.append(zero)
+    there = iter(floats)
+    return mapped(lambda x: next(there) if x.is_floating_point() else x, output)
 
 
 def _arguments(owner, x) -> list[tuple]:
@@ -215,19 +255,27 @@ def _called(model, owner, x):
                 raise ValueError(f"{type(owner).__name__}.forward fails, but its layers do not: {told}") from error
 
 
-def gradients_of(module, forward, loss_of, inputs, targets, rows) -> tuple[float, dict[str, torch.Tensor]]:
-    """(the loss, {weight: its gradient}) of a batch, computed in groups of rows."""
-    losses, draws = [], draws_of(module)
+def gradients_of(
+    module, forward, loss_of, inputs, targets, rows, arrivals: list | None = None
+) -> tuple[float, dict[str, torch.Tensor]]:
+    """(the loss, {weight: its gradient}) of a batch, computed in groups of rows.
+
+    arrivals  the list to which the forward adds, see `sent`
+    """
+    losses, draws, arrivals = [], draws_of(module), [] if arrivals is None else arrivals
     module.zero_grad()
     with torch.enable_grad():
         for some in rows:
             draws.row = some.start or 0
             loss = loss_of(forward(rows_of(inputs, some)), rows_of(targets, some))
             losses.append(loss.item())
-            if loss.requires_grad:
-                loss.backward()
+            starts = [x for x in (loss, *arrivals) if x.requires_grad]
+            if starts:
+                torch.autograd.backward(starts)
+            del arrivals[:]
     draws.row = 0
-    found = {name: torch.zeros_like(x) if x.grad is None else x.grad for name, x in module.named_parameters()}
+    trained = {name: x for name, x in module.named_parameters() if x.requires_grad}
+    found = {name: torch.zeros_like(x) if x.grad is None else x.grad for name, x in trained.items()}
     module.zero_grad()
     return math.fsum(losses), found
 

@@ -8,6 +8,7 @@ Read next: `training.models.traced`, which makes the graph.
 """
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -17,6 +18,8 @@ from hybridlab.core.what import seams
 from hybridlab.training.models.asking import alone
 from hybridlab.training.models.left_behind import changed, generators, kept_by, refuse_counters, refuse_first_input
 from hybridlab.training.models.trees import flat, mapped
+
+OTHER = 1.25  # a factor from weights to other weights
 
 
 def refuse_modules(module: nn.Module):
@@ -126,10 +129,28 @@ def refuse_other_graph(module: nn.Module, call, pieces: list, inputs, fresh):
                 "of rows from x.shape[0], and not from len(x) or a constant"
             ) from error
         if alike(made, call(module, fewer)):
+            _refuse_kept_weights(module, lambda: call(module, fewer), lambda: through(fewer))
             return
         new = fresh()
         if alike(made, call(new, fewer)):
             refuse_first_input(who, changed(kept_by(new), kept_by(module)))
+
+
+def _refuse_kept_weights(module: nn.Module, owns: Callable, traced: Callable):
+    """Raise an error unless a module and its trace agree on other weights too: a module may keep something that it
+    computed from its first ones, and a trace computes it from the present ones."""
+    weights = [x for x in module.parameters() if x.is_floating_point()]
+    before = [x.clone() for x in weights]
+    for x in weights:
+        x.mul_(OTHER)
+    same = alike(traced(), owns())
+    for x, first in zip(weights, before):
+        x.copy_(first)
+    if not same:
+        raise ValueError(
+            f"{type(module).__name__} keeps something that it computed from its first weights, but a trace computes it "
+            "from the present ones: compute it in each call, or once where the model is made"
+        )
 
 
 def _first_everywhere(x):
