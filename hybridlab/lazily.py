@@ -51,7 +51,7 @@ def _show_public(module) -> None:
 
 
 def _is_ours(module: str | None) -> bool:
-    return isinstance(module, str) and module.startswith("hybridlab.") and module != "hybridlab.core.doors"
+    return isinstance(module, str) and module.startswith("hybridlab.") and module != "hybridlab.doors"
 
 
 def room(package: str, names: dict[str, str], modules: str = "") -> tuple[Callable, list[str]]:

@@ -1,7 +1,7 @@
 """Closed formulas for bytes: model states, collectives, tensor parallelism, convolutions, experts, copies of experts,
 matmuls."""
 
-from hybridlab.core.doors import AMOUNT, COUNT, FEW, POSITIVE, both, door, doors, no_list, several, span
+from hybridlab.doors import AMOUNT, COUNT, FEW, POSITIVE, both, door, doors, no_list, several, span
 from hybridlab.predict.bytes.collectives import Cost, Link, cost, crossover, hierarchical
 from hybridlab.predict.bytes.convolution import Conv
 from hybridlab.predict.bytes.copied_experts import lent

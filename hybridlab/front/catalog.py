@@ -1,6 +1,5 @@
 """Models and machines with their published sizes: `hl.catalog.machine("a100")`, `hl.catalog.model("gpt3-175b")`."""
 
-from hybridlab.core.doors import doors
 from hybridlab.core.what.catalog import (
     MACHINES,
     MODELS,
@@ -12,6 +11,7 @@ from hybridlab.core.what.catalog import (
 )
 from hybridlab.core.what.frameworks import FRAMEWORKS
 from hybridlab.core.what.machines import machine_of
+from hybridlab.doors import doors
 
 __all__ = ["FRAMEWORKS", "MACHINES", "MODELS", "Machine", "Model", "machine", "machine_of", "model", "shape_of"]
 

@@ -2,10 +2,10 @@
 tensors sharded by a table of rules.
 """
 
-from hybridlab.core.doors import doors
 from hybridlab.core.what import programs
 from hybridlab.core.what.operators import every_rules
 from hybridlab.core.where.layout import Cut, Layout, Param
+from hybridlab.doors import doors
 from hybridlab.modes.products.layouts import prepared, run
 
 __all__ = ["Cut", "Layout", "Param", "every_rules", "prepared", "programs", "run"]

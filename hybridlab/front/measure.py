@@ -2,7 +2,7 @@
 
 import torch
 
-from hybridlab.core.doors import COUNT, FEW, doors
+from hybridlab.doors import COUNT, FEW, doors
 from hybridlab.measuring.here import here, in_turns
 from hybridlab.measuring.one_device import bandwidth, matmul, quickest, steps
 

@@ -1,6 +1,6 @@
 """Models in torch, their training text, and the cut of their layers into stages."""
 
-from hybridlab.core.doors import COUNT, door, doors, span
+from hybridlab.doors import COUNT, door, doors, span
 from hybridlab.training.data.text import Text
 from hybridlab.training.models.batch_norm import BatchNorm
 from hybridlab.training.models.experts import Experts, Router

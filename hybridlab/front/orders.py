@@ -3,8 +3,8 @@ slices, clipping, several steps."""
 
 from numbers import Integral
 
-from hybridlab.core.doors import FEW, both, door, doors, each_is, span
 from hybridlab.core.when.law import LAW
+from hybridlab.doors import FEW, both, door, doors, each_is, span
 from hybridlab.scheduling.dispatched import dispatched, dual_batch
 from hybridlab.scheduling.interleaved import groups, table
 from hybridlab.scheduling.norms import in_a_row, with_norm

@@ -1,6 +1,6 @@
 """Numbers published in papers, and predictions compared with them."""
 
-from hybridlab.core.doors import door, doors, each_is, one_of
+from hybridlab.doors import door, doors, each_is, one_of
 from hybridlab.predict.judged.megatron import dgxc
 from hybridlab.predict.judged.scores import GROUPS, Judged, by, judged
 from hybridlab.predict.papers.googlenet import MODULES, branches

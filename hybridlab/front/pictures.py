@@ -2,7 +2,7 @@
 plans, a box of ranks, a ring, a matmul on a grid, a bubble's formula, a model under three knives, a calculator.
 """
 
-from hybridlab.core.doors import POSITIVE, door, doors
+from hybridlab.doors import POSITIVE, door, doors
 from hybridlab.modes.products.steps import moments
 from hybridlab.show.layouts.memory_bars import size
 from hybridlab.show.live.bubble_formula import bubble_formula

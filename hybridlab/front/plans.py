@@ -2,7 +2,7 @@
 (`lines`); lengths and costs of token slices (`slicing`); stages on submeshes (`on_submeshes`).
 """
 
-from hybridlab.core.doors import AMOUNT, COUNT, POSITIVE, door, doors, span
+from hybridlab.doors import AMOUNT, COUNT, POSITIVE, door, doors, span
 from hybridlab.predict.launch import lines
 from hybridlab.predict.launch.imported import imported
 from hybridlab.predict.plans import slicing

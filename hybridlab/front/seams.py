@@ -2,7 +2,6 @@
 hl.seams.Attends)`.
 """
 
-from hybridlab.core.doors import door
 from hybridlab.core.what.seams import (
     Attends,
     Branches,
@@ -19,6 +18,7 @@ from hybridlab.core.what.seams import (
     declared,
     draws_of,
 )
+from hybridlab.doors import door
 
 
 def has_modules(name: str, value: object) -> None:

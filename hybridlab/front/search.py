@@ -1,6 +1,6 @@
 """Strategies for a program of operators on a mesh: a problem, and its search methods."""
 
-from hybridlab.core.doors import AMOUNT, COUNT, POSITIVE, door, doors
+from hybridlab.doors import AMOUNT, COUNT, POSITIVE, door, doors
 from hybridlab.predict.search.chain import chain
 from hybridlab.predict.search.data_parallel import data_parallel
 from hybridlab.predict.search.exhaustive import exhaustive

@@ -2,11 +2,11 @@
 a mesh; and windows, which fetch the intervals that a rank needs.
 """
 
-from hybridlab.core.doors import AMOUNT, COUNT, FEW, door, doors, interval, intervals
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.core.where.layout import even
 from hybridlab.core.where.mesh import _group as group_along
 from hybridlab.core.where.spans import Sight, overlap, wanted
+from hybridlab.doors import AMOUNT, COUNT, FEW, door, doors, interval, intervals
 from hybridlab.world.talk.windows import Windows, fetch, fold, turned, widened
 
 __all__ = [

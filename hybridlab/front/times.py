@@ -1,6 +1,6 @@
 """Times of overlapping work, and of failures: communication during compute, branches, experts, goodput."""
 
-from hybridlab.core.doors import AMOUNT, COUNT, FEW, POSITIVE, door, doors, each_is
+from hybridlab.doors import AMOUNT, COUNT, FEW, POSITIVE, door, doors, each_is
 from hybridlab.predict.time.branches import speedup
 from hybridlab.predict.time.goodput import Troubles, daly, replay
 from hybridlab.predict.time.overlap import Layer, Piece, chain, length

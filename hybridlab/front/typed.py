@@ -2,8 +2,8 @@
 determines its backward: `hl.typed.all_gather(comm, x, "tp", 0, to="R")`.
 """
 
-from hybridlab.core.doors import door, one_of
 from hybridlab.core.where.states import CONJUGATE
+from hybridlab.doors import door, one_of
 from hybridlab.world.talk.typed import (
     MOVES,
     all_gather,

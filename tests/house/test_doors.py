@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import hybridlab as hl
-from hybridlab.core.doors import door, span
+from hybridlab.doors import door, span
 from tests.house.right_calls import A100, CALLS, PLAN, SMALL
 
 HUGE = 10**30

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from functools import cache
 
-from hybridlab.core.doors import AMOUNT, BYTES, COUNT, POSITIVE, guarded, several
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
+from hybridlab.doors import AMOUNT, BYTES, COUNT, POSITIVE, guarded, several
 
 
 @guarded()

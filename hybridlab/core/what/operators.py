@@ -28,11 +28,11 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from hybridlab.core.doors import each_is, guarded
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.rules import Rules
 from hybridlab.core.where.spans import Look
 from hybridlab.core.where.states import State, used
+from hybridlab.doors import each_is, guarded
 
 Choice = tuple[str, ...]
 Strategy = dict[str, Choice]

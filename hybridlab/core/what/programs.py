@@ -8,9 +8,9 @@ In self-attention T and S are two names of one dim of the model: a rule for T do
 loss, the sum of its output times t. Any t will do, as long as it is the same everywhere.
 """
 
-from hybridlab.core.doors import COUNT, doors
 from hybridlab.core.what.operators import Graph, Operator
 from hybridlab.core.where.spans import Look, Sight
+from hybridlab.doors import COUNT, doors
 
 LOSS = Operator("loss", "BTD,BTD->", ("down", "t"))
 

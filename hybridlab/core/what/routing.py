@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from hybridlab.core.doors import guarded
+from hybridlab.doors import guarded
 
 SCORES = ("softmax", "sigmoid")
 BALANCES = ("none", "loss", "bias")

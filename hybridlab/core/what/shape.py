@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hybridlab.core.doors import MOST, guarded
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.valid_sizes import refuse
+from hybridlab.doors import MOST, guarded
 
 STYLES = ("gpt", "llama")
 PIECES = 3  # the layers of a parallel block: two branches and their sum

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybridlab.core.doors import guarded
 from hybridlab.core.when.action import KINDS
 from hybridlab.core.when.law import KIND
+from hybridlab.doors import guarded
 
 if TYPE_CHECKING:
     from hybridlab.core.when.flow import Flow

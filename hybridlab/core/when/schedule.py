@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from hybridlab.core.doors import guarded
 from hybridlab.core.when import exchange
 from hybridlab.core.when.action import CODE, COMPUTE, KINDS, MESSAGES, SWAPS, Action, each_of
 from hybridlab.core.when.lists import seal
 from hybridlab.core.when.words import in_lines
+from hybridlab.doors import guarded
 from hybridlab.signatures import typed
 
 COLUMNS = ("kind", "stage", "microbatch", "replica", "version", "peer")

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.doors import guarded
 from hybridlab.core.files import put
 from hybridlab.core.when import chrome, timeline_file
 from hybridlab.core.when.action import Action
@@ -26,6 +25,7 @@ from hybridlab.core.when.lists import seal
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.words import in_a_line
+from hybridlab.doors import guarded
 from hybridlab.signatures import nearest, typed
 
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.doors import guarded, intervals
 from hybridlab.core.where.attended import looks, seen
 from hybridlab.core.where.layout import even
+from hybridlab.doors import guarded, intervals
 
 
 @guarded(spans=intervals)

@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from hybridlab.core.doors import AMOUNT, guarded, intervals
 from hybridlab.core.where import legal
 from hybridlab.core.where.dealing import deal
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.peers import Peers
+from hybridlab.doors import AMOUNT, guarded, intervals
 
 
 @guarded(dim=AMOUNT, spans=intervals)

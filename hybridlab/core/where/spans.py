@@ -16,8 +16,8 @@ Relatives: `world.talk.windows`, which fetches the inputs that a rank sees; `mod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybridlab.core.doors import AMOUNT, COUNT, guarded
 from hybridlab.core.where.layout import even
+from hybridlab.doors import AMOUNT, COUNT, guarded
 
 Span = tuple[int, int]
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hybridlab.core.amount import Amount
-from hybridlab.core.doors import AMOUNT, guarded
+from hybridlab.doors import AMOUNT, guarded
 
 
 class Cost(NamedTuple):

@@ -30,10 +30,10 @@ from math import prod
 from typing import NamedTuple
 
 from hybridlab.core.added import added
-from hybridlab.core.doors import AMOUNT, COUNT, guarded
 from hybridlab.core.where.layout import even
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.spans import Sight
+from hybridlab.doors import AMOUNT, COUNT, guarded
 from hybridlab.predict.bytes.collectives import cost
 from hybridlab.predict.bytes.spatial import moved
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
-from hybridlab.core.doors import AMOUNT, COUNT, guarded
+from hybridlab.doors import AMOUNT, COUNT, guarded
 from hybridlab.predict.bytes.collectives import cost
 
 EVERY = 2  # steps between two exchanges, if no other number is given

@@ -8,8 +8,8 @@ Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3. See also `core.whe
 
 from typing import NamedTuple
 
-from hybridlab.core.doors import AMOUNT, COUNT, guarded
 from hybridlab.core.where.layout import Layout
+from hybridlab.doors import AMOUNT, COUNT, guarded
 
 
 @guarded(COUNT, states=AMOUNT, matrix=AMOUNT)

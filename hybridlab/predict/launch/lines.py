@@ -11,8 +11,8 @@ for our own runtime; examples/slurm.
 import shlex
 from typing import Any
 
-from hybridlab.core.doors import COUNT, POSITIVE, doors, texts
 from hybridlab.core.what.shape import Shape
+from hybridlab.doors import COUNT, POSITIVE, doors, texts
 from hybridlab.predict.bytes.activations import FULL, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES, USP
 from hybridlab.predict.bytes.experts import ALL_GATHER

@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hybridlab.core.added import added
-from hybridlab.core.doors import COUNT, guarded
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.doors import COUNT, guarded
 
 
 @guarded(COUNT)

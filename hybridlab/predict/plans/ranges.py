@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hybridlab.core.doors import COUNT, MOST
+from hybridlab.doors import COUNT, MOST
 from hybridlab.predict.plans.plan import Plan, named
 
 AT_LEAST_ONE = (*Plan._fields[:5], "x", "cp", "ep", "n", "fragments", "directions")

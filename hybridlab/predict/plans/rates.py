@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hybridlab.core.amount import Amount, where
-from hybridlab.core.doors import MOST
 from hybridlab.core.what.catalog import Machine
+from hybridlab.doors import MOST
 from hybridlab.predict.bytes.collectives import Cost, Link, hierarchical
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.software import MEGATRON_2021, PRECISIONS, Software

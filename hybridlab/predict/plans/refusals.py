@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hybridlab.core.doors import MOST
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import Shape
+from hybridlab.doors import MOST
 from hybridlab.predict.plans.equal_parts import ways
 from hybridlab.predict.plans.footprint import states
 from hybridlab.predict.plans.heaviest import in_matrices

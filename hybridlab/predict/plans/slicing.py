@@ -16,9 +16,9 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from hybridlab.core.amount import Amount, where
-from hybridlab.core.doors import AMOUNT, COUNT, doors, span
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.layout import even
+from hybridlab.doors import AMOUNT, COUNT, doors, span
 from hybridlab.predict.time.costs import Costs
 
 SLICING = ("equal", "cost")

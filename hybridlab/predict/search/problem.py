@@ -18,10 +18,10 @@ from math import prod
 from typing import NamedTuple
 
 from hybridlab.core.added import added
-from hybridlab.core.doors import BYTES, guarded
 from hybridlab.core.what.operators import Choice, Graph, Operator, Strategy, choices
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.states import State, conjugate, dim_of, made, spoken
+from hybridlab.doors import BYTES, guarded
 from hybridlab.predict.bytes.arrows import Arrow, arrows, resting
 from hybridlab.predict.bytes.halos import Window
 from hybridlab.predict.search.pieces import Seconds, piece

@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 
 from hybridlab.core.added import added
-from hybridlab.core.doors import guarded
 from hybridlab.core.when.law import KIND
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
+from hybridlab.doors import guarded
 from hybridlab.signatures import typed
 
 UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # by default as long as these kinds of action together

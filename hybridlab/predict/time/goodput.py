@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hybridlab.core.added import added
-from hybridlab.core.doors import COUNT, guarded, span
+from hybridlab.doors import COUNT, guarded, span
 
 AT_ONCE = 1 << 22  # numbers drawn at a time
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hybridlab.core.added import added
-from hybridlab.core.doors import AMOUNT, guarded
+from hybridlab.doors import AMOUNT, guarded
 
 
 class Piece(NamedTuple):

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.doors import AMOUNT, COUNT, FRACTION, guarded
 from hybridlab.core.what.seams import Draws, DrawsByPlace, Normalises
+from hybridlab.doors import AMOUNT, COUNT, FRACTION, guarded
 from hybridlab.training.models.counting import Counting
 
 

@@ -36,9 +36,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.doors import guarded
 from hybridlab.core.what.seams import ByExpert, Dispatches, Draws, DrawsByPlace, Routes
 from hybridlab.core.what.shape import Shape
+from hybridlab.doors import guarded
 from hybridlab.modes.parts.token_order import dispatch, loads
 from hybridlab.training.models.counting import Counting
 

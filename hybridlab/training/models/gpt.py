@@ -17,9 +17,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.doors import FRACTION, guarded, span
 from hybridlab.core.what.seams import Attends, Branches, Draws, DrawsByPlace, Features, Positions, Recalls
 from hybridlab.core.what.shape import Shape
+from hybridlab.doors import FRACTION, guarded, span
 from hybridlab.runtime import masks
 from hybridlab.training.models.draws import ByPlace, drawn, stream
 from hybridlab.training.models.experts import mlp_of

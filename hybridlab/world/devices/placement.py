@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
-from hybridlab.core.doors import FEW, door, span
+from hybridlab.doors import FEW, door, span
 from hybridlab.world.devices import gpus as found
 
 ASKED = "HYBRIDLAB_DEVICES"  # overrides the devices found: "cpu", or a kind and a number, "cuda:2"

@@ -16,8 +16,8 @@ Relatives: `typed.window` and `typed.fold`, which have a backward; `modes.produc
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybridlab.core.doors import guarded, intervals
 from hybridlab.core.where.spans import Span, overlap
+from hybridlab.doors import guarded, intervals
 from hybridlab.world.talk.message import Message
 from hybridlab.world.talk.parts import resized
 

@@ -123,7 +123,7 @@ def intervals(name: str, value: Collection) -> None:
         )
 
 
-def interval(name: str, value) -> None:
+def interval(name: str, value: Any) -> None:
     """Raise ValueError unless this is one interval, (from, to)."""
     if not _is_interval(value):
         raise ValueError(f"{name}={reprlib.repr(value)} is not an interval: give a pair (from, to), such as (0, 4)")
