@@ -192,7 +192,6 @@ ATTEMPTS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.ranks
 def test_each_protection_that_is_printed_holds_against_a_submission_that_tries_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_GRADER", "x")

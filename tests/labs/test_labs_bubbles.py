@@ -6,6 +6,7 @@ import pytest
 
 import hybridlab as hl
 from hybridlab import labs
+from hybridlab.labs.gpipe.tasks import _slots
 from hybridlab.labs.interleaved.solutions import RANK_1, SHORTER
 from hybridlab.labs.interleaved.tasks import _fits
 from hybridlab.labs.zero_bubble.solutions import BETTER, CUT, H1
@@ -106,3 +107,8 @@ def test_the_printed_gain_is_real_smaller_than_predicted_and_closes():
         gains.setdefault(row["model"], []).append((m, printed))
     twice = [sorted(pairs) for pairs in gains.values() if len(pairs) == 2]
     assert len(twice) == 2 and all(few[1] > many[1] for few, many in twice)
+
+
+def test_every_action_of_the_chart_has_its_slot():
+    slots = _slots()
+    assert len(slots) == 32 and slots["0F0"] == 0 and slots["0B0"] == 8 and slots["3B3"] == 10

@@ -11,6 +11,8 @@ import hybridlab as hl
 from hybridlab import labs
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.labs.data_parallel import pictures
+from hybridlab.labs.data_parallel.clinic import symptoms
+from hybridlab.labs.data_parallel.rank import Net, _buckets
 from hybridlab.labs.data_parallel.tasks import LARGEST, MOST, best_exposed, tied_gradient, tied_numbers
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.predict.bytes.collectives import Link, cost
@@ -310,3 +312,21 @@ def test_with_enough_tokens_the_backward_lasts_as_long_as_the_all_reduce():
     """For any number of weights: 4ΨK/C is 2gΨ/W."""
     C, W, g, weights = 312e12, 25e9, 2, 7e9
     assert 4 * weights * pictures.enough_tokens(C, W, g) / C == pytest.approx(2 * g * weights / W)
+
+
+# --- what students' programs are compared with --------------------------------------------------------------------
+
+
+def test_a_layer_that_fills_a_bucket_exactly_is_in_it():
+    buckets = _buckets(Net(""), 1088)  # a weight of 1,024 bytes and a bias of 64
+    assert [[weight.nbytes for weight in bucket] for bucket in buckets] == [[64, 1024]] * 4
+
+
+def test_the_symptoms_are_told_of_every_step_by_the_weight_that_differs_most():
+    first = [[0.0, 0.0], [0.1, 0.2], [0.2, 0.4]]
+    second = [[0.0, 0.3], [0.1, 0.5], [0.2, 0.9]]
+    told = symptoms([(None, None, first), (None, None, second)])
+    assert told == [
+        "after step 1 the weights differ by up to 0.300; it changed both alike: True",
+        "after step 2 the weights differ by up to 0.500; it changed both alike: False",
+    ]
