@@ -10,9 +10,10 @@ through the shards of a user's model on ranks along tp, and `rehearsal` compares
 `split_backward` compares those of a backward in two halves. `first_weights` are the initial weights, `trained` is the
 result, `rates` gives the learning rate of each step. `optimizers` are the optimizers by name, one of them in `muon`;
 `validated` takes their step before the norm is known, and undoes it. `held` counts a rank's memory. `logged` writes
-events for TensorBoard. `nans` ends a run at the first nan, `stopping` ends it on request. `resume` saves and resumes a
-run; `reshard` plans the change to another layout in memory, and `resharded` makes it on a rank. `out_of_core` fits a
-job into a given memory capacity. `costs` predicts the times of a job's actions; `fused_attention` makes torch's meta
-device save the same tensors as fused kernels. Folders, the lowest first: `checkpoints` (on the disk), `data` (text and
-images), `models` (the reference models), and above this folder's own files `dry` (the dry run).
+events for TensorBoard. `nans` ends a run at the first nan, `unchanged` at a step that changes a buffer, `stopping` on
+request. `resume` saves and resumes a run; `reshard` plans the change to another layout in memory, and `resharded` makes
+it on a rank. `out_of_core` fits a job into a given memory capacity. `costs` predicts the times of a job's actions;
+`fused_attention` makes torch's meta device save the same tensors as fused kernels. Folders, the lowest first:
+`checkpoints` (on the disk), `data` (text and images), `models` (the reference models), and above this folder's own
+files `dry` (the dry run).
 """

@@ -30,6 +30,7 @@ from hybridlab.training.nans import turned_nan, watched
 from hybridlab.training.rates import set_rate
 from hybridlab.training.resume import Saver, Saving, resumed
 from hybridlab.training.same_on_all_ranks import refuse_another_mesh, refuse_other_layouts, refuse_others
+from hybridlab.training.unchanged import Unchanged
 from hybridlab.training.validated import Validated
 from hybridlab.world.talk.nans import UNWATCHED
 
@@ -72,8 +73,7 @@ class Trainer:
 
     def works(self, *about) -> ModelWork:
         """The work of its stages."""
-        room = self.job.room
-        if not room:
+        if not (room := self.job.room):
             return ModelWork(*about)
         return KeepingWork(Arena(room.capacity, self.comm.rank), *about, sizes=room.keeps)
 
@@ -106,7 +106,7 @@ class Trainer:
             every = [mode.around(stage, comm.for_purpose(mode.purpose), job) for stage in every]
         seat, mine = self.line.index(comm.rank), job.stages_on(comm.rank)
         held, self.named = {stage: every[stage] for stage in mine}, {stage: named[stage] for stage in mine}
-        self.tallying = self._tallying(module)
+        self.tallying, self.unchanged = self._tallying(module), Unchanged(module)
         self.buffers = {name: buffer for name, buffer in buffers_of(module).items() if not buffer.is_meta}
         door = comm.for_purpose(job.keeper.purpose)
         if not job.flushes:
@@ -155,18 +155,16 @@ class Trainer:
         """{name: (the tensor that its optimizer updates, that optimizer's state)} of all parameters of this rank."""
         if self.job.flushes:
             return {name: (share, self.optimizer.state) for name, share in self.weights.shares.items()}
-        weights = self.weights
         return {
-            name: (weight, weights.optimizers[stage].state)
+            name: (weight, self.weights.optimizers[stage].state)
             for stage, names in self.named.items()
-            for name, weight in zip(names, weights.updated[stage].values())
+            for name, weight in zip(names, self.weights.updated[stage].values())
         }
 
     def gradients(self, step: int) -> tuple[list[float], torch.Tensor]:
         """Run one step; then every shard's gradient is that of the global batch.
 
-        returns the losses in nats per token, one for each update: of the global batch, or of every window of an
-        asynchronous schedule; and the times of the actions of its last run
+        returns the losses in nats per token, one for each update, and the times of the actions of its last run
         """
         return self._read(self._played(step))
 
@@ -177,13 +175,14 @@ class Trainer:
         self.work.draws.step = step
         inputs, targets = self._batch(step)
         losses, each = [], len(self.job.schedule.replica_of)
-        for first in range(0, self.job.microbatches, each):
-            last = first + each == self.job.microbatches
-            part = slice(first, first + each)
-            self.work.load(inputs[part], targets[part], self.job.tokens, first)
-            self.weights.arm(last)
-            (self.player if last else self.before_last).play()
-            losses.append(self.work.losses)
+        with self.unchanged:
+            for first in range(0, self.job.microbatches, each):
+                last = first + each == self.job.microbatches
+                part = slice(first, first + each)
+                self.work.load(inputs[part], targets[part], self.job.tokens, first)
+                self.weights.arm(last)
+                (self.player if last else self.before_last).play()
+                losses.append(self.work.losses)
         self.weights.finish()
         tallies.settle(self.comm.for_purpose(self.job.keeper.purpose), self.layout, self.tallying)
         return losses
