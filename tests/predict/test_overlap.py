@@ -67,3 +67,9 @@ def test_panels_ahead_hide_all_but_the_ends(number, product, move):
     assert close(plain, number * (3 * product + 2 * move))
     hidden = (number - 1) * (min(product, move) + min(2 * product, move))
     assert close(ahead, plain - hidden)
+
+
+def test_a_fold_begins_when_the_one_before_has_left_and_its_matmul_is_done():
+    begin = {piece.name: piece.begin for piece in panels(3, product=1, move=5, ahead=True)}
+    assert [begin[f"dA, dB {number}"] for number in (2, 1, 0)] == [16, 18, 23]
+    assert [begin[f"fold {number}"] for number in (2, 1, 0)] == [18, 23, 28]

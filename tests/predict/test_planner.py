@@ -29,7 +29,7 @@ from hybridlab.predict.plans.arithmetic import flops
 from hybridlab.predict.plans.plan import Plan, check_plan, named
 from hybridlab.predict.plans.planner import plan
 from hybridlab.predict.plans.rates import Near, Rates
-from hybridlab.predict.plans.refusals import NEAR
+from hybridlab.predict.plans.refusals import NEAR, _rows
 
 A100 = machine("a100")
 PAPER = {"zero": 0, "recompute": "full", "sequence": False}  # what SC'21's programs could do
@@ -833,3 +833,11 @@ def test_all_switches_at_once_need_little_memory():
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(found.seconds) > 3e6 and most < 170e6
+
+
+def test_the_rows_that_divide_a_batch_follow_from_the_given_sizes():
+    assert _rows(32, {"p": 2, "t": 2, "ep": 2}) == 4 * 2  # four copies, each of two ranks with experts
+    assert _rows(32, {"p": 2, "t": 2, "ep": 2, "b": 3}) == 4 * 2 * 3
+    assert _rows(32, {"p": 4, "t": 2, "cp": 2}) == 2
+    assert _rows(32, {"ep": 4}) == 4  # the number of copies is open
+    assert _rows(32, {"d": 8, "b": 2}) == 8 * 2
