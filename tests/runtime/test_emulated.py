@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from hybridlab.runtime.emulated import _Exchanged
+from hybridlab.runtime.emulated import _Exchanged, _Lasting
 
 AHEAD = 2.0  # seconds that the others' clock is ahead of this rank's
 
@@ -25,3 +25,9 @@ def test_and_not_before_its_message_has_arrived():
     noted = []
     exchanged(1.0, 2.0).when_over(noted.append, clock=None)
     assert noted == [5]
+
+
+def test_a_message_that_lasts_is_waited_for_even_if_its_time_is_over():
+    waited = []
+    _Lasting(SimpleNamespace(wait=lambda: waited.append("message")), until=0.0).wait()
+    assert waited == ["message"]
