@@ -772,6 +772,26 @@ def test_damage_that_one_rank_finds_ends_all(tmp_path):
         pool.run(again, layout, path)
 
 
+def saved_beside(comm, layout, folder):
+    write = checkpoint._write_file
+
+    def slowly(*about, **more):
+        time.sleep(0.3)
+        return write(*about, **more)
+
+    checkpoint._write_file = slowly
+    about = comm, folder, layout, kept(layout, comm.rank, 7), {"step": 7, "task": "three layers"}
+    return str(checkpoint.Writing(*about, aside=True).finish())
+
+
+@pytest.mark.ranks
+def test_the_end_of_a_save_waits_for_files_that_are_still_written(tmp_path):
+    layout = layout_of(Mesh(dp=2), owners=2)
+    with ranks(layout.mesh) as pool:
+        (path,) = set(pool.run(saved_beside, layout, tmp_path))
+    assert equal_under(pathlib.Path(path), ONE, 7)
+
+
 def seconds_of_a_save(comm, layout, folder):
     for step in (1, 2, 3):  # the first one creates the folder
         begin = time.perf_counter()
