@@ -191,6 +191,7 @@ PUBLIC = [
     ("Mesh", lambda: hl.Mesh, "from hybridlab import Mesh as it"),
     ("typed", lambda: hl.typed, "from hybridlab import typed as it"),
     ("even", lambda: hl.spans.even, "from hybridlab.front.spans import even as it"),
+    ("step", lambda: hl.plans.step, "from hybridlab.front.plans import step as it"),
     ("token_order", lambda: hl.parallel.token_order, "from hybridlab.front.parallel import token_order as it"),
     ("there_and_back", lambda: megatron.there_and_back, "from hybridlab.labs.megatron import there_and_back as it"),
     ("seed_of", lambda: seed_of, "from hybridlab.labs.exercises.student import seed_of as it"),

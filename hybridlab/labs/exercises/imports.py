@@ -30,12 +30,14 @@ def import_of(name: str, value) -> str:
             f"it uses the module {value.__name__}, your own file, which is not submitted: copy the parts that you "
             "need into a cell"
         )
-    if not (home := value if isinstance(value, types.ModuleType) else _home(value)):
+    if not isinstance(own := getattr(value, "__name__", None), str):
         return ""
-    own = value.__name__.rpartition(".")[2]
+    own = own.rpartition(".")[2]
     for public in (sys.modules[module] for module in sorted(sys.modules) if PUBLIC.fullmatch(module)):
         if own in getattr(public, "__all__", ()) and vars(public).get(own) is value:
             return f"from {public.__name__} import {own} as {name}"
+    if not (home := value if isinstance(value, types.ModuleType) else _home(value)):
+        return ""
     if home is value:
         return f"import {value.__name__} as {name}"
     return f"from {home.__name__} import {own} as {name}"

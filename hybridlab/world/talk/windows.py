@@ -148,9 +148,6 @@ def _here(op, comm, x, axis, windows, held) -> int:
     """This rank's place in the group, after a check that everything fits: x covers this rank's span in `held`."""
     dim, have, want = windows
     group = comm.group(axis)
-    for name, spans in (("have", have), ("want", want)):
-        if not all(isinstance(span, tuple | list) and len(span) == 2 for span in spans):
-            raise ValueError(f"{op}: {name} is {spans}; give a span (from, to) for each of {group.size} ranks")
     if not len(have) == len(want) == group.size:
         raise ValueError(f"{op} has {len(have)} and {len(want)} spans: give two for each of {group.size} ranks")
     there = sorted(span for span in have if _length(span))
