@@ -24,6 +24,7 @@ def called(name):
     return function
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_an_odd_argument_has_an_answer_or_a_sentence_at_once(name):
     function, right = called(name), CALLS[name]
@@ -45,6 +46,7 @@ def says_what_to_do(error) -> bool:
     return "\n" not in str(error) and any(word in str(error) for word in words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_numbers_of_numpy_and_torch_count_as_pythons(name):
     function, right = called(name), CALLS[name]

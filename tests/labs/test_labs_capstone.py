@@ -31,6 +31,7 @@ def test_the_baseline_plan_fits_and_is_too_slow():
     assert one.memory.total < GIVEN.room and one.step.total > GIVEN.longest and one.plan.devices == GIVEN.gpus
 
 
+@pytest.mark.long
 def test_the_reply_to_a_plan_that_starts_tells_the_memory_of_the_dry_run():
     plan = dict(p=4, t=2, d=32, b=1, v=10, recompute="full", zero=1, sequence=True)
     right, reply = _start(plan)

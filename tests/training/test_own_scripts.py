@@ -310,6 +310,7 @@ class Slow(nn.Linear):
         return super().forward(x)
 
 
+@pytest.mark.ranks
 def test_a_layer_that_takes_longer_than_hang_s_is_named_with_the_remedy_and_a_longer_one_lets_it_run():
     """Without the argument, a layer of more than a minute could not be trained at all."""
     ask = {"model": around(Slow(6, 6)), "loss": squares, "data": data}
@@ -367,6 +368,7 @@ hl.train(hl.Mesh(dp=2), model=nn.Sequential(Half(4, 4)), data=data, loss=loss, b
 """
 
 
+@pytest.mark.ranks
 def test_a_module_that_trains_when_it_is_imported_is_named_instead_of_starting_ranks_on_ranks(tmp_path):
     """It ended after a minute of silence, as a layer that takes too long would."""
     (tmp_path / "trains.py").write_text(TRAINS_WHEN_IMPORTED)
