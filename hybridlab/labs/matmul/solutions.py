@@ -99,14 +99,14 @@ SOLUTIONS: dict[str, Solution] = {
                 CANNON.but("total = 0", "total = torch.zeros(a.shape[0], b.shape[1])").but("total + a @ b", TO_FLOAT),
                 "begin a sum with 0",
             ),
-            (CANNON.but(WANTS, "want_a, want_b = blocks[step], blocks[step]"), "give a span (from, to) for each"),
+            (CANNON.but(WANTS, "want_a, want_b = blocks[step], blocks[step]"), "give pairs (from, to)"),
             (  # rank 0 has the right C, and has sent too much; other ranks have another C
                 CANNON.but(WANTS, "want_a = want_b = turned(blocks, step + 1)"),
                 "Rank 1 returned another C",
             ),
             (
                 CANNON.but("turned(blocks, i + step), turned(blocks, j + step)", "[[s[::-1] for s in blocks]] * 2"),
-                "but no rank has",
+                "give pairs (from, to)",
             ),
             (2, "your function itself"),
         ),
