@@ -111,22 +111,22 @@ def several(number: int, check: Check) -> Check:
 
 
 def intervals(name: str, value: Collection) -> None:
-    """Raise ValueError unless this is a list of intervals, (from, to), in whole numbers.
+    """Raise ValueError unless this is a list of spans, (from, to), in whole numbers.
 
     >>> intervals("have", [(0, 4), (4, 3)])
     Traceback (most recent call last):
-    ValueError: have=[(0, 4), (4, 3)] is not a list of intervals: give pairs (from, to), such as [(0, 4), (4, 8)]
+    ValueError: have=[(0, 4), (4, 3)] is not a list of spans: give pairs (from, to), such as [(0, 4), (4, 8)]
     """
     if not len(value) or not all(_is_interval(one) for one in value):
         raise ValueError(
-            f"{name}={reprlib.repr(value)} is not a list of intervals: give pairs (from, to), such as [(0, 4), (4, 8)]"
+            f"{name}={reprlib.repr(value)} is not a list of spans: give pairs (from, to), such as [(0, 4), (4, 8)]"
         )
 
 
 def interval(name: str, value: Any) -> None:
-    """Raise ValueError unless this is one interval, (from, to)."""
+    """Raise ValueError unless this is one span, (from, to)."""
     if not _is_interval(value):
-        raise ValueError(f"{name}={reprlib.repr(value)} is not an interval: give a pair (from, to), such as (0, 4)")
+        raise ValueError(f"{name}={reprlib.repr(value)} is not a span: give a pair (from, to), such as (0, 4)")
 
 
 def _is_interval(value) -> bool:

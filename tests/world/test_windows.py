@@ -163,8 +163,8 @@ def test_spans_that_cannot_be_are_refused_in_a_sentence():
     with ranks(Mesh(tp=2)) as two:
         for have, want, length, words in (
             (halves[:1], halves, 2, "give two for each of 2 ranks"),
-            (halves, (0, 4), 2, "want=(0, 4) is not a list of intervals: give pairs (from, to)"),
-            ((0, 2), halves, 2, "have=(0, 2) is not a list of intervals: give pairs (from, to)"),
+            (halves, (0, 4), 2, "want=(0, 4) is not a list of spans: give pairs (from, to)"),
+            ((0, 2), halves, 2, "have=(0, 2) is not a list of spans: give pairs (from, to)"),
             (((0, 3), (2, 4)), halves, 2, "two ranks own 2:3"),
             (halves, ((0, 2), (2, 5)), 2, "rank 1 needs 2:5, but no rank has 1 of it"),
             (halves, halves, 3, "this tensor has 3 along dim 0"),

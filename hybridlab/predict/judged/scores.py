@@ -24,6 +24,7 @@ TABLES = (
 )  # fmt: skip
 APART = 0.10  # runs whose speeds differ by less do not form a pair
 ALIKE = 1.2  # neither do runs on numbers of devices that differ by more
+GROUPS = "source", "machine", "model", "kind", "software"  # attributes of a run by which rows are grouped
 
 
 class Judged(NamedTuple):
@@ -88,14 +89,11 @@ def spread(some: list[Judged]) -> Spread:
     return Spread(len(some), *map(float, (np.median(sizes), np.quantile(sizes, 0.9), sizes.max())))
 
 
-GROUPS = "source", "machine", "model", "kind", "software"  # attributes of a run by which rows are grouped
-
-
 def by(some: list[Judged], name: str) -> dict[str, Spread]:
     """{value: spread of the errors} of rows grouped by an attribute of their runs.
 
     some  judged runs
-    name  of the attribute, one of GROUPS
+    name  of the attribute: source, machine, model, kind or software
     """
     groups = {}
     for one in some:
