@@ -1,7 +1,8 @@
 """Doors: public functions that look at their arguments where a user calls them, before the work.
 
 Callers inside this package use the plain function: they call often, and may pass arrays of many plans. So the doors are
-in `front`; only a module that is public as a whole, such as `programs` or `slicing`, has its own at its end.
+in `front`; only a module that is public as a whole, such as `programs` or `slicing`, has its own at its end. A value
+checks its fields where it is made, by everybody: its class is `guarded`.
 """
 
 import inspect
