@@ -1,7 +1,7 @@
 """Every exercise is fed its solution, answers that are known to be wrong, other forms of both, and nonsense.
 
 The answers stand in `hybridlab.labs.exercises.all_solutions`; each piece of nonsense is tried on every exercise. Code
-runs on ranks.
+runs on ranks: its cases wait for `make test-long`. Values are judged in `make test`.
 """
 
 import linecache
@@ -25,7 +25,8 @@ from hybridlab.labs.trials.cases import OnCases
 from hybridlab.labs.trials.clinic import Clinic
 from hybridlab.labs.trials.trial import Function, OnRanks
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # long: many cases
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("first_attempt")]
+long = pytest.mark.long  # many cases
 
 BOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 SEEDS = range(50)
@@ -33,6 +34,7 @@ VARIED = [name for name, task in TASKS.items() if task.variants]
 NONSENSE = ["", "abc", [], {}, ["a", "b"], [[1], [2]], object(), float, print, 1j, b"x", 10**400]
 NONSENSE += [[10**400, 1], float("nan"), float("inf"), [float("nan")] * 4, [float("inf")] * 3, [object()] * 6, -1]
 NONSENSE += [(10**400, 1), (float("nan"),) * 2, (float("inf"),) * 2, (float("inf"),) * 6, (-1, -1), True]
+TAKES_SECONDS = "capstone.start", "1f1b.blocking"  # a plan is run dry; a program is found that hangs
 NO = object()  # answers nothing
 EMPTY = [None, {"zero": None}, [None] * 4, (None, 1), ("b", None)]
 
@@ -43,9 +45,11 @@ def is_code(task):
 
 
 def marked(task, *case):
-    """A case of a test; what runs on ranks is marked so."""
+    """A case of a test; what runs on ranks is marked so, and waits."""
     cell = any(isinstance(one, Cell) for one in case) or any(map(callable, case))
-    return pytest.param(task, *case, marks=[pytest.mark.ranks] * (cell and is_code(task)))
+    on_ranks = cell and is_code(task)
+    waits = on_ranks or task in TAKES_SECONDS
+    return pytest.param(task, *case, marks=[pytest.mark.ranks] * on_ranks + [long] * waits)
 
 
 def given(task, answer):
@@ -116,6 +120,7 @@ def test_wrong_answers_are_told_what_is_off(task, answer, piece, monkeypatch):
     assert reply.hint == hints_for(TASKS[task], reply.sentence)[0], reply
 
 
+@long
 @pytest.mark.parametrize("task", [pytest.param(t, marks=[pytest.mark.ranks] * is_code(t)) for t in TASKS])
 def test_nonsense_is_answered_and_never_right(task):
     for one in NONSENSE:
@@ -124,6 +129,7 @@ def test_nonsense_is_answered_and_never_right(task):
         assert "Not yet" in repr(reply) and "Not yet" in reply._repr_html_()
 
 
+@long
 @pytest.mark.parametrize("task", TASKS)
 def test_three_hints_come_one_by_one_and_the_last_stays(task):
     hints = TASKS[task].hints
@@ -131,6 +137,7 @@ def test_three_hints_come_one_by_one_and_the_last_stays(task):
     assert [labs.answer(task, NO).hint for _ in range(4)] == [*hints, hints[-1]]
 
 
+@long
 @pytest.mark.parametrize("task", [task for task in TASKS if isinstance(TASKS[task].check, Number)])
 def test_after_a_right_answer_the_hints_begin_again(task):
     for _ in range(2):
@@ -139,6 +146,7 @@ def test_after_a_right_answer_the_hints_begin_again(task):
     assert labs.answer(task, NO).hint == TASKS[task].hints[0]
 
 
+@long
 @pytest.mark.parametrize("task", TASKS)
 def test_what_is_still_empty_is_no_try_and_brings_no_hint(task):
     before = labs.progress()
@@ -148,6 +156,7 @@ def test_what_is_still_empty_is_no_try_and_brings_no_hint(task):
     assert labs.progress() == before
 
 
+@long
 @pytest.mark.parametrize("task", TASKS)
 def test_questions_hints_and_objectives_are_sentences(task):
     for text in (repr(labs.question(task)), *TASKS[task].hints, TASKS[task].objective):
@@ -157,6 +166,7 @@ def test_questions_hints_and_objectives_are_sentences(task):
     assert 1 <= TASKS[task].difficulty <= 3 and 1 <= TASKS[task].minutes <= 15 and "\n" not in TASKS[task].objective
 
 
+@long
 def test_a_number_is_judged_at_once():
     """The first answer may compute what is right; all later ones compare."""
     for name, task in TASKS.items():
@@ -181,6 +191,7 @@ def test_enough_tasks_vary_over_the_course():
     assert len(VARIED) >= 8 and len({TASKS[name].notebook for name in VARIED}) >= 6
 
 
+@long
 @pytest.mark.parametrize("name", VARIED)
 def test_with_every_seed_the_solution_is_right_and_the_slips_are_wrong_and_distinct(name, somebody):
     for seed in SEEDS:
@@ -194,6 +205,7 @@ def test_with_every_seed_the_solution_is_right_and_the_slips_are_wrong_and_disti
             assert not any(task.check.same(value, other) for other in values[:place]), (seed, task.numbers)
 
 
+@long
 @pytest.mark.parametrize("name", VARIED)
 def test_the_question_names_its_numbers_and_they_vary(name):
     tasks = [TASKS[name].of(seed) for seed in SEEDS]
@@ -203,6 +215,7 @@ def test_the_question_names_its_numbers_and_they_vary(name):
         assert {f"{value}" for value in task.numbers.values()} <= set(words), task.question
 
 
+@long
 @pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.starter])
 def test_what_the_notebook_ships_to_be_changed_is_no_try_and_brings_no_hint(name):
     (book,) = (book for book in BOOKS if book.stem == TASKS[name].notebook)
