@@ -5,6 +5,8 @@ import json
 import os
 import re
 import socket
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,6 +72,13 @@ def test_a_gpu_that_ranks_cannot_share_is_told_as_one_that_is_not_used(monkeypat
     monkeypatch.delenv(ASKED, raising=False)
     facts = doctor._seen(4)
     assert facts["GPUs not used"] == alone.for_ranks(4)[1] and facts["GPUs not used"] in facts["4 ranks"]
+
+
+def test_people_with_processes_here_are_counted_once_without_this_one_and_the_systems(monkeypatch):
+    users = 1007, os.getuid(), 1003, 0, 1003, doctor.NOBODY
+    processes = [SimpleNamespace(stat=partial(SimpleNamespace, st_uid=user)) for user in users]
+    monkeypatch.setattr(doctor, "Path", lambda folder: SimpleNamespace(glob=lambda names: iter(processes)))
+    assert doctor.other_users() == 2
 
 
 @pytest.mark.ranks

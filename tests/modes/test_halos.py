@@ -197,6 +197,29 @@ def in_order(comm):
     return said
 
 
+def kept_rows(comm):
+    """The rows of pixels whose memory a rank keeps for the backward of each convolution."""
+    kept, cuts = [], cuts_of(comm.mesh, (24, 8))
+    x, weight = (dense(shape, 1).requires_grad_() for shape in ((1, 2, 24, 8), (3, 2, 3, 3)))
+    of_row = 8 * 2 * 8  # bytes: columns, channels, float64
+
+    def noted(saved):
+        if saved.shape[1] == 2 and saved is not weight:
+            kept.append(saved.untyped_storage().nbytes() // of_row)
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(noted, lambda saved: saved):
+        sights = dict.fromkeys((ROWS, COLUMNS), Sight(3, 1, 1, 1))
+        halos.convolved(comm, mine(comm, x, cuts), weight, None, cuts, sights)
+    return kept
+
+
+@pytest.mark.ranks
+def test_a_border_keeps_the_few_rows_that_it_reads_and_not_the_part_and_its_halo():
+    with hl.ranks(hl.Mesh(h=3)) as pool:
+        assert pool.run(kept_rows)[1] == [24, 3, 3]  # the interior reads the picture, of which the part is a view
+
+
 @pytest.mark.ranks
 def test_the_interior_is_made_while_halos_come_there_and_back():
     with hl.ranks(hl.Mesh(h=3)) as pool:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import cloudpickle
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -247,6 +248,15 @@ def test_values_of_another_shape_and_operators_that_nobody_knows_are_refused():
         layouts.parts(alone, PLAIN, {"up": ("B",)}, numbers | {"x": numbers["x"][:2]})
     with pytest.raises(ValueError, match="up has does='magic', which is not known: choose one of einsum, add, gelu"):
         layouts.alone(PLAIN._replace(operators=(UP._replace(does="magic"),)), numbers)
+
+
+def test_the_parts_of_a_rank_are_its_own():
+    alone, numbers = SimpleNamespace(mesh=Mesh(x=2), rank=1), layout_proof.numbers(PLAIN)
+    before = {name: whole.clone() for name, whole in numbers.items()}
+    with torch.no_grad():
+        for part in layouts.parts(alone, PLAIN, {"up": ("B",)}, numbers).values():
+            part.zero_()
+    assert all(torch.equal(whole, numbers[name]) for name, whole in before.items())
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 import math
 import sys
+import time
 from functools import partial
+from types import SimpleNamespace
 
 import cloudpickle
 import pytest
@@ -226,6 +228,16 @@ def rounds(comm, at_once: bool):
         strip_layers.looked = partial(halos.looked, bring=waited)
     layer = StripLayer(comm, Conv(1, 2, 1, rows=24, columns=8), Emulated(row=2e-3, message=16e-3))
     return {form: min(taken) for form, taken in layer.rounds(3).items()}, layer.foreseen()
+
+
+@pytest.mark.slow
+def test_emulated_links_bring_messages_one_after_another_and_leave_the_communicator_alone():
+    there, began = SimpleNamespace(wait=lambda: "halo"), time.perf_counter()
+    comm = SimpleNamespace(irecv=lambda x, source, tag=0: there)
+    door = strip_layers.slow(comm, 0.01)
+    coming = [door.irecv(None, source=1) for _ in range(3)]
+    assert [one.wait() for one in reversed(coming)] == ["halo"] * 3 and time.perf_counter() - began >= 0.03
+    assert comm.irecv(None, source=1) is there
 
 
 class Done:
