@@ -7,7 +7,7 @@ hidden. Breadth-first schedules gather each chunk once per pass; depth-first sch
 
 import numpy as np
 
-from hybridlab.core.when.action import CODE, COMPUTE, SWAPS, Action, last_backwards
+from hybridlab.core.when.action import CODE, COLLECTIVES, MESSAGES, SWAPS, Action, last_backwards
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.signatures import typed
 
@@ -30,7 +30,7 @@ def sharded(schedule: Schedule, active: int = 2) -> Schedule:
     if active < 1:
         raise ValueError(f"active={active} leaves no memory for the stage in use: give 1 or more")
     tied = {stage for group in schedule.tied for stage in group}
-    own = lambda program: [one for one in program if one.kind in (*COMPUTE, *SWAPS)]
+    own = lambda program: [one for one in program if one.kind not in (*MESSAGES, *COLLECTIVES)]
     programs = [_with_gathers(own(program), active, tied, schedule.copy_of) for program in schedule.program]
     return schedule.with_programs(programs)
 

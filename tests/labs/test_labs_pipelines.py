@@ -21,7 +21,7 @@ from hybridlab.labs.one_f_one_b.tasks import GAME, ROOM, _by_hand, _least_length
 from hybridlab.predict.papers.published import published
 from hybridlab.training.stages import cut
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # long: many cases
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("first_attempt")]  # slow: many cases
 
 WITHIN_ROOM = ["FFF" + "BF" * 3 + "BBB", "FFF" + "BBFBFF" + "BBB", "FFFBBB" + "FFBFBB", "FB" * 6]  # wins 1f1b.play
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
@@ -29,6 +29,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 # --- are the exercises worth asking? ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_chart_is_drawn_with_one_share_and_has_another():
     """As in print: 27 % in the picture, 43 % in the title; the order is that of GPipe, so only the times are wrong."""
     cells = [cell for line in CHART.split("\n") for cell in line.split(",")]
@@ -42,6 +43,7 @@ def test_the_chart_of_the_notebook_is_the_one_that_is_checked():
     assert CHART.split("\n")[0] in (NOTEBOOKS / "11_gpipe.ipynb").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.long
 def test_every_too_early_box_of_the_chart_is_accepted():
     early = [(f"{r}B{m}", f"{r + 1}B{m}") for r in range(3) for m in range(4)]
@@ -81,6 +83,7 @@ def test_the_hint_of_the_design_leads_there():
     assert labs.answer("1f1b.design", lines).right
 
 
+@pytest.mark.long
 @pytest.mark.long
 @pytest.mark.parametrize("microbatches", [3, 6, 9, 12])
 def test_nobody_can_be_quicker_with_three_activations_on_rank_0(microbatches):
@@ -216,6 +219,7 @@ def test_published_speed_ups_are_larger_when_predicted():
         assert speed_up(row) > row["samples_per_gpu_s_1F1B_I"] / row["samples_per_gpu_s_1F1B"] > 1
 
 
+@pytest.mark.long
 def test_what_a_forward_leaves_behind_grows_with_its_microbatch_and_counts_no_weights():
     shape = hl.Shape(layers=2, width=32, heads=2, context=16)
     (one, came_in), (two, _) = gpipe.left_behind(shape, 1), gpipe.left_behind(shape, 2)

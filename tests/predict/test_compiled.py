@@ -16,7 +16,7 @@ from hybridlab.core.when import play as playing
 from hybridlab.core.when.flow import Flow
 from hybridlab.scheduling.registry import GENERATORS
 
-pytestmark = pytest.mark.long  # many cases
+pytestmark = pytest.mark.slow  # many cases
 
 pytest.importorskip("numba", reason="numba (the extra `fast`) is not installed: the plain simulator runs alone")
 
@@ -54,6 +54,7 @@ def assert_same(schedule, costs=None, **modes):
     return plain
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_every_schedule_has_the_same_ticks(name):
     sizes = itertools.product((1, 2, 4), (1, 4, 8), (1, 2))
@@ -94,6 +95,7 @@ def test_costs_per_stage_bytes_per_edge_and_crowded_links(modes):
     assert_same(hl.lower(made("gpipe", 4, 8)), hl.Costs(F=1, B=2, latency=7), **modes)
 
 
+@pytest.mark.long
 def test_random_steps_with_swaps_engines_and_room():
     rng = random.Random(0)
     for _ in range(300):

@@ -7,7 +7,7 @@ import pytest
 import hybridlab as hl
 from hybridlab.predict.bytes.live import Bytes, peak_bytes
 
-pytestmark = pytest.mark.long  # many cases
+pytestmark = pytest.mark.slow  # many cases
 
 SYNCHRONOUS = [name for name in hl.schedules() if not name.startswith("pipedream")]
 

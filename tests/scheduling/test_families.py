@@ -9,7 +9,7 @@ import hybridlab as hl
 from hybridlab.core.when.play import Stuck
 from hybridlab.scheduling.validate import Invalid
 
-pytestmark = pytest.mark.long  # many cases
+pytestmark = pytest.mark.slow  # many cases
 
 EQUAL = hl.Costs()  # F = I = W = 1, so B = 2
 THIRDS = hl.Costs(F=2, I=2, W=1)
@@ -202,6 +202,7 @@ SYNCHRONOUS = [name for name in hl.schedules() if not name.startswith("pipedream
 
 
 @pytest.mark.long
+@pytest.mark.long
 @pytest.mark.parametrize("name", hl.schedules())
 def test_every_schedule_is_valid_wherever_it_is_legal(name):
     tried = 0
@@ -246,6 +247,7 @@ TORCH = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.long
 @pytest.mark.parametrize("name", TORCH)
 def test_pytorch_writes_the_same_lists(name):

@@ -13,7 +13,7 @@ from hybridlab.show.live.module import module
 from hybridlab.show.live.page import AXES, COMPARED, FIRST, page
 from hybridlab.show.timelines.picture import picture, to_json
 
-pytestmark = pytest.mark.long  # a whole page is built
+pytestmark = pytest.mark.slow  # a whole page is built
 SMALL = {"ranks": (2, 3), "microbatches": (2, 4), "ratio": (1, 2)}
 
 
@@ -32,6 +32,7 @@ def pictures(grid):
     return gzip.decompress(base64.b64decode(grid["pictures"])).decode().split("\n")
 
 
+@pytest.mark.long
 @pytest.mark.long
 def test_the_grid_is_every_schedule_at_every_point(grid, pictures):
     assert grid["names"][1:] == list(hl.schedules())
