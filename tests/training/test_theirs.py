@@ -5,6 +5,7 @@ From public reports: torch #30599, #31771, #5059, datasets #3423, transformers #
 
 import random
 import threading
+from collections import deque
 
 import numpy as np
 import pytest
@@ -204,6 +205,12 @@ def test_a_dataset_and_a_stream_are_read_in_order_and_anew_in_each_pass():
             assert torch.equal(x, X[first : first + ROWS]) and torch.equal(y, Y[first : first + ROWS])
 
 
+def test_a_deque_is_a_list_of_batches():
+    first, second = (torch.ones(2, 3), torch.ones(2)), (torch.zeros(2, 3), torch.zeros(2))
+    data = batches_of(deque([first, second]))
+    assert [data.batch(step, 2)[1].tolist() for step in range(3)] == [[1, 1], [0, 0], [1, 1]]
+
+
 def test_of_a_batch_that_is_made_an_examination_reads_the_first_rows():
     source = batches_of(LOADERS["shuffled"]())
     assert torch.equal(source.batch(1, 3)[0], source.batch(1, ROWS)[0][:3])
@@ -398,7 +405,7 @@ REFUSED = {
         "data=Once can be read only once, but every rank reads it: let its __iter__ start",
     ),
     "a generator": (lambda: zip(X, Y), {}, "data=zip can be read only once"),
-    "an empty list": (list, {}, r"data=\[\] has no batches"),
+    "an empty list": (list, {}, "data has no batches: give a list"),
     "no labels": (
         lambda: [{"x": X[:8], "mask": X[:8]}],
         {},

@@ -8,7 +8,7 @@ data or of a sampler is called with its number, as usual loops over epochs do.
 No worker is started. Each rank reads the rows itself, in the order of the loader in plain PyTorch.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
 from itertools import count, islice
 
 import torch
@@ -38,8 +38,8 @@ def batches_of(data):
         return _of_loader(data)
     if isinstance(data, IterableDataset):
         return Streamed(data)
-    if isinstance(data, list):
-        return Listed(data)
+    if isinstance(data, MutableSequence) and not isinstance(data, Dataset):  # a deque too
+        return Listed(list(data))
     if isinstance(data, Iterator):
         raise ValueError(
             f"data={type(data).__name__} can be read only once, but every rank reads it: give a list of batches, or an "
@@ -85,7 +85,7 @@ class Listed(Batches):
 
     def __init__(self, batches: list):
         if not batches:
-            raise ValueError("data=[] has no batches: give a list of (inputs, targets)")
+            raise ValueError("data has no batches: give a list of (inputs, targets)")
         self.batches, self.rows = even(batches, [length(one) for one in batches])
 
     def read(self, step, rows):
