@@ -161,6 +161,11 @@ def test_a_step_is_drawn_by_its_parts():
     one = Parts(0.001, 0.02, 0.001, 0.04, 0.01)
     still = pictures.step(one, one._replace(forward=0.01))
     assert "predicted 62 ms, measured 72 ms" in still.summary and still.svg.count(">backward<") == 3  # and the legend
+    bars = re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)" height="40"', still.svg)
+    places = [(float(x), float(wide)) for x, wide in bars[-5:]]  # read, forward, loss, backward, update, as measured
+    each = (places[3][1] / 40, places[0][0])  # pixels of a millisecond, and where the bar begins
+    begins = [each[1] + each[0] * ms for ms in (0, 1, 11, 12, 52)]
+    assert [x for x, _ in places] == pytest.approx(begins, abs=0.1)
     assert step_parts([Row("only", {"forward": 1})], "t", "w").svg.count(">loss<") == 0
 
 

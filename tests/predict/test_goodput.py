@@ -159,7 +159,7 @@ def test_bad_numbers_are_told():
             Troubles(copies=copies)
     with pytest.raises(ValueError, match="copies=0 is out of range: give 1 or more"):
         Troubles(copies=0)
-    for slow in ((3, 0.5), ((3,),), ("ab",)):
+    for slow in ((3, 0.5), ((3,),), ("ab",), ((3, "fast"),), (("all", 0.5),)):
         with pytest.raises(ValueError, match="not a rank and its slowdown: give pairs"):
             Troubles(slow=slow)
     with pytest.raises(ValueError, match="ranks=5 is not a multiple of copies=2"):

@@ -1,6 +1,8 @@
 """The calculator: its tables are `hl.memory` and `hl.plans.step`, for hundreds of divisions; and it is small."""
 
+import pathlib
 import random
+import re
 
 import pytest
 
@@ -48,6 +50,18 @@ def test_every_number_is_that_of_the_package():
         step = hl.plans.step(shape, plan, BATCH, kind, assumed.fit, software)
         wanted = [float(part.of(memory)) for part in MEMORY] + [float(part.of(step)) for part in STEP]
         assert look(model, machine, at) == pytest.approx(digits(wanted).tolist(), rel=1e-12), (seed, one)
+
+
+def test_every_live_picture_names_the_one_that_draws_it_in_the_browser():
+    source = (pathlib.Path(calculator.__code__.co_filename).parent / "shows.js").read_text()
+    known = re.findall(r"(\w+): render\w+", re.search(r"const SHOWS = \{([^}]+)\}", source)[1])
+    made = [
+        hl.pictures.box_of_ranks(hl.Mesh(pp=2, dp=2)),
+        hl.pictures.bubble_formula(),
+        hl.pictures.ring_all_reduce(),
+        calculator(),
+    ]
+    assert sorted({one.data["show"] for one in made}) == sorted(known)
 
 
 def test_the_parts_add_up_to_the_plan_of_the_planner():

@@ -161,3 +161,25 @@ def test_every_function_is_looked_into():
 def test_a_function_that_returns_no_module_is_refused():
     with pytest.raises(ValueError, match="the function of the seed returned a NoneType: return the nn.Module"):
         examine(lambda seed: None)
+
+
+class About:
+    """An object that is not called: only the attributes that code names count, a property's too."""
+
+    def __init__(self):
+        self._net, self.other = nn.Linear(1, 1), nn.Linear(1, 1)
+
+    @property
+    def net(self):
+        return self._net
+
+
+def test_what_a_property_reads_is_carried_along():
+    about = About()
+    assert carried(lambda x: about.net(x)) == [("_net", about._net)]
+
+
+def test_attributes_that_a_second_function_names_are_carried_along_too():
+    about = About()
+    first, second = lambda x: about.other(x), lambda x: about._net(first(x))
+    assert {id(one) for _, one in carried(second)} == {id(about.other), id(about._net)}

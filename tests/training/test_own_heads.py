@@ -159,13 +159,14 @@ def test_a_sharded_layer_that_no_forward_calls_is_told():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mesh", [hl.Mesh(tp=2), hl.Mesh(pp=3, tp=2)], ids=str)
 @pytest.mark.parametrize("unit", [Scaled, Limited])
-def test_the_last_shard_and_larger_numbers_are_looked_at_too(unit):
+def test_the_last_shard_the_later_stages_and_larger_numbers_are_looked_at_too(unit, mesh):
     dims = {"1.attention.up.weight": "F D", "1.attention.up.bias": "F", "1.attention.down.weight": "D F"}
     model = hl.Model(functools.partial(net, unit), loss, data, dims=dims)
     says = rf"1\.attention \({unit.__name__}\) computes something different on a shard along tp=2"
     with pytest.raises(ValueError, match=says):
-        hl.dry_run(hl.Mesh(tp=2), model=model, batch=4)
+        hl.dry_run(mesh, model=model, batch=12)
 
 
 @pytest.mark.ranks

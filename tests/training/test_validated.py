@@ -78,6 +78,15 @@ def test_other_schedules_and_modes(bench, mesh, more):
 
 
 @pytest.mark.ranks
+def test_ranks_that_share_a_stage_add_their_squares_up(bench):
+    """Half of the squares would clip half of the gradients."""
+    report = bench.asked(
+        hl.Mesh(pp=2, tp=2), validated="after", **ABOUT | {"schedule": "zb_h1", "clip": 0.7, "steps": 2}
+    )
+    assert report.ok and report.largest_gap < 1e-10, report
+
+
+@pytest.mark.ranks
 def test_statistics_of_a_batch_norm_do_not_count_forwards_twice(bench):
     report = bench.asked(hl.Mesh(pp=2), schedule="zb_h2", model="resnet", clip=0.01, validated="after", microbatches=3)
     assert report.ok, report

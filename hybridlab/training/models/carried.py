@@ -29,7 +29,7 @@ MANY = 1000  # elements of a list above which it may hold rows
 def carried(function: object, known: dict | None = None) -> list[tuple[str, object]]:
     """(name, a module or a tensor) for all that a function carries along.
 
-    known  all that was met before, by id, and is left out now
+    known  {id: (an object, its attributes that code has named)} for all that was met before, and is left out now
 
     >>> net = nn.Linear(1, 1)
     >>> carried(lambda x: x + sum(net.weight[i] for i in range(1)))
@@ -58,13 +58,15 @@ def _reached(function: object, known: dict | None, most: float = math.inf) -> It
     known, waiting = {} if known is None else known, [("itself", function, frozenset())]
     while waiting:
         name, one, names = waiting.pop()
-        if id(one) in known:
+        new, (_, seen) = id(one) not in known, known.get(id(one), (None, frozenset()))
+        if not new and names <= seen:
             continue
         if not isinstance(one, bool | int | float | str | bytes | None):  # small integers share one id
-            known[id(one)] = one  # so that no other object gets its id
-        inside = [] if isinstance(one, SEVERAL) and len(one) > most else [*_inside(name, one, names)]
+            known[id(one)] = one, names | seen  # the object too, so that no other gets its id
+        long = isinstance(one, SEVERAL) and len(one) > most
+        inside = [] if long else [*_inside(name, one, names - seen)]
         waiting += reversed(inside)  # in order, so that a list that grows only adds to the end
-        if not (inside or callable(one) or isinstance(one, types.ModuleType)) or _is_value(one):
+        if new and (not (inside or callable(one) or isinstance(one, types.ModuleType)) or _is_value(one)):
             yield name, one
 
 
