@@ -7,7 +7,11 @@ import hybridlab as hl
 from hybridlab.core.what.shape import Shape
 from hybridlab.labs.axonn.factorisations import SMALL, Grid, grids
 from hybridlab.modes import grid_parallel
+from hybridlab.modes.grid_parallel import GridParallel
 from hybridlab.predict.bytes.traffic import along
+from hybridlab.training.dry.one_rank import played
+from hybridlab.training.make_job import job_of
+from hybridlab.training.models.gpt import Dropout
 
 pytestmark = pytest.mark.ranks
 GRIDS = [pytest.param(grid, marks=() if grid == (2, 2, 2, 1) else pytest.mark.long, id="·".join(map(str, grid)))
@@ -51,6 +55,16 @@ def test_it_stands_inside_a_pipeline(schedule, chunks):
     shape = Shape(layers=4, width=24, heads=4, context=8)
     report = hl.check(hl.Mesh(pp=2, x=2, tp=2), schedule, model=shape, **({"chunks": chunks} if chunks else {}))
     assert report.ok, report
+
+
+def test_dropout_draws_for_the_features_that_a_rank_has(monkeypatch):
+    job = job_of(hl.Mesh(x=2, tp=2), model=Shape(layers=1, width=8, heads=2, context=4, dropout=0.2))
+    fitted, fit = [], GridParallel.fit
+    monkeypatch.setattr(GridParallel, "fit", lambda *about: fitted.append(about[1]) or fit(*about))
+    for rank in range(4):
+        played(job, rank)
+        drops = [one for one in fitted.pop().modules() if isinstance(one, Dropout)]
+        assert drops and {one.feature for one in drops} == {4 * job.mesh.coordinates(rank)["x"]}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hybridlab.runtime.work import ModelWork
 from hybridlab.training import loop
 from hybridlab.training import reference as on_one
 from hybridlab.training.make_job import job_of
+from hybridlab.training.replay_copies import Copies
 from hybridlab.training.resume import pieces, stored_layout
 
 pytestmark = pytest.mark.ranks
@@ -310,6 +311,23 @@ def test_a_checkpoint_has_every_copy_and_the_state_of_the_outer_step(bench):
     assert all(its == kinds for its in (*one.values(), *other.values()))
     assert stored_layout(job).named.keys() == one.keys() | other.keys()
     assert memory["optimizer"] == 4 * memory["value"] == hl.bytes.model_states(job.layout, 0, job.widths)["optimizer"]
+
+
+def test_copies_rest_where_they_are_trained():
+    job = job_of(hl.Mesh(tp=2, dp=2), shape=SHAPE, sums="local", **ADAM)
+    layout = stored_layout(job)
+    rests = {param.at["dp"] for param in layout.params if param.name.startswith("copy.1.")}
+    assert rests == {(1,)} and all("tp" not in param.at for param in layout.params)
+    assert {param.at["dp"] for param in layout.params if not param.name.startswith("copy.")} == {(0,)}
+
+
+def test_an_outer_step_leaves_the_first_weights_of_a_replay_as_they_were():
+    """`moves` counts from them."""
+    copies = Copies(job_of(TWO, shape=SHAPE, sums="local", sync_every=1, dtype="float64"))
+    was = {name: weight.clone() for name, weight in copies.devices[0].first.items()}
+    copies.gradients(0)
+    copies.update(0)
+    assert all(torch.equal(copies.devices[0].first[name], weight) for name, weight in was.items())
 
 
 # ---- refusals

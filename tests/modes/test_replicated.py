@@ -154,7 +154,8 @@ def test_the_replay_is_the_delayed_step_of_the_paper():
         assert torch.allclose(weight, made[stage_of[name]][-1][name], rtol=0, atol=1e-13)
 
 
-FEW = [((2, 1), SMALL, {}), ((1, 2), UNTIED, {})]
+FEW = [((2, 1), SMALL, {}), ((1, 2), UNTIED, {}), ((2,), SMALL, {"dtype": "bfloat16"})]  # whose sums are in float32
+NEAR = {"float64": 1e-11, "bfloat16": 0.05}
 MANY = [(copies, SMALL, {}) for ranks in (2, 3, 4) for copies in compositions(ranks) if max(copies) > 1]
 MANY += [
     ((2, 1, 2), UNTIED, {}),
@@ -173,7 +174,7 @@ MANY += [
 )
 def test_ranks_equal_the_replay_and_every_byte_is_claimed(bench, copies, model, more):
     report = bench.asked(hl.Mesh(pp=sum(copies)), schedule=copied(copies), model=model, **more)
-    assert report.ok and report.largest_gap < 1e-11, report
+    assert report.ok and report.largest_gap < NEAR[more.get("dtype", "float64")], report
     assert report.bytes["all-reduces of gradients"][0] > 0 or max(copies) == 1
 
 

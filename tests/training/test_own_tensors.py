@@ -78,7 +78,7 @@ def handed(seed):
 
 def interleaved(seed):
     both, net = torch.randn(6, 12), nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 3))
-    net[0].weight, net[2].weight = nn.Parameter(both[:, :6]), nn.Parameter(both[:, 6:])
+    net[0].weight, net[2].weight = nn.Parameter(both[:, :5]), nn.Parameter(both[:, 5:])
     return net
 
 
@@ -100,6 +100,9 @@ def test_views_of_weights_are_handed_on(make, layout):
 
 def test_weights_that_lie_between_one_another_share_nothing():
     net = interleaved(0)
+    refuse_shared_memory(net, squares)
+    both = torch.zeros(6, 10)
+    net[0].weight, net[2].weight = nn.Parameter(both[:, :5]), nn.Parameter(both[:, 5:])  # a row's ends, side by side
     refuse_shared_memory(net, squares)
     net[3].weight = nn.Parameter(net[0].weight.data[:3])
     with pytest.raises(ValueError, match="0.weight and 3.weight are two parameters in the same memory"):

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from few import first, one_in
 
 import hybridlab as hl
 from hybridlab.cli.main import main
+from hybridlab.training import resume
 from hybridlab.training.checkpoints import index
 from hybridlab.training.checkpoints.folder import alone_in, newest
 from hybridlab.training.make_job import job_of
@@ -272,6 +274,41 @@ def test_an_asynchronous_save_is_the_same_checkpoint(mesh, kept, tmp_path):
             {f.name: f.read_bytes() for f in (tmp_path / name / one).iterdir()} for name in ("plain", "aside")
         )
         assert plain == aside
+
+
+def test_a_save_begins_when_the_one_before_is_complete(monkeypatch, tmp_path):
+    """Its files may still be written when the next one is due."""
+    told = []
+
+    class Slow:
+        written = False
+
+        def __init__(self, *about, aside):
+            told.append("begun")
+
+        def finish(self):
+            told.append("complete")
+
+    monkeypatch.setattr(resume.checkpoint, "Writing", Slow)
+    monkeypatch.setattr(resume, "pieces", lambda trainer: {})
+    monkeypatch.setattr(resume, "_notes", lambda job, step: {})
+    saver = resume.Saver.__new__(resume.Saver)
+    saver.trainer = SimpleNamespace(job=SimpleNamespace(steps=3))
+    saver.saving, saver.under_way, saver.layout = SimpleNamespace(folder=tmp_path, every=1, async_save=True), None, None
+    saver.door = SimpleNamespace(device="cpu", broadcast=lambda x: x, all_reduce=lambda x, op: x)
+    for step in (1, 2, 3):
+        saver.after(step)
+    assert told == ["begun", "complete", "begun", "complete", "begun"]
+    monkeypatch.setattr(Slow, "written", True)
+    saver.saving.every = 9
+    assert not saver.after(2) and told[-1] == "complete", "as soon as all files are written"
+
+
+def test_a_step_that_waits_for_its_norm_ends_before_it_is_saved(kept, tmp_path):
+    about = dict(schedule="zb_h2", validated="after", microbatches=4, clip=0.5, shape=replace(SHAPE, dropout=0.0))
+    whole = learn(hl.Mesh(pp=2), 4, tmp_path / "whole", **about)
+    half = learn(hl.Mesh(pp=2), 2, tmp_path / "half", every=1, **about)
+    assert half + learn(hl.Mesh(pp=2), 4, tmp_path / "half", resume=True, **about) == whole
 
 
 COMMAND = "train --dp 2 --pp 2 --zero 1 --schedule 1f1b --width 16 --context 8 --batch 16 --json"

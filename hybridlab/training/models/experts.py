@@ -129,7 +129,7 @@ class Router(Counting, Routes, DrawsByPlace):
             choices = load_E.sum().clamp(min=1)
             self.push.copy_(pace * len(load_E) * load_E / choices * self.shape.chosen / choices)
         elif self.routing.balance == "bias":
-            self.bias += pace * (load_E.mean() - load_E).sign().to(self.bias.dtype)
+            self.bias += pace * (load_E.mean() - load_E).sign()
 
 
 class Pushed(torch.autograd.Function):
