@@ -159,7 +159,7 @@ def _check_let_go_once(flow):
     count = np.bincount(flow.takes.values, minlength=flow.size)[block]
     twice = np.flatnonzero(count > 1) + block.start
     if len(twice):
-        first, second, *_ = flow.takes.owners[flow.takes.values == twice[0]].tolist()
+        first, second = flow.takes.owners[flow.takes.values == twice[0]].tolist()[:2]
         a, b = flow.action(first), flow.action(second)
         why = f"{b} takes the {flow.describe(twice[0])}, which {a} has freed: put it before {a}, or leave it out"
         raise Invalid(flow.schedule, int(flow.first_row[second]), why)

@@ -56,12 +56,25 @@ def test_what_users_read_imports_only_public_names(file):
     assert across(file) == []
 
 
+FRONT = sorted((HOUSE / "hybridlab" / "front").glob("*.py"))
+
+
 def test_every_namespace_is_a_file_of_front_and_has_the_names_that_it_tells():
-    files = {path.stem for path in (HOUSE / "hybridlab" / "front").glob("*.py")} - {"__init__"}
+    files = {path.stem for path in FRONT} - {"__init__"}
     assert files == hl._NAMESPACES.keys() and len(files) > 10
     for name in files:
         space = getattr(hl, name)
         assert space.__all__ and not [one for one in space.__all__ if not hasattr(space, one)], name
+
+
+def test_a_function_of_a_namespace_has_the_name_by_which_it_is_called():
+    """Doors go around several functions at once, in an order."""
+    spaces = [importlib.import_module(f"hybridlab.front.{path.stem}") for path in FRONT if path.stem != "__init__"]
+    given = {(space, name): getattr(space, name) for space in spaces for name in getattr(space, "__all__", ())}
+    assert len(given) > 100
+    for (space, name), one in given.items():
+        own = getattr(one, "__name__", name)
+        assert own == name or getattr(given.get((space, own)), "__name__", own) == own, f"{space.__name__}.{name} is {own}"
 
 
 def test_much_is_read():

@@ -1,7 +1,8 @@
 """Every exercise is fed its solution, answers that are known to be wrong, other forms of both, and nonsense.
 
 The answers stand in `hybridlab.labs.exercises.all_solutions`; each piece of nonsense is tried on every exercise. Code
-runs on ranks: its cases wait for `make test-long`. Values are judged in `make test`.
+runs on ranks: `make test` judges each task's solution and its first wrong answer, `make test-long` the others. Values
+are all judged in `make test`.
 """
 
 import linecache
@@ -44,11 +45,11 @@ def is_code(task):
     return isinstance(TASKS[task].check, kinds) or task == "collectives.broken"
 
 
-def marked(task, *case):
-    """A case of a test; what runs on ranks is marked so, and waits."""
+def marked(task, *case, soon=False):
+    """A case of a test; what runs on ranks is marked so, and waits, unless it is `soon`."""
     cell = any(isinstance(one, Cell) for one in case) or any(map(callable, case))
     on_ranks = cell and is_code(task)
-    waits = on_ranks or task in TAKES_SECONDS
+    waits = on_ranks and not soon or task in TAKES_SECONDS
     return pytest.param(task, *case, marks=[pytest.mark.ranks] * on_ranks + [long] * waits)
 
 
@@ -97,7 +98,7 @@ def test_every_task_has_a_solution_that_answers_it():
         assert f'labs.answer("{task}", ' in one.cell and one.wrong and re.fullmatch(r"[^!]+\.", one.why), task
 
 
-@pytest.mark.parametrize("task, answer", [marked(task, solution(task)) for task in TASKS])
+@pytest.mark.parametrize("task, answer", [marked(task, solution(task), soon=True) for task in TASKS])
 def test_the_solution_is_right(task, answer):
     reply = given(task, answer)
     assert reply.right and reply.sentence and not reply.hint, reply
@@ -108,7 +109,7 @@ def test_other_right_answers_are_right(task, answer):
     assert given(task, answer).right
 
 
-WRONG = [marked(task, *case) for task, one in SOLUTIONS.items() for case in one.wrong]
+WRONG = [marked(task, *case, soon=case is one.wrong[0]) for task, one in SOLUTIONS.items() for case in one.wrong]
 
 
 @pytest.mark.parametrize("task, answer, piece", WRONG)

@@ -48,6 +48,12 @@ def test_a_part_is_drawn_at_its_place_in_the_whole():
     assert np.allclose(np.diff(places), places[1] - places[0]) and places[1] > places[0]
 
 
+def test_images_side_by_side_have_a_line_between_each_two():
+    still = tiles([[np.ones((3, 3))], [np.ones((3, 12))]], ["gather"], ["one", "four"], "one rank")
+    lines = [float(x) for x in re.findall(r'd="M([\d.]+) [\d.]+v24" stroke="[^"]+" stroke-width="2"', still.svg)]
+    assert len(lines) == 3 and np.allclose(np.diff(lines), 24)
+
+
 def test_a_still_carries_its_words_and_its_title_is_escaped():
     still = tiles([[np.eye(2)]], [], ["<b>"], "one & only")
     assert "one &amp; only" in still.svg and "<b>" not in still.svg

@@ -164,7 +164,7 @@ def test_a_step_is_drawn_by_its_parts():
     bars = re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)" height="40"', still.svg)
     places = [(float(x), float(wide)) for x, wide in bars[-5:]]  # read, forward, loss, backward, update, as measured
     each = (places[3][1] / 40, places[0][0])  # pixels of a millisecond, and where the bar begins
-    begins = [each[1] + each[0] * ms for ms in (0, 1, 11, 12, 52)]
+    begins = [each[1] + each[0] * ms for ms in (0, 1, 21, 22, 62)]
     assert [x for x, _ in places] == pytest.approx(begins, abs=0.1)
     assert step_parts([Row("only", {"forward": 1})], "t", "w").svg.count(">loss<") == 0
 

@@ -88,6 +88,11 @@ def test_moment_by_moment(spans, steps):
     assert found.seconds == pytest.approx({name: ticks / steps / 1e6 for name, ticks in counted.items()})
 
 
+def test_a_step_that_the_trace_begins_with_counts():
+    found = traced({"traceEvents": [mark(1, 0, 100), kernel(NAMES["products"][0], 0, 50), mark(2, 100, 100)]})
+    assert found.steps == 2 and found.seconds["products"] == pytest.approx(25e-6)
+
+
 def test_gaps_add_up_to_the_whole_gap_of_the_slowest_rank():
     best = hl.plan("gpt-7.5b", "h100", gpus=16, batch=64, p=2, software="megatron-2024").best
     took = [traced(trace(kernel(NAMES["products"][0], 0, 400_000 + 1000 * rank), rank=rank)) for rank in (1, 0)]

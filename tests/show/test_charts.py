@@ -2,9 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
 
 import hybridlab as hl
+from hybridlab.show.charts import chart as charts
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.charts.multiples import multiples
 from hybridlab.show.layouts.anatomy import LABELS, RIGHT, WIDTH, Bar, anatomy
@@ -55,5 +57,10 @@ def test_the_memory_of_a_rank_has_stripes_letters_and_a_legend_of_what_can_be_se
     shapes = {trace.name: trace.fillpattern.shape for trace in figure.data if trace.name}
     assert len({shapes[name] for name in shown[:4]}) == 4
     assert set(shown) <= set(re.findall(r">([a-z]+)</text>", figure.twin)) and ">in flight<" not in figure.twin
+    (at,) = re.findall(r'<text x="([\d.]+)"[^>]*font-weight="600"[^>]*>267 MB</text>', figure.twin)
+    areas = [trace for trace in figure.data if trace.type == "scatter" and trace.stackgroup]
+    held, times = sum(np.array(area.y, float) for area in areas), np.array(areas[0].x, float)
+    whole = charts.WIDTH - charts.LEFT - charts.RIGHT
+    assert (float(at) - charts.LEFT) / whole == pytest.approx(times[held.argmax()] / times[-1], abs=0.02)
     letters = re.findall(r">([FB]\d?|sums|update|rank 0|267 MB)</text>", figure.twin)
     assert letters.count("F") == 8 and {"B0", "B7", "sums", "update", "rank 0", "267 MB"} <= {*letters}

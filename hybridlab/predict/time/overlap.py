@@ -140,7 +140,6 @@ def _backward_under(does, layers):
         does.wait(added)
         does.wait(leaving)
         leaving = does.send("z", f"RS {i}", one.scatter)
-    does.wait(leaving)
 
 
 def panels(number: int, product: float, move: float, ahead: bool) -> list[Piece]:
@@ -166,5 +165,4 @@ def panels(number: int, product: float, move: float, ahead: bool) -> list[Piece]
         leaving = does.send("panel", f"fold {i}", move)
         if not ahead:
             does.wait(leaving)
-    does.wait(leaving)
     return does.pieces

@@ -23,6 +23,7 @@ from torch import nn
 
 OTHERS = {*sys.stdlib_module_names, "torch", "numpy"}  # packages whose code reads no value of a user's
 SEVERAL = list | tuple | dict | set
+SIMPLE = bool | int | float | str | bytes | None  # small integers share one id
 MANY = 1000  # elements of a list above which it may hold rows
 
 
@@ -59,12 +60,14 @@ def _reached(function: object, known: dict | None, most: float = math.inf) -> It
     while waiting:
         name, one, names = waiting.pop()
         new, (_, seen) = id(one) not in known, known.get(id(one), (None, frozenset()))
-        if not new and names <= seen:
+        if not new and (names <= seen or isinstance(one, types.FunctionType)):  # which has names of its own
             continue
-        if not isinstance(one, bool | int | float | str | bytes | None):  # small integers share one id
+        if not isinstance(one, SIMPLE):
             known[id(one)] = one, names | seen  # the object too, so that no other gets its id
         long = isinstance(one, SEVERAL) and len(one) > most
         inside = [] if long else [*_inside(name, one, names - seen)]
+        if not new and isinstance(one, SEVERAL | functools.partial):
+            inside = [each for each in inside if not isinstance(each[1], SIMPLE)]  # these were given before
         waiting += reversed(inside)  # in order, so that a list that grows only adds to the end
         if new and (not (inside or callable(one) or isinstance(one, types.ModuleType)) or _is_value(one)):
             yield name, one
