@@ -74,7 +74,9 @@ def test_a_function_of_a_namespace_has_the_name_by_which_it_is_called():
     assert len(given) > 100
     for (space, name), one in given.items():
         own = getattr(one, "__name__", name)
-        assert own == name or getattr(given.get((space, own)), "__name__", own) == own, f"{space.__name__}.{name} is {own}"
+        assert own == name or getattr(given.get((space, own)), "__name__", own) == own, (
+            f"{space.__name__}.{name} is {own}"
+        )
 
 
 def test_much_is_read():
