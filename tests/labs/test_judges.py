@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from hybridlab.labs.experts import on_ranks as experts
 from hybridlab.labs.hybrid import trial as hybrid
 from hybridlab.labs.matmul import grids
 from hybridlab.labs.megatron import hunt
@@ -69,8 +70,8 @@ def test_what_a_program_writes_into_its_inputs_does_not_fool_the_judge():
 
     case = SimpleNamespace(shapes=[(3, 4, 2), (2, 2, 5)])
     assert zero_bubble.halve(None, (input_half, weight_half), case) == ""
-    wrong = lambda gy, y, w: (gy @ w, gy)
-    assert "gx" in zero_bubble.halve(None, (wrong, weight_half), case)
+    wrong = lambda gy, y, w: (gy @ w, gy.clone(), gy.zero_())[:2]
+    assert "gx is that of a layer without tanh" in zero_bubble.halve(None, (wrong, weight_half), case)
 
 
 def test_every_group_and_every_rank_of_a_grid_is_looked_at():
@@ -102,6 +103,14 @@ def test_masks_are_those_of_both_branches_and_of_the_scores():
     assert explorer._masks(shape, "none") == shape.layers * (branches + scores)
     assert explorer._masks(shape, "selective") == shape.layers * branches + scores
     assert explorer._masks(shape, "full") == branches + scores
+
+
+def test_every_expert_has_a_column():
+    """Ranks are asked for their rows only; here nobody answers but this test."""
+    table = experts.counts(SimpleNamespace(run=lambda work, case: [(1, 2, 3)] * 3), experts.CASE)
+    owned = [rank for rank, count in enumerate(experts.CASE.owned) for _ in range(count)]
+    assert table.heading == ("of rank", *(f"expert {n} (on rank {rank})" for n, rank in enumerate(owned)))
+    assert table.rows[1] == ("1", "1", "2", "3")
 
 
 def test_a_copy_takes_units():

@@ -141,3 +141,34 @@ def test_gradients_are_those_of_plain_pytorch_or_refused(case, schedule):
             train()
     else:
         assert train()["losses"] == pytest.approx(plain(around(middle)), rel=1e-10)
+
+
+class Masked(nn.Module):
+    """A layer that hands a mask on, which has no gradient."""
+
+    def __init__(self, wide=6):
+        super().__init__()
+        self.inner = nn.Linear(6, wide)
+
+    def forward(self, pair):
+        x, mask = pair
+        return self.inner(x) * mask[..., :1], mask
+
+
+class First(nn.Module):
+    def forward(self, x):
+        return x, (x > -9).to(x.dtype)
+
+
+class Last(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.none = nn.Linear(6, 3), nn.Parameter(torch.zeros(0, 3))
+
+    def forward(self, pair):
+        return self.inner(pair[0]) + self.none.sum()
+
+
+def test_outputs_without_a_gradient_and_weights_without_numbers_are_no_difference():
+    model = hl.Model(lambda seed: nn.Sequential(First(), Masked(), Masked(), Last()), squares, data)
+    assert hl.dry_run(PP2, "zb_h1", model=model, microbatches=4, batch=8)
