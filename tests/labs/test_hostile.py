@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import socket
+import subprocess
 import textwrap
 import time
 
@@ -192,6 +193,10 @@ ATTEMPTS = {
 }
 
 
+# a second opinion, by the system's own command, about what the system gives its users
+OWN_ROOT = "unshare --user --map-root-user --mount --pid --fork --mount-proc mount -t tmpfs none /tmp"
+
+
 @pytest.mark.ranks
 def test_each_protection_that_is_printed_holds_against_a_submission_that_tries_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_GRADER", "x")
@@ -215,6 +220,7 @@ def test_each_protection_that_is_printed_holds_against_a_submission_that_tries_i
         eve, zoe = grading.grade(tmp_path, seconds=100)
     assert zoe.behind == eve.behind
     if not set(NAMESPACES) <= set(eve.behind):  # a system that gives its users none: nothing of it is promised
+        assert subprocess.run(["sh", "-c", OWN_ROOT], capture_output=True).returncode, "but it gives them"
         assert not set(NAMESPACES) & set(eve.behind) and not any(word in grading.note([eve]) for word in NAMESPACES)
         return
     assert set(ATTEMPTS) == {*NAMESPACES, *ALWAYS[:-1]} == set(eve.behind) - {ALWAYS[-1]}, "each of them is tried"
