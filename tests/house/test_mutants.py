@@ -10,7 +10,7 @@ from tools.mutants.__main__ import HYBRIDLAB, bench
 from tools.mutants.draw import KINDS, Mutant, candidates, drawn
 from tools.mutants.edits import OPERATORS
 from tools.mutants.meanings import MEANINGS
-from tools.mutants.report import accepted, found_again, good, record, standing, text, unnoticed
+from tools.mutants.report import accepted, found_again, gone, good, record, standing, text, unnoticed
 from tools.mutants.tree import Tree
 from tools.mutants.trial import Verdict
 
@@ -353,6 +353,8 @@ def test_what_was_not_noticed_is_found_again_where_its_line_stands_by_now(tmp_pa
     again = [found_again(row, tmp_path) for row in rows]
     assert [one.line for one in again] == [row["line"] + 3 for row in rows] and len(again) == len(old) - 1
     assert found_again(rows[0] | {"before": "return x + 2"}, tmp_path) is None
+    lost = {"mutants": [rows[0] | {"before": "return x + 2", "killed_by": None}, rows[1] | {"killed_by": None}]}
+    assert gone(lost, tmp_path) == {(rows[0]["file"], "return x + 2", rows[0]["after"]): "This line is gone."}
     newer = standing(found, [Verdict(again[0], "test_g", 2.0, 0, "", "")])
     assert [one.by for one in newer] == ["test_g", "test_f", *[None] * (len(old) - 2)]
     assert record(newer, {})["killed"] == 2

@@ -1,5 +1,6 @@
 """Notebook 33: pictures and tables say what the package computes; what is counted and timed is what a ring does."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -70,6 +71,15 @@ def test_a_stepper_has_a_picture_of_every_step():
             told.append(steps.summary)
         chunks = (Chunks.zigzag if zigzag else Chunks.in_order)(12, 3)
         assert told[-1].endswith(f"so far {' '.join(map(str, chunks.pairs))}")
+
+
+def test_a_title_is_in_the_middle_of_its_square():
+    texts = re.findall(
+        r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]+)', pictures.step_still(Chunks.in_order(8, 4), 0).svg
+    )
+    (middle,) = [float(x) for x, _, text in texts if text == "keys and values of rank"]
+    columns = [float(x) for x, y, text in texts if float(y) == pictures.SQUARE_TOP - 8]
+    assert len(columns) >= 4 and middle == pytest.approx(sum(columns) / len(columns))
 
 
 def test_the_bars_of_packed_documents_are_those_of_the_chunks():

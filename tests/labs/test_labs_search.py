@@ -111,6 +111,8 @@ def test_a_trace_shows_every_try_and_where_the_search_stands():
     assert [int(one.get("data-at")) for one in tries] == list(range(61))
     hollow = [one.find(f"{SVG}circle").get("fill") == "none" for one in tries]
     assert hollow == [not one.kept for one in WALK.trace]
+    heights = [float(one.find(f"{SVG}circle").get("cy")) for one in tries]
+    assert max(heights) - min(heights) > 0.7 * search_trace.TALL, "the tries fill the frame"
     assert len(replay.told) == 61 and replay.told[0] == "Start: 16.1 ms."
     assert sum("a new best" in told for told in replay.told) == len(set(WALK.best)) - 1
     assert replay.summary.startswith("mcmc: 16.1 ms at the start, ") and "one table of rules 5.16 ms" in replay.summary

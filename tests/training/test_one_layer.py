@@ -1,11 +1,13 @@
 """The messages of one layer at their places: against closed forms of the papers, and against runs with a layer more."""
 
+import re
 from collections import Counter
 
 import pytest
 
 import hybridlab as hl
 from hybridlab.core.layer import ONCE
+from hybridlab.show.paper.style import contrast
 from hybridlab.training.dry.dry_layer import Notes
 
 SHAPE = hl.Shape()
@@ -26,6 +28,16 @@ def test_tensor_parallelism_has_megatrons_four_all_reduces_at_f_and_g():
         ("backward", "norm → up", "all_reduce"): whole,
         ("backward", "norm → q·k·v", "all_reduce"): whole,
     }
+
+
+def test_names_of_parts_are_dark_on_their_pale_boxes_in_the_dark_too():
+    svg = hl.draw(hl.dry_layer(hl.Mesh(tp=2))).svg
+    boxes = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="[\d.]+" rx="4" fill="(#\w+)"', svg)
+    names = re.findall(r'<text x="([\d.]+)"[^>]* fill="(#\w+)" font-weight="600">(?:norm|up|down|out|q·k·v|gelu)', svg)
+    assert len(names) >= 4
+    for middle, ink in names:
+        (fill,) = {f for x, wide, f in boxes if abs(float(x) + float(wide) / 2 - float(middle)) < 1}
+        assert contrast(ink, fill) > 7
 
 
 def test_sequence_parallelism_gathers_where_megatron_reads_and_once_more_for_its_weights():

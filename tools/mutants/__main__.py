@@ -26,7 +26,7 @@ from dataclasses import replace
 from tools.mutants.draw import KINDS, Mutant, drawn
 from tools.mutants.lanes import opened, worked
 from tools.mutants.reach import reach
-from tools.mutants.report import accepted, found_again, good, record, standing, text, unnoticed
+from tools.mutants.report import accepted, found_again, gone, good, record, standing, text, unnoticed
 from tools.mutants.tree import Tree
 from tools.mutants.trial import Tried, Verdict, trial
 
@@ -106,7 +106,7 @@ def main(arguments=None) -> int:
     mutants, verdicts = bench(house, chosen, asked.workers, asked.minutes, asked.patience)
     if asked.again:
         verdicts = standing(before, verdicts)
-    found = record(verdicts, accepted())
+    found = record(verdicts, accepted() | (gone(before, HOUSE) if asked.again else {}))
     print(f"\n{text(found)}")
     if asked.again:
         head = {name: value for name, value in before.items() if name not in found}

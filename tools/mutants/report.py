@@ -18,6 +18,12 @@ def accepted(file: Path = ACCEPTED) -> dict[tuple, str]:
     return {(row["file"], row["before"], row["after"]): row["why"] for row in rows}
 
 
+def gone(found: dict, root: Path) -> dict[tuple, str]:
+    """{(file, line before, line after): "…"} of the survivors in a record whose line is in the code no more."""
+    rows = [row for row in found["mutants"] if not row["killed_by"] and not found_again(row, root)]
+    return {(row["file"], row["before"], row["after"]): "This line is gone." for row in rows}
+
+
 def why(mutant: Mutant, reasons: dict) -> str | None:
     """Why this mutant may survive, or None."""
     return reasons.get((mutant.file, mutant.before.strip(), mutant.after.strip()))
