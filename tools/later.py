@@ -21,7 +21,7 @@ HEAD = "# Tests and cases that wait, and for what: written by `make later` from 
 WORKERS = 2  # processes that share the tests, as in the Makefile
 MINUTES = 6.5  # in make test, for all tests that are not fast
 BRIEF = 1 / 100  # seconds of a fast case
-LEAST, MOST = 1.0, 3.0  # seconds: a shorter case never waits for test-long, a longer one always does
+LEAST, MOST = 1.0, 1.75  # seconds: a shorter case never waits for test-long, a longer one always does
 
 
 def function_of(case: str) -> str:
