@@ -50,7 +50,7 @@ def chosen(seconds: dict[str, float], budget: float) -> list[str]:
     seconds  of each case
     budget   seconds in all
 
-    >>> chosen({"a::t[1]": 2, "a::t[2]": 1.5, "a::t[3]": 1.8, "b::s": 2.5, "b::u": 4}, budget=6)
+    >>> chosen({"a::t[1]": 1.6, "a::t[2]": 1.2, "a::t[3]": 1.4, "b::s": 1.7, "b::u": 4}, budget=4.5)
     ['a::t[1]', 'b::u']
     """
     quick_first = sorted((case for case in seconds if seconds[case] <= MOST), key=seconds.__getitem__)
