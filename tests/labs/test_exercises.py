@@ -1,8 +1,8 @@
 """Every exercise is fed its solution, answers that are known to be wrong, other forms of both, and nonsense.
 
 The answers stand in `hybridlab.labs.exercises.all_solutions`; each piece of nonsense is tried on every exercise. Code
-runs on ranks: `make test` judges each task's solution and its first wrong answer, `make test-long` the others. Values
-are all judged in `make test`.
+runs on ranks: `make test` judges each task's solution and its first wrong answer, if they are quick enough, and
+`make test-long` the others. Values are all judged in `make test`.
 """
 
 import linecache

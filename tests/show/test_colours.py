@@ -136,7 +136,7 @@ def test_a_chart_lightens_lines_and_marks_but_not_the_fill_of_a_bar():
     assert bar["color"] == wine and bar["line"] == {"color": curve["color"]}
     assert all(contrast(curve["color"], paper) >= 3 for paper in ("#FFFFFF", STYLE["dark"]["edge"]))
     (labelled,) = themed({"data": [{"type": "scatter", "text": ["one", ""]}], "layout": {}})["data"]
-    (axis,) = [themed({"data": [], "layout": {"xaxis": {"title": {"text": "p"}}}})["layout"]["xaxis"]]
+    axis = themed({"data": [], "layout": {"xaxis": {"title": {"text": "p"}}}})["layout"]["xaxis"]
     assert axis["title"]["text"] == '<span style="fill:light-dark(#1A1A1A, #F0F0F0)">p</span>'
     assert labelled["text"] == ['<span style="fill:light-dark(#1A1A1A, #F0F0F0)">one</span>', ""]
 

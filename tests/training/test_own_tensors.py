@@ -78,7 +78,7 @@ def handed(seed):
 
 def interleaved(seed):
     both, net = torch.randn(6, 12), nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 3))
-    net[0].weight, net[2].weight = nn.Parameter(both[:, :5]), nn.Parameter(both[:, 5:])
+    net[0].weight, net[2].weight = nn.Parameter(both[:, :6]), nn.Parameter(both[:, 6:])
     return net
 
 
